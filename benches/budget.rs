@@ -62,7 +62,9 @@ static ALLOCATOR: &stats_alloc::StatsAlloc<std::alloc::System> = &stats_alloc::I
 fn main() {
     common::run(PARTS, EVERYWHERE, |role| {
         match *role {
-            ["hold", url, name, lease] => play_hold(url, name, Duration::from_millis(number(lease) as u64)),
+            ["hold", url, name, lease] => {
+                play_hold(url, name, Duration::from_millis(number(lease) as u64))
+            }
             ["many", url, count, seconds] => play_many(url, number(count), seconds),
             _ => return false,
         }
@@ -71,16 +73,25 @@ fn main() {
 }
 
 fn cycle(bench: &Bench, table: &mut Table) {
-    parts::cycle(bench, table, "uncontended lock + unlock", Primitive::Mutex, bench.budget(1.5, 0.95));
+    parts::cycle(
+        bench,
+        table,
+        "uncontended lock + unlock",
+        Primitive::Mutex,
+        bench.budget(1.5, 0.95),
+    );
 }
 
 fn threads(bench: &Bench, table: &mut Table) {
     let (rounds, span) = bench.rounds((7, 300), (2, 80));
-    for (count, budget) in [(8, bench.budget(1.1, 1.1)), (64, bench.budget(1.5, 1.5)), (256, None)] {
-        let mut raws: Vec<_> =
-            (0..count).map(|i| Raw::new(Primitive::Mutex, bench.url(), &format!("raw-{i}"))).collect();
+    for (count, budget) in [(8, bench.budget(1.1, 1.1)), (64, bench.budget(1.5, 1.5)), (256, None)]
+    {
+        let mut raws: Vec<_> = (0..count)
+            .map(|i| Raw::new(Primitive::Mutex, bench.url(), &format!("raw-{i}")))
+            .collect();
         let client = bench.client();
-        let mut locks: Vec<_> = (0..count).map(|i| Ours::new(Primitive::Mutex, &client, &format!("own-{i}"))).collect();
+        let mut locks: Vec<_> =
+            (0..count).map(|i| Ours::new(Primitive::Mutex, &client, &format!("own-{i}"))).collect();
         let (mut raw_rates, mut rates) = (Vec::new(), Vec::new());
         for _ in 0..rounds {
             raw_rates.push(load(&mut raws, span, |raw, granted| raw.poll(granted)).rate());
@@ -120,7 +131,11 @@ fn kill(bench: &Bench, table: &mut Table) {
             let granted = waiter.join().expect("a waiter");
             let lateness = granted.saturating_duration_since(due).as_secs_f64();
             // PTTL is in whole milliseconds, so this can be slightly below zero.
-            late.push(if granted < due { -due.duration_since(granted).as_secs_f64() } else { lateness });
+            late.push(if granted < due {
+                -due.duration_since(granted).as_secs_f64()
+            } else {
+                lateness
+            });
         });
     }
     let most = late.iter().copied().fold(f64::MIN, f64::max) * 1e3;
@@ -138,7 +153,8 @@ fn commands(bench: &Bench, table: &mut Table) {
 
 fn holds(bench: &Bench, table: &mut Table) {
     let (count, watched) = bench.or_quick((10_000, 6), (2_000, 2));
-    let mut player = Player::start(&["many", bench.url(), &count.to_string(), &watched.to_string()]);
+    let mut player =
+        Player::start(&["many", bench.url(), &count.to_string(), &watched.to_string()]);
     let answer = player.receive();
     let numbers: Vec<f64> = answer.split(' ').filter_map(|w| w.parse().ok()).collect();
     let [threads, bytes, cpu] = numbers[..] else {
@@ -152,7 +168,14 @@ fn holds(bench: &Bench, table: &mut Table) {
     // Measured with a lease of 3 s, which is renewed ten times as often as one of 30 s.
     let share = cpu / f64::from(watched) / 10.0 * 100.0;
     let ours = format!("{share:.2} %");
-    table.row("  watchdog, of a core at a lease of 30 s", "", &ours, None, "< 1 %", Some(share < 1.0));
+    table.row(
+        "  watchdog, of a core at a lease of 30 s",
+        "",
+        &ours,
+        None,
+        "< 1 %",
+        Some(share < 1.0),
+    );
     table.note(format!(
         "CPU of the watchdog thread: {:.0} ms in {watched} s at a lease of 3 s, divided by ten; the server's is not in it",
         cpu * 1e3
@@ -171,7 +194,14 @@ fn is_held(bench: &Bench, table: &mut Table) {
         nanos.push(begin.elapsed().as_nanos() as f64 / f64::from(calls));
     }
     let ours = median(&nanos);
-    table.row("is_held(), in a tight loop", "", &format!("{ours:.0} ns"), None, "< 50 ns", Some(ours < 50.0));
+    table.row(
+        "is_held(), in a tight loop",
+        "",
+        &format!("{ours:.0} ns"),
+        None,
+        "< 50 ns",
+        Some(ours < 50.0),
+    );
     // The loop does some work between two calls, so that no call benefits from the previous one.
     let apart = |call: bool| {
         let mut nanos = Vec::new();
@@ -190,7 +220,14 @@ fn is_held(bench: &Bench, table: &mut Table) {
     };
     let empty = apart(false);
     let ours = (apart(true) - empty).max(0.0);
-    table.row("is_held(), every 30 µs", "", &format!("{ours:.0} ns"), None, "< 50 ns", Some(ours < 50.0));
+    table.row(
+        "is_held(), every 30 µs",
+        "",
+        &format!("{ours:.0} ns"),
+        None,
+        "< 50 ns",
+        Some(ours < 50.0),
+    );
 }
 
 // ---- roles
@@ -207,11 +244,15 @@ fn play_hold(url: &str, name: &str, lease: Duration) {
 /// seconds.
 fn play_many(url: &str, count: usize, seconds: &str) {
     let seconds: f64 = seconds.parse().expect("a number");
-    let client = LockClient::builder().url(url).lease(Duration::from_secs(3)).build().expect("a client");
+    let client =
+        LockClient::builder().url(url).lease(Duration::from_secs(3)).build().expect("a client");
     drop(client.lock("warm").expect("the private server answers"));
     let mut guards = Vec::with_capacity(count);
     let before = resident_bytes();
-    guards.extend((0..count).map(|i| client.lock(format!("many-{i:05}")).expect("the private server answers")));
+    guards.extend(
+        (0..count)
+            .map(|i| client.lock(format!("many-{i:05}")).expect("the private server answers")),
+    );
     let after = resident_bytes();
     let cpu_before = cpu_of_threads();
     std::thread::sleep(Duration::from_secs_f64(seconds));

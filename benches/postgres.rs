@@ -39,8 +39,13 @@ use table::{Table, jain, median, micros, percentile};
 /// A group of rows of the table, selected by name.
 type Part = (&'static str, fn(&Bench, &mut Table));
 
-const PARTS: &[Part] =
-    &[("cycle", cycle), ("threads", threads), ("one-lock", one_lock), ("hand-off", hand_off), ("waiting", waiting)];
+const PARTS: &[Part] = &[
+    ("cycle", cycle),
+    ("threads", threads),
+    ("one-lock", one_lock),
+    ("hand-off", hand_off),
+    ("waiting", waiting),
+];
 
 /// If other programs use more of the machine than this, the results are worthless.
 const BUSY: f64 = 0.2;
@@ -87,12 +92,15 @@ fn main() {
     }
     let bench = Bench { server: Server::start(), quick };
     let (mut table, mut busiest) = (Table::default(), 0.0_f64);
-    for (name, part) in PARTS.iter().filter(|(name, _)| args.is_empty() || args.iter().any(|arg| arg == name)) {
+    for (name, part) in
+        PARTS.iter().filter(|(name, _)| args.is_empty() || args.iter().any(|arg| arg == name))
+    {
         eprintln!("{name} ...");
         busiest = busiest.max(surroundings::used_by_others().unwrap_or(0.0));
         part(&bench, &mut table);
     }
-    let version: String = bench.server.connect().query_one("SHOW server_version", &[]).expect("a version").get(0);
+    let version: String =
+        bench.server.connect().query_one("SHOW server_version", &[]).expect("a version").get(0);
     let cores = std::thread::available_parallelism().map_or(0, usize::from);
     println!("PostgreSQL {version} over a unix socket, {cores} cores, lease 30 s");
     println!("raw = BEGIN; SELECT … FOR UPDATE; COMMIT, one connection for each thread");
@@ -101,9 +109,13 @@ fn main() {
     println!("\n{}", table.verdict());
     let percent = busiest * 100.0;
     if busiest > BUSY {
-        println!("DO NOT BELIEVE IT: other programs used up to {percent:.0} % of this machine meanwhile");
+        println!(
+            "DO NOT BELIEVE IT: other programs used up to {percent:.0} % of this machine meanwhile"
+        );
     } else {
-        println!("other programs used {percent:.0} % of this machine at most, looked at before each part");
+        println!(
+            "other programs used {percent:.0} % of this machine at most, looked at before each part"
+        );
     }
 }
 
@@ -117,7 +129,9 @@ struct RowLock {
 impl RowLock {
     fn new(dir: &Path, name: &str) -> Self {
         let mut connection = connect(dir);
-        connection.execute("INSERT INTO raw VALUES ($1) ON CONFLICT DO NOTHING", &[&name]).expect("a row");
+        connection
+            .execute("INSERT INTO raw VALUES ($1) ON CONFLICT DO NOTHING", &[&name])
+            .expect("a row");
         let sql = format!("SELECT 1 FROM raw WHERE name = '{name}' FOR UPDATE");
         let take = connection.prepare(&sql).expect("a statement");
         let try_take = connection.prepare(&format!("{sql} SKIP LOCKED")).expect("a statement");
@@ -162,7 +176,8 @@ fn threads(bench: &Bench, table: &mut Table) {
     for (count, least) in [(8, None), (64, Some(1.5))] {
         let client = bench.client();
         let mut locks: Vec<_> = (0..count).map(|n| client.mutex(format!("own-{n}"))).collect();
-        let mut rows: Vec<_> = (0..count).map(|n| RowLock::new(&bench.server.dir, &format!("own-{n}"))).collect();
+        let mut rows: Vec<_> =
+            (0..count).map(|n| RowLock::new(&bench.server.dir, &format!("own-{n}"))).collect();
         let (mut raws, mut ours) = (Vec::new(), Vec::new());
         for _ in 0..rounds {
             raws.push(load(&mut rows, span, |row, granted| row.once(granted)).rate());
@@ -171,9 +186,17 @@ fn threads(bench: &Bench, table: &mut Table) {
         drop(rows);
         let what = format!("{count} threads, a lock each");
         table.compare_rounds(&what, &raws, &ours, least, "raw");
-        let backends =
-            bench.server.number("SELECT count(*) FROM pg_stat_activity WHERE application_name = 'leasehold'");
-        table.row("  connections", &count.to_string(), &backends.to_string(), None, "≤ 6", Some(backends <= 6));
+        let backends = bench
+            .server
+            .number("SELECT count(*) FROM pg_stat_activity WHERE application_name = 'leasehold'");
+        table.row(
+            "  connections",
+            &count.to_string(),
+            &backends.to_string(),
+            None,
+            "≤ 6",
+            Some(backends <= 6),
+        );
     }
 }
 
@@ -189,11 +212,20 @@ fn one_lock(bench: &Bench, table: &mut Table) {
         ours.push(load(&mut locks, span, |lock, granted| once(lock, granted)));
     }
     let rates = |tallies: &[Tally]| tallies.iter().map(Tally::rate).collect::<Vec<_>>();
-    let fair = |tallies: &[Tally]| median(&tallies.iter().map(|tally| jain(&tally.grants)).collect::<Vec<_>>());
+    let fair = |tallies: &[Tally]| {
+        median(&tallies.iter().map(|tally| jain(&tally.grants)).collect::<Vec<_>>())
+    };
     table.compare_rounds("32 threads on one lock", &rates(&raws), &rates(&ours), Some(1.0), "raw");
     let (raw, own) = (fair(&raws), fair(&ours));
     let met = Some(own >= 0.95);
-    table.row("  Jain index over threads", &format!("{raw:.3}"), &format!("{own:.3}"), None, "≥ 0.95", met);
+    table.row(
+        "  Jain index over threads",
+        &format!("{raw:.3}"),
+        &format!("{own:.3}"),
+        None,
+        "≥ 0.95",
+        met,
+    );
 }
 
 /// From the release in one process to the grant in another.
@@ -272,14 +304,19 @@ fn play_wait(url: &str, dir: &Path) {
 fn waiting(bench: &Bench, table: &mut Table) {
     let long = Duration::from_millis(if bench.quick { 600 } else { 3000 });
     // Short, so that the measurement includes the waiter's timer for lost messages.
-    let impatient = || LockClient::builder().url(&bench.server.url).lease(Duration::from_millis(500)).build();
+    let impatient =
+        || LockClient::builder().url(&bench.server.url).lease(Duration::from_millis(500)).build();
     let (holder, waiter) = (bench.client(), impatient().expect("the private server answers"));
     let guard = holder.lock("waited for").expect("the private server answers");
     let written = std::thread::scope(|scope| {
         let waits = scope.spawn(|| waiter.lock("waited for").map(drop));
         std::thread::sleep(Duration::from_millis(300));
         // The server itself sometimes writes; one quiet second shows what waiting writes.
-        let position = || bench.server.number("SELECT pg_wal_lsn_diff(pg_current_wal_insert_lsn(), '0/0')::bigint");
+        let position = || {
+            bench
+                .server
+                .number("SELECT pg_wal_lsn_diff(pg_current_wal_insert_lsn(), '0/0')::bigint")
+        };
         let written = (0..3).map(|_| {
             let before = position();
             std::thread::sleep(long / 3);
@@ -290,7 +327,14 @@ fn waiting(bench: &Bench, table: &mut Table) {
         waits.join().expect("a waiter").expect("granted");
         least
     });
-    table.row("bytes that a wait writes to the log", "", &written.to_string(), None, "0", Some(written == 0));
+    table.row(
+        "bytes that a wait writes to the log",
+        "",
+        &written.to_string(),
+        None,
+        "0",
+        Some(written == 0),
+    );
 }
 
 /// A private server, which ends with this value.
@@ -302,24 +346,44 @@ struct Server {
 
 impl Server {
     fn start() -> Self {
-        let binaries = binaries().expect("initdb and pg_ctl on PATH, of Debian's package, or in LEASEHOLD_POSTGRES");
+        let binaries = binaries()
+            .expect("initdb and pg_ctl on PATH, of Debian's package, or in LEASEHOLD_POSTGRES");
         let dir = PathBuf::from(format!("/tmp/lh-bench-{}", std::process::id()));
         std::fs::create_dir_all(&dir).expect("a directory");
         #[cfg(unix)]
         if is_root() {
-            std::os::unix::fs::chown(&dir, Some(NOBODY), Some(NOBODY)).expect("a directory of nobody");
+            std::os::unix::fs::chown(&dir, Some(NOBODY), Some(NOBODY))
+                .expect("a directory of nobody");
         }
         let url = format!("postgres://leasehold@/postgres?host={}", dir.display());
         let server = Self { dir, binaries, url };
         let data = server.dir.join("data");
         let mut initdb = server.command("initdb");
-        initdb.arg("-D").arg(&data).args(["-U", "leasehold", "-A", "trust", "-E", "UTF8", "--no-locale", "--no-sync"]);
+        initdb.arg("-D").arg(&data).args([
+            "-U",
+            "leasehold",
+            "-A",
+            "trust",
+            "-E",
+            "UTF8",
+            "--no-locale",
+            "--no-sync",
+        ]);
         assert!(initdb.status().expect("initdb").success());
-        let settings = format!("-k {} -c listen_addresses='' -c max_connections=120", server.dir.display());
+        let settings =
+            format!("-k {} -c listen_addresses='' -c max_connections=120", server.dir.display());
         let mut start = server.command("pg_ctl");
-        start.arg("-D").arg(&data).arg("-l").arg(server.dir.join("log")).args(["-w", "-o", &settings, "start"]);
+        start
+            .arg("-D")
+            .arg(&data)
+            .arg("-l")
+            .arg(server.dir.join("log"))
+            .args(["-w", "-o", &settings, "start"]);
         assert!(start.status().expect("pg_ctl").success());
-        server.connect().batch_execute("CREATE TABLE raw (name text PRIMARY KEY)").expect("a table");
+        server
+            .connect()
+            .batch_execute("CREATE TABLE raw (name text PRIMARY KEY)")
+            .expect("a table");
         server
     }
 
@@ -328,7 +392,11 @@ impl Server {
         let program = self.binaries.join(program);
         let mut command = if is_root() { Command::new("setpriv") } else { Command::new(&program) };
         if is_root() {
-            command.args([format!("--reuid={NOBODY}"), format!("--regid={NOBODY}"), "--clear-groups".to_owned()]);
+            command.args([
+                format!("--reuid={NOBODY}"),
+                format!("--regid={NOBODY}"),
+                "--clear-groups".to_owned(),
+            ]);
             command.arg(&program);
         }
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
@@ -346,7 +414,12 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        let _ = self.command("pg_ctl").arg("-D").arg(self.dir.join("data")).args(["-m", "immediate", "stop"]).status();
+        let _ = self
+            .command("pg_ctl")
+            .arg("-D")
+            .arg(self.dir.join("data"))
+            .args(["-m", "immediate", "stop"])
+            .status();
         let _ = std::fs::remove_dir_all(&self.dir);
     }
 }

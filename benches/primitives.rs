@@ -42,7 +42,9 @@ const PARTS: &[Part] = &[
 fn main() {
     common::run(PARTS, &[], |role| {
         match *role {
-            ["queue", url, name, raw_name, threads] => play_queue(url, name, raw_name, number(threads)),
+            ["queue", url, name, raw_name, threads] => {
+                play_queue(url, name, raw_name, number(threads))
+            }
             ["read", url, name, threads] => play_read(url, name, number(threads)),
             _ => return false,
         }
@@ -69,7 +71,12 @@ fn cycle(bench: &Bench, table: &mut Table) {
 
 fn hand_off(bench: &Bench, table: &mut Table) {
     for primitive in [Primitive::Fair, Primitive::Write, Primitive::Semaphore, Primitive::Latch] {
-        parts::hand_off(bench, table, &format!("hand-off between processes, {}", primitive.name()), primitive);
+        parts::hand_off(
+            bench,
+            table,
+            &format!("hand-off between processes, {}", primitive.name()),
+            primitive,
+        );
     }
 }
 
@@ -117,22 +124,31 @@ fn fair_queue(bench: &Bench, table: &mut Table) {
                 let mut history = Vec::new();
                 for player in &mut players {
                     let line = player.receive();
-                    let moments: Vec<u64> = line.split_whitespace().map(|w| number(w) as u64).collect();
+                    let moments: Vec<u64> =
+                        line.split_whitespace().map(|w| number(w) as u64).collect();
                     history.extend(moments.chunks_exact(2).map(|pair| (pair[0], pair[1])));
                 }
                 history.sort_unstable();
                 // Only while all threads take part: after the first ones have arrived, before the
                 // first one stops.
                 let begun = history.len().min(128) / 2;
-                let full = history.iter().zip(&history[1..]).skip(begun).filter(|((_, released), _)| *released < end);
-                times.extend(
-                    full.map(|((_, released), (granted, _))| Duration::from_nanos(granted.saturating_sub(*released))),
-                );
+                let full = history
+                    .iter()
+                    .zip(&history[1..])
+                    .skip(begun)
+                    .filter(|((_, released), _)| *released < end);
+                times.extend(full.map(|((_, released), (granted, _))| {
+                    Duration::from_nanos(granted.saturating_sub(*released))
+                }));
             }
         }
         times.iter_mut().for_each(|times| times.sort());
         let [bare, ours] = times;
-        let where_from = if processes == 1 { "one process".to_owned() } else { format!("{processes} processes") };
+        let where_from = if processes == 1 {
+            "one process".to_owned()
+        } else {
+            format!("{processes} processes")
+        };
         for percent in [50, 99] {
             let (bare, ours) = (percentile(&bare, percent), percentile(&ours, percent));
             let what = format!("fair hand-off, 32 waiters of {where_from} queued, p{percent}");
@@ -205,10 +221,18 @@ fn mix(bench: &Bench, table: &mut Table) {
     const READS: usize = 19;
     let (rounds, span) = bench.rounds((5, 800), (2, 200));
     let client = bench.client();
-    let (mut reader, mut writer) =
-        (Raw::new(Primitive::Read, bench.url(), "mix-raw"), Raw::new(Primitive::Write, bench.url(), "mix-raw"));
+    let (mut reader, mut writer) = (
+        Raw::new(Primitive::Read, bench.url(), "mix-raw"),
+        Raw::new(Primitive::Write, bench.url(), "mix-raw"),
+    );
     let mut workers: Vec<_> = (0..THREADS)
-        .map(|i| (Ours::new(Primitive::Read, &client, "mix"), Ours::new(Primitive::Write, &client, "mix"), i))
+        .map(|i| {
+            (
+                Ours::new(Primitive::Read, &client, "mix"),
+                Ours::new(Primitive::Write, &client, "mix"),
+                i,
+            )
+        })
         .collect();
     let longest_write = AtomicU64::new(0);
     let (mut raw_rates, mut rates, mut longest) = (Vec::new(), Vec::new(), Duration::ZERO);
@@ -246,13 +270,20 @@ fn writer(bench: &Bench, table: &mut Table) {
     for threads in [8, 16] {
         let name = format!("readers-{threads}");
         let client = bench.client();
-        let mut readers: Vec<_> = (0..threads).map(|_| Ours::new(Primitive::Read, &client, &name)).collect();
+        let mut readers: Vec<_> =
+            (0..threads).map(|_| Ours::new(Primitive::Read, &client, &name)).collect();
         let lock = Ours::new(Primitive::Write, &client, &name);
         let raw_name = format!("raw-readers-{threads}");
-        let mut raws: Vec<_> = (0..threads).map(|_| Raw::new(Primitive::Read, bench.url(), &raw_name)).collect();
+        let mut raws: Vec<_> =
+            (0..threads).map(|_| Raw::new(Primitive::Read, bench.url(), &raw_name)).collect();
         let mut raw = Raw::new(Primitive::Write, bench.url(), &raw_name);
-        let bare = while_they_run(&mut raws, Raw::poll, || waits_for(rounds, |granted| raw.poll(granted)));
-        let ours = while_they_run(&mut readers, |r, granted| r.once(granted), || write_waits(&lock, rounds));
+        let bare =
+            while_they_run(&mut raws, Raw::poll, || waits_for(rounds, |granted| raw.poll(granted)));
+        let ours = while_they_run(
+            &mut readers,
+            |r, granted| r.once(granted),
+            || write_waits(&lock, rounds),
+        );
         release_channel(
             table,
             &format!("{threads} threads reading in a loop, one writer: until it is in"),
@@ -272,7 +303,12 @@ fn writer(bench: &Bench, table: &mut Table) {
             let reads: usize = players.iter_mut().map(|p| number(&p.receive())).sum();
             assert!(reads > 0, "they read");
             let others = if processes == 1 { "another process" } else { "2 other processes" };
-            release_channel(table, &format!("{threads} in {others}, one writer: until it is in"), None, ours);
+            release_channel(
+                table,
+                &format!("{threads} in {others}, one writer: until it is in"),
+                None,
+                ours,
+            );
         }
     }
 }
@@ -314,18 +350,33 @@ fn waits_for(rounds: usize, mut once: impl FnMut(&mut dyn FnMut())) -> Vec<Durat
     waits
 }
 
-fn release_channel(table: &mut Table, what: &str, bare: Option<Vec<Duration>>, ours: Vec<Duration>) {
+fn release_channel(
+    table: &mut Table,
+    what: &str,
+    bare: Option<Vec<Duration>>,
+    ours: Vec<Duration>,
+) {
     let half = |waits: &[Duration]| percentile(waits, 50);
-    let in_words = |waits: &[Duration]| format!("{}, at most {}", millis(half(waits)), millis(percentile(waits, 100)));
+    let in_words = |waits: &[Duration]| {
+        format!("{}, at most {}", millis(half(waits)), millis(percentile(waits, 100)))
+    };
     let ratio = bare.as_ref().map(|bare| half(&ours).as_secs_f64() / half(bare).as_secs_f64());
     let met = Some(percentile(&ours, 100) <= Duration::from_millis(50));
-    table.row(what, &bare.map_or(String::new(), |bare| in_words(&bare)), &in_words(&ours), ratio, "≤ 50 ms", met);
+    table.row(
+        what,
+        &bare.map_or(String::new(), |bare| in_words(&bare)),
+        &in_words(&ours),
+        ratio,
+        "≤ 50 ms",
+        met,
+    );
 }
 
 /// Reads in a loop from one line of input until the next, and reports how often.
 fn play_read(url: &str, name: &str, threads: usize) {
     let client = open(url);
-    let mut readers: Vec<_> = (0..threads).map(|_| Ours::new(Primitive::Read, &client, name)).collect();
+    let mut readers: Vec<_> =
+        (0..threads).map(|_| Ours::new(Primitive::Read, &client, name)).collect();
     report("ready");
     let mut release_channel = lines();
     while release_channel.next().is_some() {
@@ -371,14 +422,23 @@ fn patterns(bench: &Bench, table: &mut Table) {
                 pipeline.cmd("PUBLISH").arg(channel).arg("0").ignore();
             });
             let mut send = || pipeline.exec(&mut sender).expect("our own server");
-            let each = median(&std::iter::repeat_with(|| timed(&mut send)).take(batches).collect::<Vec<_>>())
-                / f64::from(batch);
+            let each = median(
+                &std::iter::repeat_with(|| timed(&mut send)).take(batches).collect::<Vec<_>>(),
+            ) / f64::from(batch);
             if count == 0 {
                 without.push(each);
                 continue;
             }
-            let what = format!("PUBLISH on {which}, {count} clients wait for fair locks (raw: none does)");
-            table.row(&what, &in_micros(without[at]), &in_micros(each), Some(each / without[at]), "", None);
+            let what =
+                format!("PUBLISH on {which}, {count} clients wait for fair locks (raw: none does)");
+            table.row(
+                &what,
+                &in_micros(without[at]),
+                &in_micros(each),
+                Some(each / without[at]),
+                "",
+                None,
+            );
         }
         // Medians of single cycles, because a preempted thread would distort a rate.
         let (mut bare, mut times) = (Vec::new(), Vec::new());

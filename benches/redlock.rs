@@ -28,8 +28,10 @@ impl Masters {
     fn start(count: usize) -> Self {
         let servers: Vec<Server> = (0..count).map(|_| Server::start(false)).collect();
         let urls: Vec<&str> = servers.iter().map(|server| &*server.url).collect();
-        let client =
-            LockClient::builder().redlock(Redlock::new(urls).admit_fresh_nodes(true)).build().expect("private servers");
+        let client = LockClient::builder()
+            .redlock(Redlock::new(urls).admit_fresh_nodes(true))
+            .build()
+            .expect("private servers");
         let give_up = Instant::now() + Duration::from_secs(10);
         while client.nodes().iter().any(|node| node.state() != NodeState::Voting) {
             assert!(Instant::now() < give_up, "{:?}", client.nodes());
@@ -55,16 +57,29 @@ impl Raw {
         let free = redis::Script::new(script("mutex_release"));
         for connection in &mut connections {
             take.load(connection).and_then(|_| free.load(connection)).expect("the private server");
-            let info: String = redis::cmd("INFO").arg("server").query(connection).expect("the private server");
-            let run_id = info.lines().find_map(|line| line.strip_prefix("run_id:")).expect("a run_id").trim();
+            let info: String =
+                redis::cmd("INFO").arg("server").query(connection).expect("the private server");
+            let run_id = info
+                .lines()
+                .find_map(|line| line.strip_prefix("run_id:"))
+                .expect("a run_id")
+                .trim();
             let mut cmd = redis::cmd("EVALSHA");
-            cmd.arg(take.get_hash()).arg(3).arg("raw").arg("redisson_lock_token:{raw}").arg("leasehold:node");
+            cmd.arg(take.get_hash())
+                .arg(3)
+                .arg("raw")
+                .arg("redisson_lock_token:{raw}")
+                .arg("leasehold:node");
             cmd.arg("aaaaaaaa-aaaa-8aaa-8aaa-aaaaaaaaaaaa:1").arg(30_000).arg(0).arg(86_400_000);
             cmd.arg(1_700_000_000_000_000_u64).arg(run_id).arg(0);
             acquire.push(cmd.get_packed_command());
         }
         let mut cmd = redis::cmd("EVALSHA");
-        cmd.arg(free.get_hash()).arg(1).arg("raw").arg("aaaaaaaa-aaaa-8aaa-8aaa-aaaaaaaaaaaa:1").arg(1);
+        cmd.arg(free.get_hash())
+            .arg(1)
+            .arg("raw")
+            .arg("aaaaaaaa-aaaa-8aaa-8aaa-aaaaaaaaaaaa:1")
+            .arg(1);
         cmd.arg("redisson_lock__channel:{raw}");
         Self { connections, acquire, release: cmd.get_packed_command() }
     }
@@ -140,7 +155,13 @@ fn dead(bench: &Bench, table: &mut Table) {
         }));
         without.push(rate(span, || ours(&whole.client, "own")));
     }
-    table.compare("one of 3 masters dead (raw: leasehold with all alive)", median(&without), median(&with), None, "");
+    table.compare(
+        "one of 3 masters dead (raw: leasehold with all alive)",
+        median(&without),
+        median(&with),
+        None,
+        "",
+    );
     table.row("  longest cycle with it, the first included", "", &micros(longest), None, "", None);
 }
 
@@ -159,5 +180,11 @@ fn contended(bench: &Bench, table: &mut Table) {
         });
         own.push(done);
     }
-    table.compare("8 threads on one lock of 3 masters (raw: one thread alone)", median(&bare), median(&own), None, "");
+    table.compare(
+        "8 threads on one lock of 3 masters (raw: one thread alone)",
+        median(&bare),
+        median(&own),
+        None,
+        "",
+    );
 }

@@ -23,15 +23,26 @@ pub(crate) fn several(bench: &Bench, table: &mut Table) {
         let (mut bare, mut as_one, mut one_by_one) = (Vec::new(), Vec::new(), Vec::new());
         for _ in 0..rounds {
             bare.push(rate_of(span, || raw.cycle()));
-            as_one.push(rate_of(span, || multi.lock().and_then(|all| all.unlock()).expect("nobody else uses them")));
+            as_one.push(rate_of(span, || {
+                multi.lock().and_then(|all| all.unlock()).expect("nobody else uses them")
+            }));
             one_by_one.push(rate_of(span, || {
-                let all: Vec<_> = singles.iter().map(|name| client.lock(name).expect("nobody else uses it")).collect();
+                let all: Vec<_> = singles
+                    .iter()
+                    .map(|name| client.lock(name).expect("nobody else uses it"))
+                    .collect();
                 all.into_iter().for_each(|one| one.unlock().expect("it was held"));
             }));
         }
         let (bare, as_one, one_by_one) = (median(&bare), median(&as_one), median(&one_by_one));
         table.compare(&format!("{count} locks as one, lock + unlock"), bare, as_one, None, "raw");
-        table.compare(&format!("  {count} locks one after the other (raw: as one)"), bare, one_by_one, None, "raw");
+        table.compare(
+            &format!("  {count} locks one after the other (raw: as one)"),
+            bare,
+            one_by_one,
+            None,
+            "raw",
+        );
     }
 }
 
@@ -46,13 +57,20 @@ impl Raw {
     fn new(url: &str, names: &[String]) -> Self {
         let mut connection = connect(url);
         let mut load = |source: &str| -> String {
-            redis::cmd("SCRIPT").arg("LOAD").arg(source).query(&mut connection).expect("the script is loaded")
+            redis::cmd("SCRIPT")
+                .arg("LOAD")
+                .arg(source)
+                .query(&mut connection)
+                .expect("the script is loaded")
         };
         let [acquire, release] = [script("multi_acquire"), script("multi_release")].map(&mut load);
-        let (seconds, fraction): (u64, u64) = redis::cmd("TIME").query(&mut connection).expect("TIME");
-        let of_each = |what: &str| names.iter().map(|name| format!("{what}{{{name}}}")).collect::<Vec<_>>();
+        let (seconds, fraction): (u64, u64) =
+            redis::cmd("TIME").query(&mut connection).expect("TIME");
+        let of_each =
+            |what: &str| names.iter().map(|name| format!("{what}{{{name}}}")).collect::<Vec<_>>();
         // The ids are as long as leasehold's.
-        let holders = vec![format!("{:08x}-0000-8000-8000-000000000000:1", std::process::id()); names.len()];
+        let holders =
+            vec![format!("{:08x}-0000-8000-8000-000000000000:1", std::process::id()); names.len()];
         let acquire = redis::cmd("EVALSHA")
             .arg(acquire)
             .arg(2 * names.len())

@@ -21,11 +21,14 @@ struct Usage {
 
 impl Usage {
     fn now() -> Self {
-        let usage = getrusage(UsageWho::RUSAGE_SELF).expect("every process may ask for its own usage");
-        let micros = |time: nix::sys::time::TimeVal| time.tv_sec() as f64 * 1e6 + time.tv_usec() as f64;
+        let usage =
+            getrusage(UsageWho::RUSAGE_SELF).expect("every process may ask for its own usage");
+        let micros =
+            |time: nix::sys::time::TimeVal| time.tv_sec() as f64 * 1e6 + time.tv_usec() as f64;
         Self {
             micros: micros(usage.user_time()) + micros(usage.system_time()),
-            switches: (usage.voluntary_context_switches() + usage.involuntary_context_switches()) as f64,
+            switches: (usage.voluntary_context_switches() + usage.involuntary_context_switches())
+                as f64,
             allocations: ALLOCATOR.stats().allocations + ALLOCATOR.stats().reallocations,
         }
     }
@@ -51,12 +54,18 @@ impl Spent {
 pub(crate) fn cpu(bench: &Bench, table: &mut Table) {
     let (rounds, span) = bench.rounds((7, 300), (2, 80));
     for count in [1, 8, 64] {
-        let mut raws: Vec<_> =
-            (0..count).map(|i| Raw::new(Primitive::Mutex, bench.url(), &format!("cpu-raw-{i}"))).collect();
-        let asleep =
-            LockClient::builder().url(bench.url()).busy_poll(false).build().expect("the private server answers");
+        let mut raws: Vec<_> = (0..count)
+            .map(|i| Raw::new(Primitive::Mutex, bench.url(), &format!("cpu-raw-{i}")))
+            .collect();
+        let asleep = LockClient::builder()
+            .url(bench.url())
+            .busy_poll(false)
+            .build()
+            .expect("the private server answers");
         let polling = bench.client();
-        let locks = |client| (0..count).map(|i| Ours::new(Primitive::Mutex, client, &format!("cpu-{i}"))).collect();
+        let locks = |client| {
+            (0..count).map(|i| Ours::new(Primitive::Mutex, client, &format!("cpu-{i}"))).collect()
+        };
         let (mut asleep, mut polling): (Vec<Ours>, Vec<Ours>) = (locks(&asleep), locks(&polling));
         let mut spent: [Spent; 3] = Default::default();
         for _ in 0..rounds {
@@ -74,8 +83,14 @@ pub(crate) fn cpu(bench: &Bench, table: &mut Table) {
     }
 }
 
-fn add_rows(table: &mut Table, count: usize, [raw, asleep, polling]: &[Spent; 3], budget: Option<f64>) {
-    let [raw_micros, micros, polling_micros] = [raw, asleep, polling].map(|spent| median(&spent.micros));
+fn add_rows(
+    table: &mut Table,
+    count: usize,
+    [raw, asleep, polling]: &[Spent; 3],
+    budget: Option<f64>,
+) {
+    let [raw_micros, micros, polling_micros] =
+        [raw, asleep, polling].map(|spent| median(&spent.micros));
     let shown = |micros: f64| format!("{micros:.1} µs");
     let wanted = budget.map_or(String::new(), |most| format!("≤ {most:.2} raw"));
     let ratio = micros / raw_micros;
@@ -85,8 +100,16 @@ fn add_rows(table: &mut Table, count: usize, [raw, asleep, polling]: &[Spent; 3]
     table.row(&what, &shown(raw_micros), &shown(micros), Some(ratio), &wanted, met);
     let ratio = polling_micros / raw_micros;
     table.row("  with busy polling", "", &shown(polling_micros), Some(ratio), "", None);
-    let [raw, asleep, polling] = [raw, asleep, polling].map(|spent| format!("{:.1}", median(&spent.switches)));
-    table.row("  context switches per cycle", &raw, &format!("{asleep}, polling {polling}"), None, "", None);
+    let [raw, asleep, polling] =
+        [raw, asleep, polling].map(|spent| format!("{:.1}", median(&spent.switches)));
+    table.row(
+        "  context switches per cycle",
+        &raw,
+        &format!("{asleep}, polling {polling}"),
+        None,
+        "",
+        None,
+    );
 }
 
 /// Heap allocations of the process for each lock and unlock by one thread.

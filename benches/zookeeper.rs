@@ -158,27 +158,41 @@ fn main() {
     let (quick, markdown, three) = (flag("--quick"), flag("--markdown"), flag("--three"));
     if let Some(unknown) = args.iter().find(|arg| !PARTS.iter().any(|(name, _)| name == arg)) {
         let known: Vec<_> = PARTS.iter().map(|(name, _)| *name).collect();
-        eprintln!("unknown argument {unknown:?}; known: --quick --markdown --three {}", known.join(" "));
+        eprintln!(
+            "unknown argument {unknown:?}; known: --quick --markdown --three {}",
+            known.join(" ")
+        );
         std::process::exit(2);
     }
     let bench = Bench::start(three, quick);
     let (mut table, mut busiest, started) = (Table::default(), 0.0_f64, Instant::now());
-    for (name, part) in PARTS.iter().filter(|(name, _)| args.is_empty() || args.iter().any(|arg| arg == name)) {
+    for (name, part) in
+        PARTS.iter().filter(|(name, _)| args.is_empty() || args.iter().any(|arg| arg == name))
+    {
         eprintln!("{name} ... ({:.0} s)", started.elapsed().as_secs_f64());
         busiest = busiest.max(surroundings::used_by_others().unwrap_or(0.0));
         part(&bench, &mut table);
     }
     let cores = std::thread::available_parallelism().map_or(0, usize::from);
-    println!("ZooKeeper on {} server(s) over loopback, {cores} cores, session 30 s", bench.servers.count());
-    println!("raw = create an ephemeral sequential node, delete it; one connection for each thread");
+    println!(
+        "ZooKeeper on {} server(s) over loopback, {cores} cores, session 30 s",
+        bench.servers.count()
+    );
+    println!(
+        "raw = create an ephemeral sequential node, delete it; one connection for each thread"
+    );
     println!("ratio = the median over the rounds, with the quartiles where there are several\n");
     print!("{}", if markdown { table.as_markdown() } else { table.as_text() });
     println!("\n{}", table.verdict());
     let percent = busiest * 100.0;
     if busiest > BUSY {
-        println!("DO NOT BELIEVE IT: other programs used up to {percent:.0} % of this machine meanwhile");
+        println!(
+            "DO NOT BELIEVE IT: other programs used up to {percent:.0} % of this machine meanwhile"
+        );
     } else {
-        println!("other programs used {percent:.0} % of this machine at most, looked at before each part");
+        println!(
+            "other programs used {percent:.0} % of this machine at most, looked at before each part"
+        );
     }
     eprintln!("{:.0} s", started.elapsed().as_secs_f64());
 }
@@ -248,8 +262,21 @@ fn one_lock(bench: &Bench, table: &mut Table) {
     }
     let rates: Vec<f64> = ours.iter().map(Tally::rate).collect();
     let fair = median(&ours.iter().map(|tally| jain(&tally.grants)).collect::<Vec<_>>());
-    table.compare_rounds("32 threads on one lock, against one thread alone", &ones, &rates, Some(1.2), "alone");
-    table.row("  Jain index over threads", "", &format!("{fair:.3}"), None, "≥ 0.99", Some(fair >= 0.99));
+    table.compare_rounds(
+        "32 threads on one lock, against one thread alone",
+        &ones,
+        &rates,
+        Some(1.2),
+        "alone",
+    );
+    table.row(
+        "  Jain index over threads",
+        "",
+        &format!("{fair:.3}"),
+        None,
+        "≥ 0.99",
+        Some(fair >= 0.99),
+    );
     table.compare_rounds("  against Curator", &theirs, &rates, Some(2.5), "Curator");
 }
 
@@ -260,7 +287,8 @@ fn hand_off(bench: &Bench, table: &mut Table) {
     let mut took = Vec::new();
     let (sender, granted) = channel();
     for turn in 0..times {
-        let guard = clients[turn % 2].mutex("hand-off").lock_owned().expect("the private server answers");
+        let guard =
+            clients[turn % 2].mutex("hand-off").lock_owned().expect("the private server answers");
         let (next, sender) = (clients[1 - turn % 2].clone(), sender.clone());
         let waiter = std::thread::spawn(move || {
             let guard = next.mutex("hand-off").lock_owned().expect("the private server answers");
@@ -284,7 +312,14 @@ fn hand_off(bench: &Bench, table: &mut Table) {
         let theirs = Duration::from_secs_f64(theirs / 1e6);
         let ratio = own.as_secs_f64() / theirs.as_secs_f64();
         let what = format!("hand-off to another session, p{percent}, against Curator");
-        table.row(&what, &micros(theirs), &micros(own), Some(ratio), "≤ 1.0 Curator", Some(ratio <= 1.0));
+        table.row(
+            &what,
+            &micros(theirs),
+            &micros(own),
+            Some(ratio),
+            "≤ 1.0 Curator",
+            Some(ratio <= 1.0),
+        );
     }
 }
 
@@ -293,8 +328,9 @@ fn held(bench: &Bench, table: &mut Table) {
     let (count, span) = if bench.quick { (100, 3.0) } else { (1000, 8.0) };
     let before = rig::threads_named("lh-");
     let client = bench.client();
-    let guards: Vec<_> =
-        (0..count).map(|n| client.mutex(format!("held/{n}")).lock_owned().expect("the server answers")).collect();
+    let guards: Vec<_> = (0..count)
+        .map(|n| client.mutex(format!("held/{n}")).lock_owned().expect("the server answers"))
+        .collect();
     // A hold is queried once after a third of the lease, to set the watch that reports its loss.
     let watched = packets_in(bench, 12.0) * 12.0;
     let rate = packets_in(bench, span);
@@ -324,7 +360,14 @@ fn waiting(bench: &Bench, table: &mut Table) {
         rate
     });
     // Each sends a heartbeat every twelfth of 30 s, and pings in between.
-    table.row("requests a second of a holder and a waiter", "", &format!("{rate:.2}"), None, "≤ 1", Some(rate <= 1.0));
+    table.row(
+        "requests a second of a holder and a waiter",
+        "",
+        &format!("{rate:.2}"),
+        None,
+        "≤ 1",
+        Some(rate <= 1.0),
+    );
 }
 
 /// Packets per second, without Curator's pings (one per 10 s) and the two queries.

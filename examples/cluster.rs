@@ -54,9 +54,19 @@ impl Node {
     fn start(dir: &Path, port: u16) -> Outcome<Self> {
         let dir = dir.join(port.to_string());
         std::fs::create_dir_all(&dir)?;
-        let program = std::env::var("LEASEHOLD_SERVER").unwrap_or_else(|_| "redis-server".to_owned());
+        let program =
+            std::env::var("LEASEHOLD_SERVER").unwrap_or_else(|_| "redis-server".to_owned());
         let process = Command::new(&program)
-            .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--cluster-enabled", "yes", "--save", ""])
+            .args([
+                "--port",
+                &port.to_string(),
+                "--bind",
+                "127.0.0.1",
+                "--cluster-enabled",
+                "yes",
+                "--save",
+                "",
+            ])
             .current_dir(dir)
             .stdout(Stdio::null())
             .spawn()
@@ -69,7 +79,8 @@ impl Node {
     }
 
     fn ask<T: redis::FromRedisValue>(&self, words: &[&str]) -> Outcome<T> {
-        let mut connection = redis::Client::open(self.url())?.get_connection_with_timeout(Duration::from_secs(2))?;
+        let mut connection =
+            redis::Client::open(self.url())?.get_connection_with_timeout(Duration::from_secs(2))?;
         Ok(redis::cmd(words[0]).arg(&words[1..]).query(&mut connection)?)
     }
 
@@ -95,9 +106,13 @@ impl Node {
 /// Low enough that the port of the cluster bus, 10 000 above it, is valid too.
 fn free_port() -> Outcome<u16> {
     static NEXT: AtomicU32 = AtomicU32::new(0);
-    let free = |port: &u16| [*port, port + 10_000].iter().all(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok());
+    let free = |port: &u16| {
+        [*port, port + 10_000].iter().all(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok())
+    };
     let first = std::process::id() % 9000;
-    let port = (0..9000).map(|_| 10_000 + ((first + NEXT.fetch_add(1, Ordering::Relaxed)) % 9000) as u16).find(free);
+    let port = (0..9000)
+        .map(|_| 10_000 + ((first + NEXT.fetch_add(1, Ordering::Relaxed)) % 9000) as u16)
+        .find(free);
     Ok(port.ok_or("no free port")?)
 }
 
@@ -116,8 +131,10 @@ fn start_cluster(dir: &Path) -> Outcome<Vec<Node>> {
     let nodes = (0..3).map(|_| Node::start(dir, free_port()?)).collect::<Outcome<Vec<_>>>()?;
     for (number, node) in nodes.iter().enumerate() {
         wait_until("the server answers", || node.ask::<String>(&["PING"]).is_ok())?;
-        let own: Vec<String> =
-            (0..SLOTS).filter(|slot| usize::from(slot % 3) == number).map(|s| s.to_string()).collect();
+        let own: Vec<String> = (0..SLOTS)
+            .filter(|slot| usize::from(slot % 3) == number)
+            .map(|s| s.to_string())
+            .collect();
         let mut words = vec!["CLUSTER", "ADDSLOTS"];
         words.extend(own.iter().map(String::as_str));
         node.ask::<()>(&words)?;
@@ -173,7 +190,11 @@ fn main() -> Outcome<()> {
     let patient = LockClient::builder().io_timeout(Duration::from_secs(6));
     let client = patient.cluster(Cluster::new(nodes.iter().map(Node::url))).build()?;
     for node in client.nodes() {
-        println!("{} has {} slots", node.address(), node.slots().iter().map(|range| range.len()).sum::<usize>());
+        println!(
+            "{} has {} slots",
+            node.address(),
+            node.slots().iter().map(|range| range.len()).sum::<usize>()
+        );
     }
 
     let slot: u16 = nodes[0].ask(&["CLUSTER", "KEYSLOT", "total"])?;
@@ -190,7 +211,9 @@ fn main() -> Outcome<()> {
             }
             Ok(moves)
         });
-        let worked = workers.into_iter().try_for_each(|worker| worker.join().map_err(|_| "a worker panicked")?);
+        let worked = workers
+            .into_iter()
+            .try_for_each(|worker| worker.join().map_err(|_| "a worker panicked")?);
         done.store(true, Ordering::Relaxed);
         let moves = mover.join().map_err(|_| "the mover panicked")??;
         worked.map(|()| moves)

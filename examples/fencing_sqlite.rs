@@ -40,14 +40,20 @@ fn fence() -> leasehold::Result<SqlFence> {
 /// Claims the row *before* it reads: from here on an older holder can no longer write.
 fn claim_and_read(db: &Connection, token: FencingToken) -> Outcome<i64> {
     let fence = fence()?;
-    fence.expect_one(db.execute(&fence.claim(), params![token.as_i64(), 1, token.as_i64()])?, token)?;
+    fence.expect_one(
+        db.execute(&fence.claim(), params![token.as_i64(), 1, token.as_i64()])?,
+        token,
+    )?;
     Ok(db.query_row("SELECT balance FROM account WHERE id = 1", [], |row| row.get(0))?)
 }
 
 /// Writes only under exactly that claim.
 fn write(db: &Connection, token: FencingToken, balance: i64) -> Outcome<()> {
     let fence = fence()?;
-    fence.expect_one(db.execute(&fence.write(&["balance"])?, params![balance, 1, token.as_i64()])?, token)?;
+    fence.expect_one(
+        db.execute(&fence.write(&["balance"])?, params![balance, 1, token.as_i64()])?,
+        token,
+    )?;
     Ok(())
 }
 
@@ -135,13 +141,15 @@ fn play_in(url: &str, file: &str) -> Outcome<()> {
     if !late.0.wait()?.success() {
         return Err("the late process was not refused as it should be".into());
     }
-    let balance: i64 = db.query_row("SELECT balance FROM account WHERE id = 1", [], |row| row.get(0))?;
+    let balance: i64 =
+        db.query_row("SELECT balance FROM account WHERE id = 1", [], |row| row.get(0))?;
     println!("the balance is {balance}, as the holder of the lock left it");
     assert_eq!(balance, 10);
     Ok(())
 }
 
 fn signal(pid: u32, name: &str) -> Outcome<()> {
-    let sent = Command::new("kill").args([&format!("-{name}"), &pid.to_string()]).status()?.success();
+    let sent =
+        Command::new("kill").args([&format!("-{name}"), &pid.to_string()]).status()?.success();
     if sent { Ok(()) } else { Err(format!("kill -{name} {pid} failed").into()) }
 }

@@ -54,7 +54,8 @@ fn main() -> std::result::Result<ExitCode, Box<dyn Error>> {
 
 fn stop(client: &LockClient, jobs: &CancelToken, ended: &mpsc::Receiver<()>) -> ExitCode {
     let deadline = Instant::now() + BOUND;
-    let all_end_within = |time| ended.recv_timeout(time) == Err(mpsc::RecvTimeoutError::Disconnected);
+    let all_end_within =
+        |time| ended.recv_timeout(time) == Err(mpsc::RecvTimeoutError::Disconnected);
     // 1. Nobody takes a lock any more; locks that are held stay held and are renewed.
     client.stop_waiting();
     // 2. Jobs end by themselves, or are asked to.

@@ -75,7 +75,9 @@ fn answer(stream: &TcpStream, client: &LockClient) -> std::io::Result<bool> {
     }
     let is_scrape = request.starts_with("GET /metrics ");
     let (status, kind, body) = match is_scrape {
-        true => ("200 OK", "text/plain; version=0.0.4; charset=utf-8", client.stats().to_prometheus()),
+        true => {
+            ("200 OK", "text/plain; version=0.0.4; charset=utf-8", client.stats().to_prometheus())
+        }
         false => ("404 Not Found", "text/plain", "the figures are at /metrics\n".to_owned()),
     };
     let length = body.len();

@@ -43,7 +43,12 @@ fn name(account: i32) -> String {
 }
 
 /// Reads, computes and writes: if payments overlapped, some would be lost.
-fn pay(transaction: &mut postgres::Transaction<'_>, from: i32, to: i32, amount: i64) -> Result<(), postgres::Error> {
+fn pay(
+    transaction: &mut postgres::Transaction<'_>,
+    from: i32,
+    to: i32,
+    amount: i64,
+) -> Result<(), postgres::Error> {
     for (account, change) in [(from, -amount), (to, amount)] {
         let sql = "SELECT balance FROM leasehold_example WHERE id = $1";
         let balance: i64 = transaction.query_one(sql, &[&account])?.get(0);
@@ -53,7 +58,10 @@ fn pay(transaction: &mut postgres::Transaction<'_>, from: i32, to: i32, amount: 
     Ok(())
 }
 
-fn fenced(transaction: &mut postgres::Transaction<'_>, fence: &TransactionFence) -> Result<(), postgres::Error> {
+fn fenced(
+    transaction: &mut postgres::Transaction<'_>,
+    fence: &TransactionFence,
+) -> Result<(), postgres::Error> {
     transaction.execute(fence.sql_at_commit(), &[&fence.name(), &fence.token().as_i64()]).map(drop)
 }
 
@@ -82,7 +90,8 @@ fn late_holder(url: &str) -> Outcome<()> {
 }
 
 fn signal(child: &Child, name: &str) -> Outcome<()> {
-    let done = Command::new("kill").args([&format!("-{name}"), &child.id().to_string()]).status()?;
+    let done =
+        Command::new("kill").args([&format!("-{name}"), &child.id().to_string()]).status()?;
     if done.success() { Ok(()) } else { Err(format!("kill -{name} failed").into()) }
 }
 
@@ -147,14 +156,19 @@ fn web_of_payments(url: &str) -> Outcome<(u32, u32)> {
                     let client = connect(url).map_err(|e| e.to_string())?;
                     let mut db = Client::connect(url, NoTls).map_err(|e| e.to_string())?;
                     for turn in 0..10 {
-                        let (from, to) = (1 + (n + turn) % ACCOUNTS, 1 + (n + turn * 3 + 1) % ACCOUNTS);
+                        let (from, to) =
+                            (1 + (n + turn) % ACCOUNTS, 1 + (n + turn * 3 + 1) % ACCOUNTS);
                         if from == to {
                             continue;
                         }
-                        let both = client.multi([name(from), name(to)]).with_lease(Duration::from_millis(60));
+                        let both = client
+                            .multi([name(from), name(to)])
+                            .with_lease(Duration::from_millis(60));
                         // This is too short on purpose: the lock may be lost before it is used.
                         let Ok(guard) = both.lock() else { continue };
-                        std::thread::sleep(Duration::from_millis(u64::from(turn.unsigned_abs()) * 9));
+                        std::thread::sleep(Duration::from_millis(
+                            u64::from(turn.unsigned_abs()) * 9,
+                        ));
                         let mut run = || -> Result<(), postgres::Error> {
                             let mut transaction = db.transaction()?;
                             for account in [from, to] {
@@ -166,7 +180,9 @@ fn web_of_payments(url: &str) -> Outcome<(u32, u32)> {
                         };
                         match run() {
                             Ok(()) => paid.fetch_add(1, Ordering::SeqCst),
-                            Err(error) if is_refused(&error) => refused.fetch_add(1, Ordering::SeqCst),
+                            Err(error) if is_refused(&error) => {
+                                refused.fetch_add(1, Ordering::SeqCst)
+                            }
                             Err(error) => return Err(error.to_string()),
                         };
                         // This may return `Lost`; the fence has decided already.

@@ -99,9 +99,16 @@ fn start(url: &str, number: u32) -> Outcome<Child> {
 fn worker(number: u32, semaphore: &Semaphore, db: &mut redis::Connection) -> Outcome<()> {
     for call in 0..CALLS {
         let permit = semaphore.acquire()?;
-        let (now, call) = (SystemTime::now().duration_since(UNIX_EPOCH)?, format!("{number}:{call}"));
+        let (now, call) =
+            (SystemTime::now().duration_since(UNIX_EPOCH)?, format!("{number}:{call}"));
         let mut begin = redis::pipe();
-        begin.atomic().cmd("ZADD").arg(LIVE).arg((now + API_TIMEOUT).as_millis() as u64).arg(&call).ignore();
+        begin
+            .atomic()
+            .cmd("ZADD")
+            .arg(LIVE)
+            .arg((now + API_TIMEOUT).as_millis() as u64)
+            .arg(&call)
+            .ignore();
         begin.cmd("PEXPIRE").arg(LIVE).arg(60_000).ignore();
         begin.cmd("ZCOUNT").arg(LIVE).arg(now.as_millis() as u64).arg("+inf");
         let (live,): (u32,) = begin.query(db)?;

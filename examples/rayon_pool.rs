@@ -23,7 +23,8 @@ use leasehold::{ErrorKind, LockClient, Result};
 fn main() -> Result<()> {
     let url = std::env::args().nth(1).unwrap_or_else(|| "redis://127.0.0.1/".to_owned());
     let client = LockClient::open(&url)?;
-    let pool = rayon::ThreadPoolBuilder::new().num_threads(2).build().expect("threads for the pool");
+    let pool =
+        rayon::ThreadPoolBuilder::new().num_threads(2).build().expect("threads for the pool");
 
     let reentrant = client.mutex("job");
     let inside = jobs_inside(&pool, || reentrant.lock().map(Some))?;
@@ -51,7 +52,10 @@ fn main() -> Result<()> {
 /// Runs two jobs that take the lock; the second comes to the thread of the first while that one
 /// waits for a part of its work. Returns how many were inside at once, at most; `take` returns
 /// `None` when it is refused.
-fn jobs_inside<G>(pool: &rayon::ThreadPool, take: impl Fn() -> Result<Option<G>> + Sync) -> Result<u32> {
+fn jobs_inside<G>(
+    pool: &rayon::ThreadPool,
+    take: impl Fn() -> Result<Option<G>> + Sync,
+) -> Result<u32> {
     let (inside, most) = (AtomicU32::new(0), AtomicU32::new(0));
     let job = |work: &dyn Fn()| -> Result<()> {
         if let Some(_guard) = take()? {

@@ -57,7 +57,10 @@ fn main() -> Result<()> {
             std::thread::yield_now();
         }
         println!("the operator frees the lock: {}", operator.mutex("worker").force_unlock()?);
-        assert_eq!(waiting.join().expect("the worker does not panic"), Ended::Lost(LossReason::TakenAway));
+        assert_eq!(
+            waiting.join().expect("the worker does not panic"),
+            Ended::Lost(LossReason::TakenAway)
+        );
         Result::Ok(())
     })?;
     drop(guard);

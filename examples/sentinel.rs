@@ -62,7 +62,8 @@ fn start(dir: &Path, port: u16, config: &str, args: &[&str]) -> Outcome<Process>
 }
 
 fn free_ports(count: usize) -> Outcome<Vec<u16>> {
-    let listeners = (0..count).map(|_| TcpListener::bind("127.0.0.1:0")).collect::<Result<Vec<_>, _>>()?;
+    let listeners =
+        (0..count).map(|_| TcpListener::bind("127.0.0.1:0")).collect::<Result<Vec<_>, _>>()?;
     Ok(listeners
         .iter()
         .map(|listener| listener.local_addr().map(|address| address.port()))
@@ -87,7 +88,12 @@ fn wait_until_ready(urls: &[String]) -> Outcome<()> {
         }
     }
     // A replica can be chosen once it follows the master.
-    while LockClient::builder().sentinel(Sentinel::new(urls, "shop").replicas(2)).build()?.lock("ready").is_err() {
+    while LockClient::builder()
+        .sentinel(Sentinel::new(urls, "shop").replicas(2))
+        .build()?
+        .lock("ready")
+        .is_err()
+    {
         if Instant::now() > deadline {
             return Err("the replicas do not follow the master".into());
         }
@@ -101,8 +107,10 @@ fn lock(client: &LockClient) -> Outcome<ReentrantMutexGuard> {
     loop {
         match client.lock("total") {
             Err(e)
-                if matches!(e.kind(), ErrorKind::Unreachable | ErrorKind::NotReady | ErrorKind::ReadOnly)
-                    && Instant::now() < deadline =>
+                if matches!(
+                    e.kind(),
+                    ErrorKind::Unreachable | ErrorKind::NotReady | ErrorKind::ReadOnly
+                ) && Instant::now() < deadline =>
             {
                 std::thread::sleep(Duration::from_millis(20));
             }
@@ -133,7 +141,10 @@ fn main() -> Outcome<()> {
     let data = "save \"\"\nrepl-diskless-sync-delay 0\n";
     let mut master = Some(start(&dir.0, servers[0], data, &[])?);
     let replica = format!("{data}replicaof 127.0.0.1 {}\n", servers[0]);
-    let _replicas = servers[1..].iter().map(|port| start(&dir.0, *port, &replica, &[])).collect::<Outcome<Vec<_>>>()?;
+    let _replicas = servers[1..]
+        .iter()
+        .map(|port| start(&dir.0, *port, &replica, &[]))
+        .collect::<Outcome<Vec<_>>>()?;
     let watch = format!(
         "sentinel monitor shop 127.0.0.1 {} 2\nsentinel down-after-milliseconds shop 1000\n\
          sentinel failover-timeout shop 5000\n",
@@ -141,7 +152,8 @@ fn main() -> Outcome<()> {
     );
     let watched = |port: &u16| start(&dir.0, *port, &watch, &["--sentinel"]);
     let _sentinels = sentinels.iter().map(watched).collect::<Outcome<Vec<_>>>()?;
-    let urls: Vec<String> = sentinels.iter().map(|port| format!("redis://127.0.0.1:{port}/")).collect();
+    let urls: Vec<String> =
+        sentinels.iter().map(|port| format!("redis://127.0.0.1:{port}/")).collect();
     wait_until_ready(&urls)?;
 
     let client = LockClient::builder().sentinel(Sentinel::new(&urls, "shop")).build()?;

@@ -15,7 +15,10 @@ use tracing_subscriber::fmt::format::FmtSpan;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let url = std::env::args().nth(1).unwrap_or_else(|| "redis://127.0.0.1/".to_owned());
-    tracing_subscriber::fmt().with_span_events(FmtSpan::CLOSE).with_writer(Mutex::new(std::io::stderr())).init();
+    tracing_subscriber::fmt()
+        .with_span_events(FmtSpan::CLOSE)
+        .with_writer(Mutex::new(std::io::stderr()))
+        .init();
     let client = LockClient::builder().url(&url).owner("billing-7").build()?;
     // Another process, which has the lock first.
     let other = LockClient::builder().url(&url).owner("import-2").build()?;

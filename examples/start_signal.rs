@@ -47,7 +47,9 @@ impl Latches {
     }
 
     fn delete(&self) -> leasehold::Result<()> {
-        [&self.ready, &self.start, &self.finished].into_iter().try_for_each(|latch| latch.delete().map(|_| ()))
+        [&self.ready, &self.start, &self.finished]
+            .into_iter()
+            .try_for_each(|latch| latch.delete().map(|_| ()))
     }
 }
 

@@ -71,7 +71,9 @@ fn main() -> Result<(), Stopped> {
     println!("knows that it was taken away");
 
     faults.fail_next(Operation::Acquire, Failure::BeforeItRan);
-    let Err(Stopped::Failed(error)) = book(&client, &[1], |_| {}) else { panic!("nobody can be asked") };
+    let Err(Stopped::Failed(error)) = book(&client, &[1], |_| {}) else {
+        panic!("nobody can be asked")
+    };
     assert!(error.is_transient() && error.kind() == ErrorKind::Unreachable);
     println!("reports a server that cannot be reached");
 

@@ -71,7 +71,8 @@ fn main() -> Outcome<()> {
     let dir = Dir(std::env::temp_dir().join(format!("three-masters-{}", std::process::id())));
     let dirs: Vec<PathBuf> = (1..=3).map(|n| dir.0.join(n.to_string())).collect();
     let mut masters = dirs.iter().map(|dir| start(dir)).collect::<Outcome<Vec<_>>>()?;
-    let urls: Vec<String> = dirs.iter().map(|dir| format!("redis+unix://{}/s", dir.display())).collect();
+    let urls: Vec<String> =
+        dirs.iter().map(|dir| format!("redis+unix://{}/s", dir.display())).collect();
 
     // A first installation: nobody can have a lock on these masters yet. Without
     // `admit_fresh_nodes` they would vote after one `longest_lease`, which is what makes a restart
@@ -79,7 +80,9 @@ fn main() -> Outcome<()> {
     let deadline = Instant::now() + Duration::from_secs(20);
     let client = loop {
         match LockClient::builder().redlock(Redlock::new(&urls).admit_fresh_nodes(true)).build() {
-            Ok(client) if client.nodes().iter().all(|node| node.state() == NodeState::Voting) => break client,
+            Ok(client) if client.nodes().iter().all(|node| node.state() == NodeState::Voting) => {
+                break client;
+            }
             Err(e) if Instant::now() > deadline => return Err(e.into()),
             _ => std::thread::sleep(Duration::from_millis(20)),
         }

@@ -44,7 +44,9 @@ fn main() -> Result<()> {
         }
 
         // A waiter that gives up leaves the queue, and a call that only tries does not enter it.
-        assert!(servers[0].fair("ticket-counter").try_lock_for(Duration::from_millis(20))?.is_none());
+        assert!(
+            servers[0].fair("ticket-counter").try_lock_for(Duration::from_millis(20))?.is_none()
+        );
         assert!(servers[1].fair("ticket-counter").try_lock()?.is_none());
         assert_eq!(counter.queue_len()?, CUSTOMERS);
 
@@ -55,7 +57,10 @@ fn main() -> Result<()> {
 
     let served = served.into_inner().expect("no customer panics");
     assert!(served.is_sorted());
-    println!("served in order: {}", served.iter().map(usize::to_string).collect::<Vec<_>>().join(" "));
+    println!(
+        "served in order: {}",
+        served.iter().map(usize::to_string).collect::<Vec<_>>().join(" ")
+    );
     Ok(())
 }
 

@@ -42,7 +42,9 @@ fn make_certificates(dir: &Path) -> Outcome<()> {
     params.distinguished_name.push(DnType::CommonName, "our own authority");
     let authority = CertifiedIssuer::self_signed(params, KeyPair::generate()?)?;
     std::fs::write(dir.join("ca.pem"), authority.pem())?;
-    for (name, hosts) in [("server", vec!["localhost".to_owned(), "127.0.0.1".to_owned()]), ("client", Vec::new())] {
+    for (name, hosts) in
+        [("server", vec!["localhost".to_owned(), "127.0.0.1".to_owned()]), ("client", Vec::new())]
+    {
         let key = KeyPair::generate()?;
         let certificate = CertificateParams::new(hosts)?.signed_by(&key, &authority)?;
         std::fs::write(dir.join(format!("{name}.pem")), certificate.pem())?;
@@ -60,8 +62,26 @@ fn start() -> Outcome<(Server, String)> {
     let port = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.port().to_string();
     let program = std::env::var("LEASEHOLD_SERVER").unwrap_or_else(|_| "redis-server".to_owned());
     let process = Command::new(&program)
-        .args(["--port", "0", "--bind", "127.0.0.1", "--save", "", "--tls-port", &port, "--tls-auth-clients", "yes"])
-        .args(["--tls-cert-file", "server.pem", "--tls-key-file", "server.key", "--tls-ca-cert-file", "ca.pem"])
+        .args([
+            "--port",
+            "0",
+            "--bind",
+            "127.0.0.1",
+            "--save",
+            "",
+            "--tls-port",
+            &port,
+            "--tls-auth-clients",
+            "yes",
+        ])
+        .args([
+            "--tls-cert-file",
+            "server.pem",
+            "--tls-key-file",
+            "server.key",
+            "--tls-ca-cert-file",
+            "ca.pem",
+        ])
         .current_dir(&dir)
         .stdout(Stdio::null())
         .spawn()
@@ -78,8 +98,15 @@ fn main() -> Outcome<()> {
             let files = ["ca.pem", "client.pem", "client.key"].map(|name| server.dir.join(name));
             (Some(server), url, files)
         }
-        [url, ca, certificate, key] => (None, url.clone(), [ca, certificate, key].map(PathBuf::from)),
-        _ => return Err("give no argument, or a URL, the authority, the client certificate and its key".into()),
+        [url, ca, certificate, key] => {
+            (None, url.clone(), [ca, certificate, key].map(PathBuf::from))
+        }
+        _ => {
+            return Err(
+                "give no argument, or a URL, the authority, the client certificate and its key"
+                    .into(),
+            );
+        }
     };
     let tls = Tls::new().ca_file(&ca).identity_files(certificate, key);
     let deadline = Instant::now() + Duration::from_secs(10);

@@ -70,13 +70,15 @@ fn move_around(client: &LockClient, url: &str, seed: u64) -> Outcome<()> {
     let mut db = redis::Client::open(url)?.get_connection()?;
     let mut random = seed;
     let mut draw = |below| {
-        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        random =
+            random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (random >> 33) % below
     };
     for _ in 0..TRANSFERS {
         // Some transfers are from an account to itself.
         let (from, to, amount) = (draw(ACCOUNTS), draw(ACCOUNTS), draw(20) as i64);
-        let both = client.multi([from, to].map(|account| format!("example-transfer:{account}"))).lock()?;
+        let both =
+            client.multi([from, to].map(|account| format!("example-transfer:{account}"))).lock()?;
         add(&mut db, from, -amount)?;
         // With real money, pass the tokens along: both.fencing_token(name).
         both.ensure_held()?;

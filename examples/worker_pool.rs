@@ -94,7 +94,11 @@ fn tell(event: &str) {
 }
 
 fn worker(number: usize, url: &str, file: &str, fate: u32) -> Outcome<()> {
-    let client = LockClient::builder().url(url).lease(LEASE).client_name(format!("worker-{number}")).build()?;
+    let client = LockClient::builder()
+        .url(url)
+        .lease(LEASE)
+        .client_name(format!("worker-{number}"))
+        .build()?;
     let mut db = Connection::open(file)?;
     db.busy_timeout(Duration::from_secs(10))?;
     let mut jobs = 0;
@@ -126,7 +130,9 @@ fn worker(number: usize, url: &str, file: &str, fate: u32) -> Outcome<()> {
             // Refused: nothing was written, so the next holder still has to do the job. Any other
             // failure is a bug in this program, and ends it.
             Err(e) => match e.downcast_ref::<leasehold::Error>() {
-                Some(stale) if stale.kind() == ErrorKind::Stale => tell(&format!("refused {stale}")),
+                Some(stale) if stale.kind() == ErrorKind::Stale => {
+                    tell(&format!("refused {stale}"))
+                }
                 _ => return Err(e),
             },
         }
@@ -137,11 +143,19 @@ fn worker(number: usize, url: &str, file: &str, fate: u32) -> Outcome<()> {
 }
 
 /// Reads, works, writes. Returns false when nothing is left to do.
-fn one_job(db: &mut Connection, guard: &ReentrantMutexGuard, number: usize, fateful: bool) -> Outcome<bool> {
+fn one_job(
+    db: &mut Connection,
+    guard: &ReentrantMutexGuard,
+    number: usize,
+    fateful: bool,
+) -> Outcome<bool> {
     let token: FencingToken = guard.fencing_token()?;
     let fence = fence()?;
     // Claims *before* it reads: from here on no older holder can write any more.
-    fence.expect_one(db.execute(&fence.claim(), params![token.as_i64(), 1, token.as_i64()])?, token)?;
+    fence.expect_one(
+        db.execute(&fence.claim(), params![token.as_i64(), 1, token.as_i64()])?,
+        token,
+    )?;
     let total: i64 = db.query_row("SELECT total FROM result WHERE id = 1", [], |row| row.get(0))?;
     // Each worker prefers a share of its own. If all took the first one, the mark of a job done
     // meanwhile would refuse a late write too, and the token would not be needed. All shares add to
@@ -162,7 +176,8 @@ fn one_job(db: &mut Connection, guard: &ReentrantMutexGuard, number: usize, fate
     // The result and the job's mark are written in one transaction: neither can exist without the
     // other.
     let write = db.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    let rows = write.execute(&fence.write(&["total"])?, params![total + amount, 1, token.as_i64()])?;
+    let rows =
+        write.execute(&fence.write(&["total"])?, params![total + amount, 1, token.as_i64()])?;
     fence.expect_one(rows, token)?;
     if write.execute("UPDATE job SET done = 1 WHERE id = ?1 AND done = 0", [job])? != 1 {
         return Err("a job was done twice".into());
@@ -195,15 +210,18 @@ impl Store {
         let debian = versions.filter_map(|version| Some(version.ok()?.path().join("bin")));
         let mut all = named.into_iter().chain(std::env::split_paths(&path)).chain(debian);
         let found = all.find(|dir| dir.join("initdb").exists() && dir.join("postgres").exists());
-        let found =
-            found.ok_or("no initdb and postgres (Debian: apt-get install postgresql; or LEASEHOLD_POSTGRES)")?;
+        let found = found.ok_or(
+            "no initdb and postgres (Debian: apt-get install postgresql; or LEASEHOLD_POSTGRES)",
+        )?;
         // The path may be a link, and the programs look for each other in their own directory.
         let program = std::fs::canonicalize(found.join("postgres"))?;
         Ok(Self::Postgres(program.parent().ok_or("no directory")?.to_owned()))
     }
 
     fn zookeeper() -> Outcome<Self> {
-        let jar = std::env::var_os("LEASEHOLD_ZOOKEEPER_JAR").map(PathBuf::from).filter(|jar| jar.exists());
+        let jar = std::env::var_os("LEASEHOLD_ZOOKEEPER_JAR")
+            .map(PathBuf::from)
+            .filter(|jar| jar.exists());
         let jar = jar.ok_or(
             "LEASEHOLD_ZOOKEEPER_JAR names no jar of a ZooKeeper: `sh examples/try.sh --store zookeeper` makes one",
         )?;
@@ -248,8 +266,22 @@ impl Store {
             std::os::unix::fs::chown(dir, Some(NOBODY), Some(NOBODY))?;
         }
         let mut initdb = as_user(&programs.join("initdb"));
-        initdb.arg("-D").arg(dir.join("data")).args(["-U", "pool", "-A", "trust", "-E", "UTF8", "--no-locale", "-N"]);
-        let made = initdb.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status()?.success();
+        initdb.arg("-D").arg(dir.join("data")).args([
+            "-U",
+            "pool",
+            "-A",
+            "trust",
+            "-E",
+            "UTF8",
+            "--no-locale",
+            "-N",
+        ]);
+        let made = initdb
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .status()?
+            .success();
         if made { Ok(()) } else { Err("initdb failed".into()) }
     }
 
@@ -263,13 +295,22 @@ impl Store {
             }
             Self::Postgres(programs) => {
                 let mut command = as_user(&programs.join("postgres"));
-                command.arg("-D").arg(dir.join("data")).arg("-k").arg(dir).args(["-c", "listen_addresses="]);
+                command
+                    .arg("-D")
+                    .arg(dir.join("data"))
+                    .arg("-k")
+                    .arg(dir)
+                    .args(["-c", "listen_addresses="]);
                 command
             }
             Self::ZooKeeper(jar, _) => {
                 let mut command = Command::new("java");
-                command.args(["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp"]).arg(jar);
-                command.arg("org.apache.zookeeper.server.quorum.QuorumPeerMain").arg(dir.join("zoo.cfg"));
+                command
+                    .args(["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp"])
+                    .arg(jar);
+                command
+                    .arg("org.apache.zookeeper.server.quorum.QuorumPeerMain")
+                    .arg(dir.join("zoo.cfg"));
                 command
             }
         }
@@ -288,7 +329,13 @@ fn as_user(program: &Path) -> Command {
         return Command::new(program);
     }
     let mut command = Command::new("setpriv");
-    command.args([format!("--reuid={NOBODY}"), format!("--regid={NOBODY}"), "--clear-groups".to_owned()]).arg(program);
+    command
+        .args([
+            format!("--reuid={NOBODY}"),
+            format!("--regid={NOBODY}"),
+            "--clear-groups".to_owned(),
+        ])
+        .arg(program);
     command
 }
 
@@ -310,7 +357,8 @@ impl Server {
 
     fn launch(store: &Store, dir: &Path, sweeper: &Sweeper) -> Outcome<Swept> {
         let mut command = store.command(dir);
-        let process = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+        let process =
+            command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
         sweeper.watch(process.map_err(|e| format!("{command:?} cannot be started: {e}"))?)
     }
 
@@ -361,7 +409,8 @@ impl Server {
         let mut connection = redis::Client::open(self.url())?.get_connection()?;
         let stats: String = redis::cmd("INFO").arg("commandstats").query(&mut connection)?;
         let of = |name: &str| {
-            let rest = stats.lines().find_map(|line| line.strip_prefix(&format!("cmdstat_{name}:calls=")));
+            let rest =
+                stats.lines().find_map(|line| line.strip_prefix(&format!("cmdstat_{name}:calls=")));
             rest.and_then(|rest| rest.split(',').next()?.parse::<u64>().ok()).unwrap_or(0)
         };
         Ok(Some(of("evalsha") + of("eval") + of("subscribe") + of("unsubscribe")))
@@ -489,7 +538,8 @@ fn hire(number: usize, fate: u32, post: &Post<'_>) -> Outcome<Worker> {
     std::thread::spawn(move || {
         for line in lines.map_while(Result::ok) {
             let Some((at, what)) = line.split_once(' ') else { continue };
-            let event = Event { at: at.parse().unwrap_or(0), worker: number, what: what.to_owned() };
+            let event =
+                Event { at: at.parse().unwrap_or(0), worker: number, what: what.to_owned() };
             if events.send(event).is_err() {
                 return;
             }
@@ -501,7 +551,8 @@ fn hire(number: usize, fate: u32, post: &Post<'_>) -> Outcome<Worker> {
 }
 
 fn signal(pid: u32, name: &str) -> Outcome<()> {
-    let sent = Command::new("kill").args([&format!("-{name}"), &pid.to_string()]).status()?.success();
+    let sent =
+        Command::new("kill").args([&format!("-{name}"), &pid.to_string()]).status()?.success();
     if sent { Ok(()) } else { Err(format!("kill -{name} {pid} failed").into()) }
 }
 
@@ -538,7 +589,8 @@ fn supervise(store: Store, dir: &Path, sweeper: &Sweeper) -> Outcome<()> {
     let post = Post { url: &url, file: &file, events: sender, sweeper };
     let mut workers = BTreeMap::new();
     for number in 0..WORKERS {
-        let fate = [KILLED, SUSPENDED].iter().find(|(who, _)| *who == number).map_or(0, |(_, job)| *job);
+        let fate =
+            [KILLED, SUSPENDED].iter().find(|(who, _)| *who == number).map_or(0, |(_, job)| *job);
         workers.insert(number, hire(number, fate, &post)?);
     }
     let mut log = Vec::new();
@@ -564,7 +616,10 @@ fn supervise(store: Store, dir: &Path, sweeper: &Sweeper) -> Outcome<()> {
             }
             "critical" => {
                 println!("  worker {} is suspended between its read and its write", event.worker);
-                signal(workers.get(&event.worker).ok_or("the worker is gone")?.process.process.id(), "STOP")?;
+                signal(
+                    workers.get(&event.worker).ok_or("the worker is gone")?.process.process.id(),
+                    "STOP",
+                )?;
                 asleep = Some((micros(), takes));
             }
             "done" => {
@@ -572,7 +627,9 @@ fn supervise(store: Store, dir: &Path, sweeper: &Sweeper) -> Outcome<()> {
                 finished.push(event.worker);
             }
             "gone" if workers.contains_key(&event.worker) && !finished.contains(&event.worker) => {
-                return Err(format!("worker {} ended before its work was done", event.worker).into());
+                return Err(
+                    format!("worker {} ended before its work was done", event.worker).into()
+                );
             }
             "take" => {
                 takes += 1;
@@ -583,7 +640,10 @@ fn supervise(store: Store, dir: &Path, sweeper: &Sweeper) -> Outcome<()> {
         if let Some((from, before)) = asleep
             && takes >= before + SLEEPS_THROUGH
         {
-            println!("  worker {} is continued, {SLEEPS_THROUGH} turns of others later", SUSPENDED.0);
+            println!(
+                "  worker {} is continued, {SLEEPS_THROUGH} turns of others later",
+                SUSPENDED.0
+            );
             let worker = workers.get_mut(&SUSPENDED.0).ok_or("the worker is gone")?;
             // The worker waits for this line, so the first thing that it does when it resumes is
             // write.
@@ -635,7 +695,12 @@ fn note_refusal(event: &Event, faults: &mut Faults) -> Outcome<()> {
 
 // ---------------------------------------------------------------- the report
 
-fn report(db: &Connection, mut log: Vec<Event>, faults: &Faults, commands: Option<u64>) -> Outcome<()> {
+fn report(
+    db: &Connection,
+    mut log: Vec<Event>,
+    faults: &Faults,
+    commands: Option<u64>,
+) -> Outcome<()> {
     log.sort_by_key(|event| event.at);
     let holds = holds(&log, faults);
     time_line(&holds, faults);
@@ -645,7 +710,8 @@ fn report(db: &Connection, mut log: Vec<Event>, faults: &Faults, commands: Optio
     }
 
     let total: i64 = db.query_row("SELECT total FROM result WHERE id = 1", [], |row| row.get(0))?;
-    let done: i64 = db.query_row("SELECT count(*) FROM job WHERE done = 1", [], |row| row.get(0))?;
+    let done: i64 =
+        db.query_row("SELECT count(*) FROM job WHERE done = 1", [], |row| row.get(0))?;
     let expected = JOBS * (JOBS + 1) / 2;
     match &faults.refused {
         Some(text) => println!("the suspended worker's late write was refused: {text}"),
@@ -655,7 +721,10 @@ fn report(db: &Connection, mut log: Vec<Event>, faults: &Faults, commands: Optio
         return Err("a planned fault did not happen".into());
     }
     if done != JOBS || total != expected {
-        return Err(format!("LOST: {done} of {JOBS} jobs done, total {total} instead of {expected}").into());
+        return Err(format!(
+            "LOST: {done} of {JOBS} jobs done, total {total} instead of {expected}"
+        )
+        .into());
     }
     println!("total {total} of {expected}: exact");
     Ok(())
@@ -696,16 +765,26 @@ fn holds(log: &[Event], faults: &Faults) -> Vec<Held> {
 
 fn time_line(holds: &[Held], faults: &Faults) {
     const COLUMNS: u64 = 100;
-    let (Some(first), Some(last)) = (holds.first(), holds.iter().map(|h| h.to).max()) else { return };
+    let (Some(first), Some(last)) = (holds.first(), holds.iter().map(|h| h.to).max()) else {
+        return;
+    };
     let (from, step) = (first.from, ((last - first.from) / COLUMNS).max(1));
-    let cell = |a: u64, b: u64, column: u64| a < from + (column + 1) * step && b > from + column * step;
-    println!("\nwho held the lock, {} ms a column (# held, ~ suspended, K killed, X server down):", step / 1000);
+    let cell =
+        |a: u64, b: u64, column: u64| a < from + (column + 1) * step && b > from + column * step;
+    println!(
+        "\nwho held the lock, {} ms a column (# held, ~ suspended, K killed, X server down):",
+        step / 1000
+    );
     for worker in 0..=WORKERS {
         let row: String = (0..COLUMNS)
             .map(|column| {
-                if worker == SUSPENDED.0 && faults.suspended.is_some_and(|(a, b)| cell(a, b, column)) {
+                if worker == SUSPENDED.0
+                    && faults.suspended.is_some_and(|(a, b)| cell(a, b, column))
+                {
                     '~'
-                } else if worker == KILLED.0 && faults.killed.is_some_and(|at| cell(at, at + 1, column)) {
+                } else if worker == KILLED.0
+                    && faults.killed.is_some_and(|at| cell(at, at + 1, column))
+                {
                     'K'
                 } else if holds.iter().any(|h| h.worker == worker && cell(h.from, h.to, column)) {
                     '#'
@@ -717,7 +796,10 @@ fn time_line(holds: &[Held], faults: &Faults) {
         println!("  worker {worker} {row}");
     }
     let down = |column| faults.down.is_some_and(|(a, b)| cell(a, b, column));
-    println!("  server   {}\n", (0..COLUMNS).map(|c| if down(c) { 'X' } else { ' ' }).collect::<String>());
+    println!(
+        "  server   {}\n",
+        (0..COLUMNS).map(|c| if down(c) { 'X' } else { ' ' }).collect::<String>()
+    );
 }
 
 /// The time from a release to the next holder in another process, if no fault lies between them:
@@ -731,12 +813,20 @@ fn hand_overs(holds: &[Held], faults: &Faults) {
         let restart = faults.down.is_some_and(|(a, b)| a <= after.from && b + lease >= before.to);
         killed || ended_by_time || restart
     };
-    let changes: Vec<_> = holds.windows(2).filter(|pair| pair[0].worker != pair[1].worker).collect();
-    let mut pauses: Vec<u64> =
-        changes.iter().filter(|pair| !faulty(&pair[0], &pair[1])).map(|pair| pair[1].from - pair[0].to).collect();
+    let changes: Vec<_> =
+        holds.windows(2).filter(|pair| pair[0].worker != pair[1].worker).collect();
+    let mut pauses: Vec<u64> = changes
+        .iter()
+        .filter(|pair| !faulty(&pair[0], &pair[1]))
+        .map(|pair| pair[1].from - pair[0].to)
+        .collect();
     pauses.sort_unstable();
-    let at = |share: f64| pauses.get(((pauses.len() as f64 * share) as usize).min(pauses.len().saturating_sub(1)));
-    let text = |micros: Option<&u64>| micros.map_or("-".to_owned(), |m| format!("{:.2} ms", *m as f64 / 1000.0));
+    let at = |share: f64| {
+        pauses.get(((pauses.len() as f64 * share) as usize).min(pauses.len().saturating_sub(1)))
+    };
+    let text = |micros: Option<&u64>| {
+        micros.map_or("-".to_owned(), |m| format!("{:.2} ms", *m as f64 / 1000.0))
+    };
     println!(
         "the lock was taken {} times and changed hands {} times; from release to next holder: p50 {}, p99 {}, longest {} \
          (of {}, without those that a fault delayed)",

@@ -51,7 +51,10 @@ impl Instance {
 
     /// Waits until it is elected, and claims the reports: from then on no earlier holder can write
     /// them.
-    fn elected<'r>(&self, reports: &'r Reports) -> leasehold::Result<(OwnedMutexGuard, Claim<'r, Nights>)> {
+    fn elected<'r>(
+        &self,
+        reports: &'r Reports,
+    ) -> leasehold::Result<(OwnedMutexGuard, Claim<'r, Nights>)> {
         let guard = self.client.mutex("nightly/report").lock_owned()?;
         // The number of the change that created this holder's node: the next holder's is larger.
         let token: FencingToken = guard.fencing_token()?;
@@ -78,7 +81,11 @@ type Nights = BTreeMap<u32, &'static str>;
 fn main() -> Outcome<()> {
     let url = std::env::args().nth(1).ok_or("a URL is needed: zookeeper://host:2181/chroot")?;
     let relay = Relay::before(&url)?;
-    let (a, b, c) = (Instance::start("a", &relay.url)?, Instance::start("b", &url)?, Instance::start("c", &url)?);
+    let (a, b, c) = (
+        Instance::start("a", &relay.url)?,
+        Instance::start("b", &url)?,
+        Instance::start("c", &url)?,
+    );
     println!("sessions of {:?}", a.client.lease());
     let reports = FenceGate::new(Nights::new());
 
@@ -97,7 +104,9 @@ fn main() -> Outcome<()> {
 fn one_of_three(night: u32, instances: [&Instance; 3], reports: &Reports) -> Outcome<()> {
     let wrote = std::thread::scope(|s| {
         let all = instances.map(|one| s.spawn(|| one.write_report(night, reports)));
-        all.into_iter().map(|one| one.join().expect("no panic")).collect::<leasehold::Result<Vec<bool>>>()
+        all.into_iter()
+            .map(|one| one.join().expect("no panic"))
+            .collect::<leasehold::Result<Vec<bool>>>()
     })?;
     let elected = instances.iter().zip(wrote).filter(|(_, wrote)| *wrote).map(|(one, _)| one.name);
     println!("night {night}: written by {}", elected.collect::<String>());
@@ -105,7 +114,13 @@ fn one_of_three(night: u32, instances: [&Instance; 3], reports: &Reports) -> Out
 }
 
 /// The holder is cut off before it writes.
-fn cut_off(night: u32, late: &Instance, next: &Instance, relay: &Relay, reports: &Reports) -> Outcome<()> {
+fn cut_off(
+    night: u32,
+    late: &Instance,
+    next: &Instance,
+    relay: &Relay,
+    reports: &Reports,
+) -> Outcome<()> {
     let (guard, claim) = late.elected(reports)?;
     let start = Instant::now();
     relay.cut();
@@ -113,7 +128,12 @@ fn cut_off(night: u32, late: &Instance, next: &Instance, relay: &Relay, reports:
         let successor = s.spawn(|| -> leasehold::Result<bool> {
             let (theirs, claim) = next.elected(reports)?;
             let believed = guard.is_held();
-            println!("  after {:.1?} {} has the lock: token {}", start.elapsed(), next.name, claim.token());
+            println!(
+                "  after {:.1?} {} has the lock: token {}",
+                start.elapsed(),
+                next.name,
+                claim.token()
+            );
             claim.write(|all| all.insert(night, next.name))?;
             theirs.unlock()?;
             Ok(believed)
@@ -134,7 +154,9 @@ fn cut_off(night: u32, late: &Instance, next: &Instance, relay: &Relay, reports:
     })?;
     // As if it had been suspended between its last check and its write: only the token helps.
     match claim.write(|all| all.insert(night, late.name)) {
-        Err(error) if error.kind() == ErrorKind::Stale => println!("  the late write is refused: {error}"),
+        Err(error) if error.kind() == ErrorKind::Stale => {
+            println!("  the late write is refused: {error}")
+        }
         _ => return Err("a late write was taken".into()),
     }
     relay.heal();
@@ -159,7 +181,9 @@ struct State {
 impl Relay {
     /// Starts a relay to the first server of the URL.
     fn before(url: &str) -> Outcome<Self> {
-        let rest = url.strip_prefix("zookeeper://").ok_or("the URL is not zookeeper://host:2181/chroot")?;
+        let rest = url
+            .strip_prefix("zookeeper://")
+            .ok_or("the URL is not zookeeper://host:2181/chroot")?;
         let (authority, chroot) = rest.split_once('/').unwrap_or((rest, ""));
         let (identity, hosts) = match authority.rsplit_once('@') {
             Some((identity, hosts)) => (format!("{identity}@"), hosts),
@@ -206,7 +230,9 @@ impl State {
             std::thread::spawn(move || {
                 let mut chunk = [0; 4096];
                 while let Ok(length @ 1..) = from.read(&mut chunk) {
-                    if !state.is_cut.load(Ordering::SeqCst) && to.write_all(&chunk[..length]).is_err() {
+                    if !state.is_cut.load(Ordering::SeqCst)
+                        && to.write_all(&chunk[..length]).is_err()
+                    {
                         break;
                     }
                 }

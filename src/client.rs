@@ -127,7 +127,11 @@ impl LockClient {
     ///
     /// # Errors
     /// The same as [`ReentrantMutex::lock`].
-    pub fn try_lock_for(&self, name: impl AsRef<str>, timeout: Duration) -> Result<Option<ReentrantMutexGuard>> {
+    pub fn try_lock_for(
+        &self,
+        name: impl AsRef<str>,
+        timeout: Duration,
+    ) -> Result<Option<ReentrantMutexGuard>> {
         self.mutex(name).try_lock_for(timeout)
     }
 
@@ -135,7 +139,11 @@ impl LockClient {
     ///
     /// # Errors
     /// The same as [`ReentrantMutex::lock`].
-    pub fn try_lock_until(&self, name: impl AsRef<str>, deadline: Instant) -> Result<Option<ReentrantMutexGuard>> {
+    pub fn try_lock_until(
+        &self,
+        name: impl AsRef<str>,
+        deadline: Instant,
+    ) -> Result<Option<ReentrantMutexGuard>> {
         self.mutex(name).try_lock_until(deadline)
     }
 

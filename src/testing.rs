@@ -121,7 +121,11 @@ impl Faults {
     /// has left nothing behind.
     #[must_use]
     pub fn held(&self) -> Vec<String> {
-        self.memory.held().iter().filter_map(|key| key.strip_prefix(&*self.prefix).map(str::to_owned)).collect()
+        self.memory
+            .held()
+            .iter()
+            .filter_map(|key| key.strip_prefix(&*self.prefix).map(str::to_owned))
+            .collect()
     }
 
     /// How many clients are subscribed to releases under this name: those with a thread that waits
@@ -146,6 +150,9 @@ impl std::fmt::Debug for Faults {
 /// crate: no name server can be had that hangs when a test wants it to.
 #[cfg(any(feature = "redis", feature = "postgres", feature = "zookeeper"))]
 #[doc(hidden)]
-pub fn look_up_by(host: &str, answer: impl Fn() -> std::io::Result<Vec<std::net::IpAddr>> + Send + Sync + 'static) {
+pub fn look_up_by(
+    host: &str,
+    answer: impl Fn() -> std::io::Result<Vec<std::net::IpAddr>> + Send + Sync + 'static,
+) {
     crate::store::net::stand_ins::add(host, Arc::new(answer));
 }

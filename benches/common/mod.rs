@@ -109,20 +109,34 @@ impl Wanted {
         let unknown_name = names.iter().find(|n| !parts.iter().any(|(name, _)| name == n));
         if let Some(unknown) = unknown_flag.or(unknown_name) {
             let known: Vec<_> = parts.iter().map(|(name, _)| *name).collect();
-            eprintln!("unknown argument {unknown:?}; known: {} {}", FLAGS.join(" "), known.join(" "));
+            eprintln!(
+                "unknown argument {unknown:?}; known: {} {}",
+                FLAGS.join(" "),
+                known.join(" ")
+            );
             std::process::exit(2);
         }
         let has = |flag: &str| flags.iter().any(|f| f == flag);
-        let all =
-            [(Surroundings::Quiet, "--quiet"), (Surroundings::Hogs, "--hogs"), (Surroundings::Delayed, "--delayed")];
-        let mut surroundings: Vec<_> = all.iter().filter(|(_, flag)| has(flag)).map(|(one, _)| *one).collect();
+        let all = [
+            (Surroundings::Quiet, "--quiet"),
+            (Surroundings::Hogs, "--hogs"),
+            (Surroundings::Delayed, "--delayed"),
+        ];
+        let mut surroundings: Vec<_> =
+            all.iter().filter(|(_, flag)| has(flag)).map(|(one, _)| *one).collect();
         if surroundings.is_empty() {
             surroundings.push(Surroundings::Quiet);
             if !more.is_empty() {
                 surroundings.extend([Surroundings::Hogs, Surroundings::Delayed]);
             }
         }
-        Self { names, quick: has("--quick"), tcp: has("--tcp"), markdown: has("--markdown"), surroundings }
+        Self {
+            names,
+            quick: has("--quick"),
+            tcp: has("--tcp"),
+            markdown: has("--markdown"),
+            surroundings,
+        }
     }
 
     fn has(&self, part: &str) -> bool {
@@ -149,13 +163,20 @@ pub(crate) fn run(parts: &[Part], everywhere: &[&str], play: fn(&[&str]) -> bool
         let server = Server::start(wanted.tcp || delayed);
         version.clone_from(&server.version);
         let network = delayed.then(|| surroundings::delay(server.port, DELAY));
-        let url = network.as_ref().map_or_else(|| server.url.clone(), |(_, port)| format!("redis://127.0.0.1:{port}/"));
+        let url = network
+            .as_ref()
+            .map_or_else(|| server.url.clone(), |(_, port)| format!("redis://127.0.0.1:{port}/"));
         let bench = Bench { server, quick: wanted.quick, surroundings, url };
         table.suffix = surroundings.label();
-        let chosen =
-            |name: &str| wanted.has(name) && (surroundings == Surroundings::Quiet || everywhere.contains(&name));
+        let chosen = |name: &str| {
+            wanted.has(name) && (surroundings == Surroundings::Quiet || everywhere.contains(&name))
+        };
         for (name, part) in parts.iter().filter(|(name, _)| chosen(name)) {
-            eprintln!("{name}{} ... ({:.0} s)", surroundings.label(), started.elapsed().as_secs_f64());
+            eprintln!(
+                "{name}{} ... ({:.0} s)",
+                surroundings.label(),
+                started.elapsed().as_secs_f64()
+            );
             busiest = busiest.max(surroundings::used_by_others().unwrap_or(0.0));
             let hogs = (surroundings == Surroundings::Hogs).then(surroundings::hogs);
             part(&bench, &mut table);
@@ -171,15 +192,21 @@ fn print(wanted: &Wanted, version: &str, busiest: f64, table: &Table) {
     let socket = if wanted.tcp { "TCP on the loopback interface" } else { "a unix socket" };
     let caution = if wanted.quick { ", quick: the numbers say little" } else { "" };
     println!("{version} over {socket}, {cores} cores, lease 30 s{caution}");
-    println!("raw = the same two scripts, packed once, one blocking connection per thread; raw cycles = its rate");
+    println!(
+        "raw = the same two scripts, packed once, one blocking connection per thread; raw cycles = its rate"
+    );
     println!("with one thread and nobody else, measured in turns with what it is compared with");
     println!("ratio = the median over the rounds, with the quartiles where there are several\n");
     print!("{}", if wanted.markdown { table.as_markdown() } else { table.as_text() });
     println!("\n{}", table.verdict());
     let percent = busiest * 100.0;
     if busiest > BUSY {
-        println!("DO NOT BELIEVE IT: other programs used up to {percent:.0} % of this machine meanwhile");
+        println!(
+            "DO NOT BELIEVE IT: other programs used up to {percent:.0} % of this machine meanwhile"
+        );
     } else {
-        println!("other programs used {percent:.0} % of this machine at most, looked at before each part");
+        println!(
+            "other programs used {percent:.0} % of this machine at most, looked at before each part"
+        );
     }
 }

@@ -18,8 +18,12 @@ pub(crate) fn play(role: &[&str]) -> bool {
         ["contend", primitive, url, name, threads] => {
             play_contend(Primitive::parse(primitive), url, name, number(threads));
         }
-        ["herd", primitive, url, name, threads] => play_herd(Primitive::parse(primitive), url, name, number(threads)),
-        ["wait", primitive, url, name, raw_name] => play_wait(Primitive::parse(primitive), url, name, raw_name),
+        ["herd", primitive, url, name, threads] => {
+            play_herd(Primitive::parse(primitive), url, name, number(threads))
+        }
+        ["wait", primitive, url, name, raw_name] => {
+            play_wait(Primitive::parse(primitive), url, name, raw_name)
+        }
         _ => return false,
     }
     true
@@ -30,7 +34,13 @@ pub(crate) fn number(text: &str) -> usize {
 }
 
 /// Acquired and released by one thread, without contention. `budget`: the minimum ratio.
-pub(crate) fn cycle(bench: &Bench, table: &mut Table, what: &str, primitive: Primitive, budget: Option<f64>) {
+pub(crate) fn cycle(
+    bench: &Bench,
+    table: &mut Table,
+    what: &str,
+    primitive: Primitive,
+    budget: Option<f64>,
+) {
     let (rounds, span) = bench.rounds((21, 120), (5, 40));
     let mut raw = Raw::new(primitive, bench.url(), "cycle-raw");
     let client = bench.client();
@@ -52,11 +62,18 @@ fn clear(bench: &Bench, names: &[&str]) {
 
 /// 32 threads of one process on one name, compared with a single thread that sends the bare
 /// scripts.
-pub(crate) fn one_lock(bench: &Bench, table: &mut Table, primitive: Primitive, least: f64, least_jain: f64) {
+pub(crate) fn one_lock(
+    bench: &Bench,
+    table: &mut Table,
+    primitive: Primitive,
+    least: f64,
+    least_jain: f64,
+) {
     const THREADS: usize = 32;
     let (rounds, span) = bench.rounds((5, 800), (2, 200));
     let mut alone = Raw::new(primitive, bench.url(), "alone");
-    let mut pollers: Vec<_> = (0..THREADS).map(|_| Raw::new(primitive, bench.url(), "polled")).collect();
+    let mut pollers: Vec<_> =
+        (0..THREADS).map(|_| Raw::new(primitive, bench.url(), "polled")).collect();
     let client = bench.client();
     let mut threads: Vec<_> = (0..THREADS).map(|_| Ours::new(primitive, &client, "one")).collect();
     let (mut raw_rates, mut ours, mut polls) = (Vec::new(), Vec::new(), Vec::new());
@@ -68,13 +85,25 @@ pub(crate) fn one_lock(bench: &Bench, table: &mut Table, primitive: Primitive, l
     }
     let bare = median(&raw_rates);
     let rate_of = |tallies: &[Tally]| median(&tallies.iter().map(Tally::rate).collect::<Vec<_>>());
-    let jain_of = |tallies: &[Tally]| median(&tallies.iter().map(|t| jain(&t.grants)).collect::<Vec<_>>());
-    let longest_of = |tallies: &[Tally]| tallies.iter().map(|t| t.longest_wait).max().unwrap_or_default();
-    let what = format!("32 threads on one {}", if primitive == Primitive::Mutex { "lock" } else { primitive.name() });
+    let jain_of =
+        |tallies: &[Tally]| median(&tallies.iter().map(|t| jain(&t.grants)).collect::<Vec<_>>());
+    let longest_of =
+        |tallies: &[Tally]| tallies.iter().map(|t| t.longest_wait).max().unwrap_or_default();
+    let what = format!(
+        "32 threads on one {}",
+        if primitive == Primitive::Mutex { "lock" } else { primitive.name() }
+    );
     table.compare(&what, bare, rate_of(&ours), bench.budget(least, least), "raw cycles");
     let fair = jain_of(&ours);
     let met = Some(fair >= least_jain);
-    table.row("  Jain index over threads", "", &format!("{fair:.3}"), None, &format!("≥ {least_jain}"), met);
+    table.row(
+        "  Jain index over threads",
+        "",
+        &format!("{fair:.3}"),
+        None,
+        &format!("≥ {least_jain}"),
+        met,
+    );
     let longest = longest_of(&ours);
     let (budget, met) = match bench.budget(20.0, 20.0) {
         Some(_) => ("≤ 20 ms", Some(longest <= Duration::from_millis(20))),
@@ -92,19 +121,38 @@ pub(crate) fn one_lock(bench: &Bench, table: &mut Table, primitive: Primitive, l
 }
 
 /// The cost of a grant while 32 threads of one process contend for it.
-pub(crate) fn commands_contended(bench: &Bench, table: &mut Table, what: &str, primitive: Primitive, most: f64) {
+pub(crate) fn commands_contended(
+    bench: &Bench,
+    table: &mut Table,
+    what: &str,
+    primitive: Primitive,
+    most: f64,
+) {
     let (_, span) = bench.rounds((1, 1000), (1, 300));
     let client = bench.client();
     let mut counter = Counter::start(bench);
     let mut threads: Vec<_> = (0..32).map(|_| Ours::new(primitive, &client, "counted")).collect();
     let tally = load(&mut threads, span, |ours, granted| ours.once(granted));
     let per_operation = counter.now().total() as f64 / tally.all as f64;
-    table.row(what, "", &format!("{per_operation:.2}"), None, &format!("≤ {most}"), Some(per_operation <= most));
+    table.row(
+        what,
+        "",
+        &format!("{per_operation:.2}"),
+        None,
+        &format!("≤ {most}"),
+        Some(per_operation <= most),
+    );
 }
 
 /// 4 processes of 8 threads each on one name, compared with a naive herd: as many threads that send
 /// the bare scripts until they are granted.
-pub(crate) fn processes(bench: &Bench, table: &mut Table, primitive: Primitive, least: f64, least_jain: f64) {
+pub(crate) fn processes(
+    bench: &Bench,
+    table: &mut Table,
+    primitive: Primitive,
+    least: f64,
+    least_jain: f64,
+) {
     const PROCESSES: usize = 4;
     const THREADS: usize = 8;
     let (rounds, span) = bench.rounds((3, 1000), (1, 400));
@@ -116,7 +164,8 @@ pub(crate) fn processes(bench: &Bench, table: &mut Table, primitive: Primitive, 
     };
     let (mut crowd, mut herd) = (start("contend", "crowd"), start("herd", "herd"));
     let mut herd_rates = Vec::new();
-    let (mut to_threads, mut to_processes, mut fair, mut longest) = (Vec::new(), Vec::new(), Vec::new(), 0);
+    let (mut to_threads, mut to_processes, mut fair, mut longest) =
+        (Vec::new(), Vec::new(), Vec::new(), 0);
     let (mut all_grants, mut all_commands) = (0, 0);
     for _ in 0..rounds {
         let together = |players: &mut [Player]| {
@@ -147,7 +196,8 @@ pub(crate) fn processes(bench: &Bench, table: &mut Table, primitive: Primitive, 
         all_commands += counted.now().total();
         let changes = |changed: fn(&(usize, usize), &(usize, usize)) -> bool| {
             let pairs = history.values().zip(history.values().skip(1));
-            pairs.filter(|(before, after)| changed(before, after)).count() as f64 / span.as_secs_f64()
+            pairs.filter(|(before, after)| changed(before, after)).count() as f64
+                / span.as_secs_f64()
         };
         to_threads.push(changes(|before, after| before != after));
         to_processes.push(changes(|before, after| before.0 != after.0));
@@ -158,7 +208,14 @@ pub(crate) fn processes(bench: &Bench, table: &mut Table, primitive: Primitive, 
     let what = format!("4 processes x 8 threads on one {on}, to another thread");
     table.compare_rounds(&what, &herd_rates, &to_threads, Some(least), "of a herd");
     let met = Some(fair >= least_jain);
-    table.row("  Jain index over processes", "", &format!("{fair:.3}"), None, &format!("≥ {least_jain}"), met);
+    table.row(
+        "  Jain index over processes",
+        "",
+        &format!("{fair:.3}"),
+        None,
+        &format!("≥ {least_jain}"),
+        met,
+    );
     let longest = Duration::from_micros(longest);
     let met = Some(longest <= Duration::from_millis(50));
     table.row("  longest wait", "", &millis(longest), None, "≤ 50 ms", met);
@@ -224,7 +281,8 @@ pub(crate) fn hand_off(bench: &Bench, table: &mut Table, what: &str, primitive: 
     let rounds = bench.or_quick(400, 40);
     let url = bench.url();
     let client = bench.client();
-    let (name, raw_name) = (format!("hand {}", primitive.name()), format!("hand-raw {}", primitive.name()));
+    let (name, raw_name) =
+        (format!("hand {}", primitive.name()), format!("hand-raw {}", primitive.name()));
     primitive.prepare(&client, &raw_name);
     let ours = Ours::new(primitive, &client, &name);
     let mut raw = Raw::new(primitive, url, &raw_name);
@@ -260,7 +318,14 @@ pub(crate) fn hand_off(bench: &Bench, table: &mut Table, what: &str, primitive: 
         let (bare, ours) = (percentile(&raw_times, percent), percentile(&times, percent));
         let ratio = ours.as_secs_f64() / bare.as_secs_f64();
         let what = format!("{what}, p{percent}");
-        table.row(&what, &micros(bare), &micros(ours), Some(ratio), "≤ 1.0 of a bare waiter", Some(ratio <= 1.0));
+        table.row(
+            &what,
+            &micros(bare),
+            &micros(ours),
+            Some(ratio),
+            "≤ 1.0 of a bare waiter",
+            Some(ratio <= 1.0),
+        );
     }
     // The same for all primitives.
     if matches!(primitive, Primitive::Mutex | Primitive::Fair) {
@@ -303,7 +368,12 @@ fn play_wait(primitive: Primitive, url: &str, name: &str, raw_name: &str) {
 }
 
 /// The commands of one wait, the first of its client and a later one: one waiter, one release.
-pub(crate) fn commands_waiting(bench: &Bench, table: &mut Table, primitive: Primitive, long: Duration) {
+pub(crate) fn commands_waiting(
+    bench: &Bench,
+    table: &mut Table,
+    primitive: Primitive,
+    long: Duration,
+) {
     let build = || LockClient::builder().url(bench.url()).lease(Duration::from_secs(10)).build();
     let (holder, waiter) = (build().expect("a client"), build().expect("a client"));
     let name = format!("long {}", primitive.name());
@@ -334,11 +404,18 @@ pub(crate) fn commands_waiting(bench: &Bench, table: &mut Table, primitive: Prim
         // Only a latch's waiter sends GET; the script of its holder does so once.
         let gets = if primitive == Primitive::Latch { spent.gets - 1 } else { 0 };
         let total = spent.total() + gets;
-        let attempts =
-            if primitive == Primitive::Latch { format!("{gets} GET") } else { format!("{} scripts", spent.scripts) };
+        let attempts = if primitive == Primitive::Latch {
+            format!("{gets} GET")
+        } else {
+            format!("{} scripts", spent.scripts)
+        };
         let what = match primitive {
             Primitive::Mutex => format!("commands per wait of {} s, {which}", long.as_secs_f64()),
-            _ => format!("commands per wait of {} s, {}, {which}", long.as_secs_f64(), primitive.name()),
+            _ => format!(
+                "commands per wait of {} s, {}, {which}",
+                long.as_secs_f64(),
+                primitive.name()
+            ),
         };
         let ours = format!("{total} ({attempts}, {} (P)(UN)SUBSCRIBE)", spent.subscriptions);
         let wanted = budget.map_or(String::new(), |b: u64| format!("≤ {b}"));

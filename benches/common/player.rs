@@ -24,7 +24,8 @@ impl Player {
             .stdout(Stdio::piped())
             .spawn()
             .expect("a process");
-        let (input, output) = (child.stdin.take().expect("piped"), child.stdout.take().expect("piped"));
+        let (input, output) =
+            (child.stdin.take().expect("piped"), child.stdout.take().expect("piped"));
         Self { child, input, output: BufReader::new(output) }
     }
 

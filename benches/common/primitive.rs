@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use leasehold::{
-    CountDownLatch, CountingPermit, CountingSemaphore, FairMutex, FairMutexGuard, LockClient, ReentrantMutexGuard,
-    RwLock, RwLockReadGuard, RwLockWriteGuard, Semaphore, SemaphorePermit,
+    CountDownLatch, CountingPermit, CountingSemaphore, FairMutex, FairMutexGuard, LockClient,
+    ReentrantMutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard, Semaphore, SemaphorePermit,
 };
 
 use super::scripts::script;
@@ -31,8 +31,15 @@ pub(crate) enum Primitive {
 }
 
 impl Primitive {
-    const ALL: [Self; 7] =
-        [Self::Mutex, Self::Fair, Self::Read, Self::Write, Self::Semaphore, Self::Counting, Self::Latch];
+    const ALL: [Self; 7] = [
+        Self::Mutex,
+        Self::Fair,
+        Self::Read,
+        Self::Write,
+        Self::Semaphore,
+        Self::Counting,
+        Self::Latch,
+    ];
 
     pub(crate) fn name(self) -> &'static str {
         match self {
@@ -140,7 +147,9 @@ impl Ours {
     /// Acquires it; waits, if it is a latch.
     pub(crate) fn wait(&self) -> Grip<'_> {
         match self {
-            Self::Latch(latch) => latch.wait().map(|()| Grip::Open).expect("the private server answers"),
+            Self::Latch(latch) => {
+                latch.wait().map(|()| Grip::Open).expect("the private server answers")
+            }
             _ => self.take(),
         }
     }
@@ -206,8 +215,10 @@ const NO_NUMBER: &str = "#00000000000000#";
 
 impl Packed {
     fn new(sha: &str, keys: &[String], args: Vec<Vec<u8>>) -> Self {
-        let bytes = redis::cmd("EVALSHA").arg(sha).arg(keys.len()).arg(keys).arg(args).get_packed_command();
-        let number_at = bytes.windows(NO_NUMBER.len()).position(|window| window == NO_NUMBER.as_bytes());
+        let bytes =
+            redis::cmd("EVALSHA").arg(sha).arg(keys.len()).arg(keys).arg(args).get_packed_command();
+        let number_at =
+            bytes.windows(NO_NUMBER.len()).position(|window| window == NO_NUMBER.as_bytes());
         Self { bytes, number_at }
     }
 
@@ -228,21 +239,28 @@ impl Raw {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         let mut connection = connect(url);
         let mut load = |source: &str| -> String {
-            redis::cmd("SCRIPT").arg("LOAD").arg(source).query(&mut connection).expect("the script is loaded")
+            redis::cmd("SCRIPT")
+                .arg("LOAD")
+                .arg(source)
+                .query(&mut connection)
+                .expect("the script is loaded")
         };
         let [acquire, release] = primitive.sources().map(&mut load);
-        let (seconds, fraction): (u64, u64) = redis::cmd("TIME").query(&mut connection).expect("TIME");
+        let (seconds, fraction): (u64, u64) =
+            redis::cmd("TIME").query(&mut connection).expect("TIME");
         // The ids are as long as leasehold's.
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         // The last six digits of a client id are its `waiter_timeout`.
-        let client = format!("{:08x}-0000-8000-8000-{number:06x}{WAITER_MS:06x}", std::process::id());
+        let client =
+            format!("{:08x}-0000-8000-8000-{number:06x}{WAITER_MS:06x}", std::process::id());
         let holder = format!("{client}:1");
         let mut permit = std::process::id().to_be_bytes().to_vec();
         permit.extend(number.to_be_bytes());
 
         let tag = format!("{{{name}}}");
         let [lock, token] = [name.to_owned(), format!("redisson_lock_token:{tag}")];
-        let [queue, deadlines] = [format!("redisson_lock_queue:{tag}"), format!("redisson_lock_timeout:{tag}")];
+        let [queue, deadlines] =
+            [format!("redisson_lock_queue:{tag}"), format!("redisson_lock_timeout:{tag}")];
         let [marker, leases] = [format!("leasehold_writer:{tag}"), format!("{tag}:timeout")];
         let once = format!("leasehold_once:{tag}:{client}:{NO_NUMBER}");
         let channel = primitive.channel(name, &holder);
@@ -259,19 +277,38 @@ impl Raw {
         };
         let (acquire, release) = match primitive {
             Primitive::Mutex => (
-                Packed::new(&acquire, &[lock.clone(), token], args![holder, LEASE_MS, 0, TOKEN_TTL_MS, floor, 0]),
+                Packed::new(
+                    &acquire,
+                    &[lock.clone(), token],
+                    args![holder, LEASE_MS, 0, TOKEN_TTL_MS, floor, 0],
+                ),
                 Packed::new(&release, &[lock], args![holder, 1, release_channel]),
             ),
             Primitive::Fair => (
                 Packed::new(
                     &acquire,
                     &[lock.clone(), queue.clone(), deadlines.clone(), token],
-                    args![holder, LEASE_MS, 0, TOKEN_TTL_MS, WAITER_MS, 0, 300_000, release_channel, floor, 0],
+                    args![
+                        holder,
+                        LEASE_MS,
+                        0,
+                        TOKEN_TTL_MS,
+                        WAITER_MS,
+                        0,
+                        300_000,
+                        release_channel,
+                        floor,
+                        0
+                    ],
                 ),
                 Packed::new(&release, &[lock, queue, deadlines], args![holder, 1, release_channel]),
             ),
             Primitive::Read => (
-                Packed::new(&acquire, &[lock.clone(), marker.clone()], args![holder, LEASE_MS, 0, tag, 0]),
+                Packed::new(
+                    &acquire,
+                    &[lock.clone(), marker.clone()],
+                    args![holder, LEASE_MS, 0, tag, 0],
+                ),
                 Packed::new(&release, &[lock, marker], args![holder, 0, 0, release_channel, tag]),
             ),
             Primitive::Write => (
@@ -295,7 +332,11 @@ impl Raw {
                 Packed::new(&release, &[lock, once], args![1, ONCE_MS, release_channel, 1]),
             ),
             Primitive::Latch => (
-                Packed::new(&acquire, &[lock.clone(), once.clone()], args![1, ONCE_MS, release_channel, 1, 0]),
+                Packed::new(
+                    &acquire,
+                    &[lock.clone(), once.clone()],
+                    args![1, ONCE_MS, release_channel, 1, 0],
+                ),
                 Packed::new(
                     &release,
                     &[lock, once, format!("leasehold_once:{tag}:opened")],
@@ -339,7 +380,9 @@ impl Raw {
 
     pub(crate) fn ping(&mut self) -> Duration {
         let sent = Instant::now();
-        self.connection.send_packed_command(b"*1\r\n$4\r\nPING\r\n").expect("the private server answers");
+        self.connection
+            .send_packed_command(b"*1\r\n$4\r\nPING\r\n")
+            .expect("the private server answers");
         self.connection.recv_response().expect("PONG");
         sent.elapsed()
     }

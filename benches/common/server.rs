@@ -29,7 +29,11 @@ impl Server {
     pub(crate) fn start_with(tcp: bool, more: impl FnOnce(&Path) -> Vec<String>) -> Self {
         let binary = find_server();
         static NEXT: AtomicU32 = AtomicU32::new(0);
-        let name = format!("leasehold-bench-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        let name = format!(
+            "leasehold-bench-{}-{}",
+            std::process::id(),
+            NEXT.fetch_add(1, Ordering::Relaxed)
+        );
         let mut dir = std::env::temp_dir().join(&name);
         // The path of a socket is limited to about 100 bytes, and macOS has long temporary
         // directories.
@@ -43,7 +47,16 @@ impl Server {
         let guard = Command::new("sh")
             .args(["-c", "trap '' INT TERM HUP; \"$@\" & read -r _; kill $!; wait", "sh"])
             .arg(&binary)
-            .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"])
+            .args([
+                "--port",
+                &port.to_string(),
+                "--bind",
+                "127.0.0.1",
+                "--save",
+                "",
+                "--appendonly",
+                "no",
+            ])
             .args(["--loglevel", "warning", "--unixsocket"])
             .arg(&socket)
             .arg("--dir")
@@ -53,18 +66,25 @@ impl Server {
             .stdout(Stdio::null())
             .spawn()
             .expect("a shell");
-        let url = if tcp { format!("redis://127.0.0.1:{port}/") } else { format!("redis+unix://{}", socket.display()) };
+        let url = if tcp {
+            format!("redis://127.0.0.1:{port}/")
+        } else {
+            format!("redis+unix://{}", socket.display())
+        };
         let mut server = Self { guard, dir, url, port, version: String::new() };
         let give_up = Instant::now() + Duration::from_secs(10);
         let info = loop {
             let asked = redis::Client::open(&*server.url).and_then(|c| c.get_connection());
             match asked.and_then(|mut c| redis::cmd("INFO").arg("server").query::<String>(&mut c)) {
                 Ok(info) => break info,
-                Err(e) if Instant::now() > give_up => panic!("{} does not answer: {e}", binary.display()),
+                Err(e) if Instant::now() > give_up => {
+                    panic!("{} does not answer: {e}", binary.display())
+                }
                 Err(_) => std::thread::sleep(Duration::from_millis(5)),
             }
         };
-        let field = |name: &str| info.lines().find_map(|l| l.strip_prefix(name)).unwrap_or("?").to_owned();
+        let field =
+            |name: &str| info.lines().find_map(|l| l.strip_prefix(name)).unwrap_or("?").to_owned();
         server.version = match field("valkey_version:").as_str() {
             "?" => format!("Redis {}", field("redis_version:")),
             version => format!("Valkey {version}"),
@@ -87,7 +107,10 @@ impl Drop for Server {
 
 /// It was just free, and another process is unlikely to take it now.
 pub(crate) fn free_port() -> u16 {
-    std::net::TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).expect("a free port").port()
+    std::net::TcpListener::bind("127.0.0.1:0")
+        .and_then(|l| l.local_addr())
+        .expect("a free port")
+        .port()
 }
 
 pub(crate) fn find_server() -> PathBuf {
@@ -107,7 +130,9 @@ pub(crate) fn find_server() -> PathBuf {
 pub(crate) fn connect(url: &str) -> redis::Connection {
     let info = url.into_connection_info().expect("an address");
     let info = info.set_tcp_settings(TcpSettings::default().set_nodelay(true));
-    let connection = redis::Client::open(info).and_then(|c| c.get_connection()).expect("the private server answers");
+    let connection = redis::Client::open(info)
+        .and_then(|c| c.get_connection())
+        .expect("the private server answers");
     connection.set_read_timeout(Some(Duration::from_secs(20))).expect("a socket takes a timeout");
     connection
 }
@@ -140,8 +165,10 @@ impl Counter {
     }
 
     pub(crate) fn now(&mut self) -> Sent {
-        let text: String =
-            redis::cmd("INFO").arg("commandstats").query(&mut self.connection).expect("the private server");
+        let text: String = redis::cmd("INFO")
+            .arg("commandstats")
+            .query(&mut self.connection)
+            .expect("the private server");
         let calls = |name: &str| -> u64 {
             let line = text.lines().find_map(|l| l.strip_prefix(&format!("cmdstat_{name}:calls=")));
             line.and_then(|l| l.split(',').next()).and_then(|n| n.parse().ok()).unwrap_or(0)

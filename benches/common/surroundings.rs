@@ -13,7 +13,10 @@ pub(crate) fn play(role: &[&str]) -> bool {
     match *role {
         ["hog"] => play_hog(),
         ["delay", server_port, micros] => {
-            play_delay(server_port.parse().expect("a port"), Duration::from_micros(micros.parse().expect("a number")));
+            play_delay(
+                server_port.parse().expect("a port"),
+                Duration::from_micros(micros.parse().expect("a number")),
+            );
         }
         _ => return false,
     }
@@ -41,7 +44,8 @@ fn play_hog() {
 /// A network with this delay in each direction between the clients and the server at this port: a
 /// process of its own, so that it costs the clients no processor time. Returns it with its port.
 pub(crate) fn delay(server_port: u16, one_way: Duration) -> (Player, u16) {
-    let mut player = Player::start(&["delay", &server_port.to_string(), &one_way.as_micros().to_string()]);
+    let mut player =
+        Player::start(&["delay", &server_port.to_string(), &one_way.as_micros().to_string()]);
     let port = player.receive().parse().expect("a port");
     (player, port)
 }
@@ -52,10 +56,15 @@ fn play_delay(server_port: u16, one_way: Duration) {
     std::thread::spawn(move || {
         for client in listener.incoming() {
             let client = client.expect("a connection");
-            let server = TcpStream::connect(("127.0.0.1", server_port)).expect("the server answers");
+            let server =
+                TcpStream::connect(("127.0.0.1", server_port)).expect("the server answers");
             for (from, to) in [(&client, &server), (&server, &client)] {
                 to.set_nodelay(true).expect("a socket");
-                carry(from.try_clone().expect("a socket"), to.try_clone().expect("a socket"), one_way);
+                carry(
+                    from.try_clone().expect("a socket"),
+                    to.try_clone().expect("a socket"),
+                    one_way,
+                );
             }
         }
     });
@@ -94,7 +103,8 @@ pub(crate) fn used_by_others() -> Option<f64> {
 /// The idle ticks of the processor, and all ticks.
 fn ticks() -> Option<(u64, u64)> {
     let stat = std::fs::read_to_string("/proc/stat").ok()?;
-    let all: Vec<u64> = stat.lines().next()?.split_whitespace().skip(1).filter_map(|n| n.parse().ok()).collect();
+    let all: Vec<u64> =
+        stat.lines().next()?.split_whitespace().skip(1).filter_map(|n| n.parse().ok()).collect();
     // The fourth is idle, the fifth waits for a disk; guests are included in the first two.
     Some((all.get(3)? + all.get(4)?, all.iter().take(8).sum()))
 }

@@ -28,7 +28,15 @@ impl Table {
         self.add(what, raw, ours, ratio, budget, met);
     }
 
-    fn add(&mut self, what: &str, raw: &str, ours: &str, ratio: String, budget: &str, met: Option<bool>) {
+    fn add(
+        &mut self,
+        what: &str,
+        raw: &str,
+        ours: &str,
+        ratio: String,
+        budget: &str,
+        met: Option<bool>,
+    ) {
         let what = format!("{what}{}", self.suffix);
         let met = match met {
             Some(true) => "yes",
@@ -42,15 +50,36 @@ impl Table {
     }
 
     /// Compares two rates. `least`: the budget of their ratio, in `unit`.
-    pub(crate) fn compare(&mut self, what: &str, bare: f64, ours: f64, least: Option<f64>, unit: &str) {
+    pub(crate) fn compare(
+        &mut self,
+        what: &str,
+        bare: f64,
+        ours: f64,
+        least: Option<f64>,
+        unit: &str,
+    ) {
         let ratio = ours / bare;
         let wanted = least.map_or(String::new(), |least| format!("≥ {least:.2} {unit}"));
-        self.row(what, &rate(bare), &rate(ours), Some(ratio), &wanted, least.map(|least| ratio >= least));
+        self.row(
+            what,
+            &rate(bare),
+            &rate(ours),
+            Some(ratio),
+            &wanted,
+            least.map(|least| ratio >= least),
+        );
     }
 
     /// Compares the rates in alternating rounds: the ratio of each round is between neighbours in
     /// time, so other load on the machine affects both.
-    pub(crate) fn compare_rounds(&mut self, what: &str, bare: &[f64], ours: &[f64], least: Option<f64>, unit: &str) {
+    pub(crate) fn compare_rounds(
+        &mut self,
+        what: &str,
+        bare: &[f64],
+        ours: &[f64],
+        least: Option<f64>,
+        unit: &str,
+    ) {
         let mut ratios: Vec<f64> = ours.iter().zip(bare).map(|(ours, bare)| ours / bare).collect();
         ratios.sort_by(f64::total_cmp);
         let quartile = |n: usize| ratios[(ratios.len() - 1) * n / 4];
@@ -67,7 +96,8 @@ impl Table {
     pub(crate) fn as_text(&self) -> String {
         let heads = HEADINGS.map(str::to_owned);
         let all = || std::iter::once(&heads).chain(&self.rows);
-        let widths: Vec<usize> = (0..6).map(|i| all().map(|r| r[i].chars().count()).max().unwrap_or(0)).collect();
+        let widths: Vec<usize> =
+            (0..6).map(|i| all().map(|r| r[i].chars().count()).max().unwrap_or(0)).collect();
         let mut text = String::new();
         for row in all() {
             let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}"));

@@ -71,9 +71,11 @@ fn known_status(kind: ErrorKind) -> Option<u8> {
         | ErrorKind::WrongType
         | ErrorKind::Conflict
         | ErrorKind::Server => status::PROTOCOL,
-        ErrorKind::Lost | ErrorKind::Closed | ErrorKind::Cancelled | ErrorKind::Forked | ErrorKind::Stale => {
-            status::LOST
-        }
+        ErrorKind::Lost
+        | ErrorKind::Closed
+        | ErrorKind::Cancelled
+        | ErrorKind::Forked
+        | ErrorKind::Stale => status::LOST,
         _ => return None,
     })
 }

@@ -61,7 +61,9 @@ pub(crate) fn ls(store: &StoreArgs, args: &LsArgs) -> Result<u8, Failure> {
         }
     };
     if unlisted > 0 {
-        say(format_args!("{unlisted} more holds, of clients that have very many, are not listed; --all finds them"));
+        say(format_args!(
+            "{unlisted} more holds, of clients that have very many, are not listed; --all finds them"
+        ));
     }
     if args.json {
         let _ = write_json(&locks)?;
@@ -70,7 +72,9 @@ pub(crate) fn ls(store: &StoreArgs, args: &LsArgs) -> Result<u8, Failure> {
         say(format_args!("no locks match {}{others}", visible(&args.pattern)));
     } else {
         let rows: Vec<Vec<String>> = locks.iter().map(row).collect();
-        let _ = write_out(table(&["NAME", "KIND", "HELD BY", "FOR", "LEFT", "WAITING"], &rows).as_bytes())?;
+        let _ = write_out(
+            table(&["NAME", "KIND", "HELD BY", "FOR", "LEFT", "WAITING"], &rows).as_bytes(),
+        )?;
     }
     Ok(0)
 }
@@ -115,7 +119,13 @@ fn time_or_dash(known: Option<Duration>) -> String {
 /// Aligns the columns. The last one is not padded.
 fn table(header: &[&str], rows: &[Vec<String>]) -> String {
     let widths: Vec<usize> = (0..header.len())
-        .map(|column| rows.iter().map(|row| width(&row[column])).chain([width(header[column])]).max().unwrap_or(0))
+        .map(|column| {
+            rows.iter()
+                .map(|row| width(&row[column]))
+                .chain([width(header[column])])
+                .max()
+                .unwrap_or(0)
+        })
         .collect();
     let mut text = String::new();
     let mut line = |cells: &mut dyn Iterator<Item = &str>| {
@@ -140,7 +150,8 @@ mod tests {
 
     #[test]
     fn columns_stand_below_each_other() {
-        let rows = [vec!["名".to_owned(), "x".to_owned()], vec!["abcdef".to_owned(), String::new()]];
+        let rows =
+            [vec!["名".to_owned(), "x".to_owned()], vec!["abcdef".to_owned(), String::new()]];
         assert_eq!(table(&["A", "B"], &rows), "A       B\n名      x\nabcdef\n");
     }
 }

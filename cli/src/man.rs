@@ -10,7 +10,8 @@ pub(crate) fn print(mut command: clap::Command) -> Result<u8, Failure> {
     command.build();
     let mut page = Vec::new();
     let rendered = render(&command, &mut page);
-    rendered.map_err(|e| Failure::new(status::UNAVAILABLE, format!("cannot make the man page: {e}")))?;
+    rendered
+        .map_err(|e| Failure::new(status::UNAVAILABLE, format!("cannot make the man page: {e}")))?;
     write_out(&page).map(|_| 0)
 }
 

@@ -20,7 +20,8 @@ pub(crate) fn write_out(text: &[u8]) -> Result<Reader, Failure> {
 /// One JSON value in one line, as `leasehold schema` describes it.
 pub(crate) fn write_json(value: &impl Serialize) -> Result<Reader, Failure> {
     let json = serde_json::to_string(value);
-    let line = json.map_err(|e| Failure::new(status::UNAVAILABLE, format!("cannot write the JSON: {e}")))?;
+    let line =
+        json.map_err(|e| Failure::new(status::UNAVAILABLE, format!("cannot write the JSON: {e}")))?;
     write_out((line + "\n").as_bytes())
 }
 

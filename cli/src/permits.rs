@@ -47,8 +47,13 @@ pub(crate) fn permits(store: &StoreArgs, args: &PermitsArgs) -> Result<u8, Failu
     let client = store.builder()?.lease(LEASE).busy_poll(false).build()?;
     match set(&client, &client.semaphore(&args.name), args.permits)? {
         None => say(format_args!("{name}: it has {} permits now", args.permits)),
-        Some(before) if before == i64::from(args.permits) => say(format_args!("{name}: it has {before} permits")),
-        Some(before) => say(format_args!("{name}: it has {} permits now, and had {before} before", args.permits)),
+        Some(before) if before == i64::from(args.permits) => {
+            say(format_args!("{name}: it has {before} permits"))
+        }
+        Some(before) => say(format_args!(
+            "{name}: it has {} permits now, and had {before} before",
+            args.permits
+        )),
     }
     Ok(0)
 }
@@ -69,6 +74,8 @@ fn set(client: &LockClient, semaphore: &Semaphore, permits: u32) -> Result<Optio
     // If the lease ended before the permits were added, another one may have added them as well.
     let added = semaphore.add_permits(i64::from(permits) - before).and_then(|_| turn.unlock());
     let may_be_wrong = "the number of permits may be wrong now, so run this again";
-    added.map_err(|e| Failure::new(status_of(e.kind()), format!("{name}: {may_be_wrong}: {}", chain(&e))))?;
+    added.map_err(|e| {
+        Failure::new(status_of(e.kind()), format!("{name}: {may_be_wrong}: {}", chain(&e)))
+    })?;
     Ok(Some(before))
 }

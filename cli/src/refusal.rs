@@ -8,7 +8,8 @@ use crate::store::may_have_password;
 
 /// Clap's error, which has several paragraphs, as one line without the usage at its end.
 pub(crate) fn in_one_line(error: &clap::Error) -> String {
-    let arguments: Vec<String> = std::env::args_os().skip(1).map(|arg| arg.to_string_lossy().into_owned()).collect();
+    let arguments: Vec<String> =
+        std::env::args_os().skip(1).map(|arg| arg.to_string_lossy().into_owned()).collect();
     in_one_line_of(error, &arguments)
 }
 
@@ -19,25 +20,35 @@ fn in_one_line_of(error: &clap::Error, arguments: &[String]) -> String {
     }
     // Before it is taken apart: a password may contain what separates the parts.
     let text = without_passwords(error.render().to_string(), arguments);
-    let paragraphs = text.split("\n\n").map(|paragraph| paragraph.split_whitespace().collect::<Vec<_>>().join(" "));
-    let is_wrong = |paragraph: &String| !["Usage: ", "For more"].iter().any(|begin| paragraph.starts_with(begin));
+    let paragraphs = text
+        .split("\n\n")
+        .map(|paragraph| paragraph.split_whitespace().collect::<Vec<_>>().join(" "));
+    let is_wrong = |paragraph: &String| {
+        !["Usage: ", "For more"].iter().any(|begin| paragraph.starts_with(begin))
+    };
     let wrong: Vec<String> = paragraphs.take_while(is_wrong).collect();
     let wrong = wrong.join("; ").replace(" tip: ", "; tip: ").replace(";;", ";");
     let wrong = without_the_tip_of_dashes(wrong.strip_prefix("error: ").unwrap_or(&wrong));
-    let hint = hint(arguments, unknown_option(error)).map(|hint| format!("; {hint}")).unwrap_or_default();
+    let hint =
+        hint(arguments, unknown_option(error)).map(|hint| format!("; {hint}")).unwrap_or_default();
     format!("{wrong}{hint} (see {help})")
 }
 
 /// Clap proposes to put an option that it does not know behind two dashes, where it would become
 /// the command of a run.
 fn without_the_tip_of_dashes(wrong: &str) -> String {
-    let is_helpful = |part: &&str| !(part.starts_with("tip: ") && part.contains(" as a value, use '-- "));
+    let is_helpful =
+        |part: &&str| !(part.starts_with("tip: ") && part.contains(" as a value, use '-- "));
     wrong.split("; ").filter(is_helpful).collect::<Vec<_>>().join("; ")
 }
 
 fn unknown_option(error: &clap::Error) -> Option<&str> {
     match (error.kind(), error.get(ContextKind::InvalidArg)) {
-        (ErrorKind::UnknownArgument, Some(ContextValue::String(option))) if option.starts_with('-') => Some(option),
+        (ErrorKind::UnknownArgument, Some(ContextValue::String(option)))
+            if option.starts_with('-') =>
+        {
+            Some(option)
+        }
         _ => None,
     }
 }
@@ -51,11 +62,20 @@ const MEANT: [(&[&str], &str); 8] = [
     ),
     (&["--nonblock", "--nb", "--non-block"], "it is called --no-wait, or -n"),
     (&["--shared", "-s"], "it is called --read; runs that exclude all others give --write"),
-    (&["--exclusive", "-x", "-e"], "a lock is exclusive without an option; beside runs with --read, give --write"),
+    (
+        &["--exclusive", "-x", "-e"],
+        "a lock is exclusive without an option; beside runs with --read, give --write",
+    ),
     (&["--conflict-exit-code", "-E"], "it is called --conflict-status"),
-    (&["--unlock", "-u"], "the lock is released when the command ends; `leasehold unlock NAME` frees one by force"),
+    (
+        &["--unlock", "-u"],
+        "the lock is released when the command ends; `leasehold unlock NAME` frees one by force",
+    ),
     (&["--command", "-c"], "the command comes after --: leasehold run NAME -- sh -c COMMAND"),
-    (&["--ttl", "--expire", "--expiry"], "--lease TIME is how long the lock stays taken if this machine dies"),
+    (
+        &["--ttl", "--expire", "--expiry"],
+        "--lease TIME is how long the lock stays taken if this machine dies",
+    ),
 ];
 
 /// How to write what was probably meant.
@@ -64,21 +84,25 @@ fn hint(arguments: &[String], unknown: Option<&str>) -> Option<&'static str> {
         return Some("times and numbers are not negative");
     }
     let is_run = subcommand_of(arguments).is_some_and(|name| name == "run");
-    let meant = MEANT.iter().find(|(options, _)| is_run && unknown.is_some_and(|option| options.contains(&option)));
+    let meant = MEANT
+        .iter()
+        .find(|(options, _)| is_run && unknown.is_some_and(|option| options.contains(&option)));
     let has_dashes = arguments.iter().any(|word| word == "--");
     let is_without_command = is_run && arguments.len() > 2 && !has_dashes;
-    meant
-        .map(|(_, meant)| *meant)
-        .or_else(|| is_without_command.then_some("the command comes after --: leasehold run NAME -- COMMAND"))
+    meant.map(|(_, meant)| *meant).or_else(|| {
+        is_without_command.then_some("the command comes after --: leasehold run NAME -- COMMAND")
+    })
 }
 
 fn help_for(arguments: &[String]) -> String {
-    subcommand_of(arguments).map_or_else(|| "leasehold --help".to_owned(), |name| format!("leasehold {name} --help"))
+    subcommand_of(arguments)
+        .map_or_else(|| "leasehold --help".to_owned(), |name| format!("leasehold {name} --help"))
 }
 
 fn subcommand_of(arguments: &[String]) -> Option<&String> {
     let command = Cli::command();
-    let is_one = |word: &&String| command.get_subcommands().any(|one| one.get_name() == word.as_str());
+    let is_one =
+        |word: &&String| command.get_subcommands().any(|one| one.get_name() == word.as_str());
     arguments.iter().take_while(|word| *word != "--").find(is_one)
 }
 
@@ -110,7 +134,10 @@ mod tests {
     fn every_error_is_one_line() {
         for (arguments, line) in [
             (&[][..], "no subcommand is given; "),
-            (&["run"], "the following required arguments were not provided: <NAME> <COMMAND>... (see "),
+            (
+                &["run"],
+                "the following required arguments were not provided: <NAME> <COMMAND>... (see ",
+            ),
             (
                 &["run", "job", "--wiat", "1s"],
                 "unexpected argument '--wiat' found; tip: a similar argument exists: '--wait' (see ",
@@ -132,7 +159,9 @@ mod tests {
     fn a_run_without_dashes_is_told_of_them() {
         let hint = |arguments: &[&str]| hint(&words(arguments), None);
         assert!(hint(&["run", "x", "true"]).unwrap().contains("leasehold run NAME -- COMMAND"));
-        for other in [&["run", "x", "--wait", "1", "--", "true"][..], &["run", "x"], &["ls", "run", "x"]] {
+        for other in
+            [&["run", "x", "--wait", "1", "--", "true"][..], &["run", "x"], &["ls", "run", "x"]]
+        {
             assert_eq!(hint(other), None, "{other:?}");
         }
     }
@@ -158,7 +187,10 @@ mod tests {
                 let arguments = [&["leasehold", "run", "job"], arguments, end].concat();
                 let error = Cli::try_parse_from(&arguments).unwrap_err();
                 let said = in_one_line_of(&error, &words(&arguments[1..]));
-                assert!(said.contains(meant) && !said.contains("as a value"), "{arguments:?}: {said}");
+                assert!(
+                    said.contains(meant) && !said.contains("as a value"),
+                    "{arguments:?}: {said}"
+                );
             }
         }
         let error = Cli::try_parse_from(["leasehold", "ls", "--timeout", "5s"]).unwrap_err();
@@ -168,7 +200,9 @@ mod tests {
 
     #[test]
     fn the_help_is_that_of_the_subcommand() {
-        let of = |words: &[&str]| help_for(&words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>());
+        let of = |words: &[&str]| {
+            help_for(&words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>())
+        };
         assert_eq!(of(&["--redlock", "run", "--lease", "x"]), "leasehold run --help");
         assert_eq!(of(&["walk", "--", "run"]), "leasehold --help");
     }
@@ -179,7 +213,8 @@ mod tests {
         let line = without_passwords(format!("unrecognized subcommand '{url}'"), &[url]);
         assert_eq!(line, "unrecognized subcommand '(a URL with a password)'");
         let arguments = words(&["ls", "*", "redis://:two  blanks@host/"]);
-        let error = Cli::try_parse_from([&words(&["leasehold"]), &arguments[..]].concat()).unwrap_err();
+        let error =
+            Cli::try_parse_from([&words(&["leasehold"]), &arguments[..]].concat()).unwrap_err();
         let said = in_one_line_of(&error, &arguments);
         assert!(said.contains("(a URL with a password)") && !said.contains("blanks"), "{said}");
         let line = without_passwords(
@@ -188,7 +223,8 @@ mod tests {
         );
         assert_eq!(line, "unexpected argument '(a URL with a password)'");
         let option = ["--redis://:sec=ret@h/".to_owned()];
-        let line = without_passwords("unexpected argument '--redis://:sec' found".to_owned(), &option);
+        let line =
+            without_passwords("unexpected argument '--redis://:sec' found".to_owned(), &option);
         assert_eq!(line, "unexpected argument '(a URL with a password)' found");
         let option = ["--longest-lease=redis://:secret@h/".to_owned()];
         let line = without_passwords("invalid value 'redis://:secret@h/' for".to_owned(), &option);
@@ -225,7 +261,10 @@ mod tests {
         fuzz(
             move |dice| {
                 let mut word = || match dice.below(8) {
-                    0 => format!("redis://user:{SECRET}{}@h", dice.text().replace(['\n', '\r', '\0'], " ")),
+                    0 => format!(
+                        "redis://user:{SECRET}{}@h",
+                        dice.text().replace(['\n', '\r', '\0'], " ")
+                    ),
                     1 => dice.text(),
                     _ => (*dice.choose(&some)).to_owned(),
                 };
@@ -237,7 +276,9 @@ mod tests {
                 let _ = crate::duration::parse(&text);
                 let shown = crate::text::visible(&text);
                 assert!(!shown.chars().any(char::is_control), "{shown:?}");
-                let Err(error) = Cli::try_parse_from([&["leasehold".to_owned()], &arguments[..]].concat()) else {
+                let Err(error) =
+                    Cli::try_parse_from([&["leasehold".to_owned()], &arguments[..]].concat())
+                else {
                     return;
                 };
                 if error.use_stderr() {

@@ -49,7 +49,8 @@ pub(crate) fn show(store: &StoreArgs, args: &ShowArgs) -> Result<u8, Failure> {
             None => write_json(&FreeView { name: &args.name, ..FreeView::default() }),
         }?;
     } else {
-        let text = report.as_ref().map_or_else(|| format!("{}: free\n", visible(&args.name)), text_of);
+        let text =
+            report.as_ref().map_or_else(|| format!("{}: free\n", visible(&args.name)), text_of);
         let _ = write_out(text.as_bytes())?;
     }
     Ok(if report.is_some() { 0 } else { status::FREE })
@@ -59,7 +60,10 @@ fn text_of(report: &LockReport) -> String {
     let mut lines = vec![visible(report.name())];
     let mut add = |what: &str, text: String| lines.push(format!("  {what:<9}{text}"));
     if let Some(number) = report.number() {
-        add("number", format!("{number} (a latch or a semaphore: nothing in the store shows which)"));
+        add(
+            "number",
+            format!("{number} (a latch or a semaphore: nothing in the store shows which)"),
+        );
     }
     for lock in report.locks() {
         add("kind", lock.primitive().to_string());
@@ -71,7 +75,9 @@ fn text_of(report: &LockReport) -> String {
         }
         for holder in lock.holders() {
             match lock.primitive() {
-                Primitive::Semaphore => add("permit", format!("{}, {}", describe(holder), made_by(holder))),
+                Primitive::Semaphore => {
+                    add("permit", format!("{}, {}", describe(holder), made_by(holder)))
+                }
                 _ => add("held by", describe(holder)),
             }
         }

@@ -20,7 +20,10 @@ const WAYS: [Option<&str>; 9] = [
     Some("redis+unix:///path"),
     Some("redis+sentinel://host,../master"),
     Some("redis+cluster://host,.."),
-    only(cfg!(feature = "tls"), "rediss:// or valkeys:// for TLS, also rediss+sentinel:// and rediss+cluster://"),
+    only(
+        cfg!(feature = "tls"),
+        "rediss:// or valkeys:// for TLS, also rediss+sentinel:// and rediss+cluster://",
+    ),
     only(cfg!(feature = "postgres"), "postgres://user@host/database"),
     only(cfg!(feature = "postgres"), "postgres://%2Frun%2Fpostgresql/database (a socket)"),
     only(cfg!(feature = "zookeeper"), "zookeeper://host,../path"),
@@ -137,7 +140,10 @@ impl StoreArgs {
         };
         let scheme = url.split_once("://").map_or("", |(scheme, _)| scheme).to_ascii_lowercase();
         let refuse = |option: &str, whose: &str| {
-            Err(Failure::new(status::USAGE, format!("{option} works only with {whose}; leave it out")))
+            Err(Failure::new(
+                status::USAGE,
+                format!("{option} works only with {whose}; leave it out"),
+            ))
         };
         if self.sentinel_password_file.is_some() && !scheme.contains("sentinel") {
             return refuse("--sentinel-password-file", "redis+sentinel:// URLs");
@@ -159,7 +165,9 @@ impl StoreArgs {
                     None => sentinel,
                 }))
             }
-            scheme if scheme.contains("cluster") => Ok(builder.cluster(Cluster::from(url).password_file(file))),
+            scheme if scheme.contains("cluster") => {
+                Ok(builder.cluster(Cluster::from(url).password_file(file)))
+            }
             _ => Ok(builder.redis(Redis::new(url).password_file(file))),
         }
     }
@@ -240,7 +248,9 @@ impl StoreArgs {
 /// A wrong path is a mistake in the arguments, and not a refusal of the server.
 fn readable(file: &Path) -> Result<(), Failure> {
     let opened = std::fs::File::open(file).map(drop);
-    opened.map_err(|e| Failure::new(status::USAGE, format!("the password file {}: {e}", file.display())))
+    opened.map_err(|e| {
+        Failure::new(status::USAGE, format!("the password file {}: {e}", file.display()))
+    })
 }
 
 /// Whether a URL may contain a password. In doubt, yes: a URL whose `/` or `@` is not escaped is

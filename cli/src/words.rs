@@ -13,11 +13,17 @@ pub(crate) fn advice(advice: &Advice) -> Option<String> {
         Advice::InstallSchema => {
             "have an administrator run what `leasehold schema --postgres` prints, with the rights at its end"
         }
-        Advice::GrantRoleRights => "the output of `leasehold schema --postgres` ends with the rights that a role needs",
+        Advice::GrantRoleRights => {
+            "the output of `leasehold schema --postgres` ends with the rights that a role needs"
+        }
         Advice::ConnectToCluster => "use redis+cluster://host",
         Advice::ConnectToServer => "use redis://host",
-        Advice::ConnectToSentinels => "connect to the primary that it watches, or use redis+sentinel://host,../master",
-        Advice::CheckCredentials => "check both, in the URL or in --password-file, and whether the user is on",
+        Advice::ConnectToSentinels => {
+            "connect to the primary that it watches, or use redis+sentinel://host,../master"
+        }
+        Advice::CheckCredentials => {
+            "check both, in the URL or in --password-file, and whether the user is on"
+        }
         Advice::SetPassword => "set it in LEASEHOLD_URL, or by --password-file",
         Advice::ChooseName => "use another name or a --key-prefix",
         Advice::AdmitFreshNodes => {
@@ -40,7 +46,8 @@ pub(crate) fn chain(error: &Error) -> String {
     while let Some(e) = cause {
         let text = e.downcast_ref().map_or_else(|| e.to_string(), one);
         // Some errors already quote their cause.
-        let quoted = e.downcast_ref().map_or_else(|| e.to_string(), |e: &Error| e.message().to_owned());
+        let quoted =
+            e.downcast_ref().map_or_else(|| e.to_string(), |e: &Error| e.message().to_owned());
         if !line.contains(&quoted) {
             line.push_str(": ");
             line.push_str(&text);
@@ -53,7 +60,8 @@ pub(crate) fn chain(error: &Error) -> String {
 /// The error without its causes.
 fn one(error: &Error) -> String {
     let name = error.name().map(|name| format!("{name:?}: ")).unwrap_or_default();
-    let advice = error.advice().and_then(advice).map(|advice| format!("; {advice}")).unwrap_or_default();
+    let advice =
+        error.advice().and_then(advice).map(|advice| format!("; {advice}")).unwrap_or_default();
     format!("{name}{}{advice}", error.message())
 }
 
@@ -84,13 +92,17 @@ mod tests {
     #[test]
     fn who_needs_permits_is_told_of_the_subcommand() {
         let error = leasehold::LockClient::in_memory().semaphore("api").try_acquire().unwrap_err();
-        assert_eq!(chain(&error), "\"api\": the semaphore has no permits; `leasehold permits` sets their number");
+        assert_eq!(
+            chain(&error),
+            "\"api\": the semaphore has no permits; `leasehold permits` sets their number"
+        );
     }
 
     /// Replacing words in a whole message once turned the lock `max_hold` into `--max-hold`.
     #[test]
     fn a_name_that_looks_like_a_setting_stays_as_it_is() {
-        let (name, client) = ("Builder::lease max_hold key_prefix", leasehold::LockClient::in_memory());
+        let (name, client) =
+            ("Builder::lease max_hold key_prefix", leasehold::LockClient::in_memory());
         let guard = client.lock(name).unwrap();
         client.mutex(name).force_unlock().unwrap();
         let lost = guard.unlock().unwrap_err();

@@ -70,16 +70,22 @@ impl Advice {
             Self::GrantRoleRights => "guide::postgres has the rights that a role needs",
             Self::ConnectToCluster => "use Builder::cluster, or a URL redis+cluster://host",
             Self::ConnectToServer => "use Builder::redis, or a URL redis://host",
-            Self::ConnectToSentinels => "connect to the primary that it watches, or use Builder::sentinel",
+            Self::ConnectToSentinels => {
+                "connect to the primary that it watches, or use Builder::sentinel"
+            }
             Self::CheckCredentials => {
                 "check both, in the URL or in the settings credentials or password_file, and whether the user is on"
             }
-            Self::SetPassword => "set it as in redis://user:password@host, or by the setting credentials",
+            Self::SetPassword => {
+                "set it as in redis://user:password@host, or by the setting credentials"
+            }
             Self::ChooseName => "use another name or a key_prefix",
             Self::AdmitFreshNodes => {
                 "wait for the longest lease, or, only if no lock was ever taken there, use Redlock::admit_fresh_nodes"
             }
-            Self::RaiseOutageTimeout => "Builder::outage_timeout is how long a call waits for a server",
+            Self::RaiseOutageTimeout => {
+                "Builder::outage_timeout is how long a call waits for a server"
+            }
             Self::FixLease => "use with_lease for a lease that is not renewed",
             Self::SetPermits => "set them with try_set_permits",
         }

@@ -90,7 +90,11 @@ impl CancelToken {
         // Read under the mutex: a cancel that has not yet set the flag will find the child in
         // `below`.
         let cancelled = AtomicBool::new(self.is_cancelled());
-        let child = Arc::new(Node { cancelled, parent: Some((self.clone(), key)), below: Mutex::default() });
+        let child = Arc::new(Node {
+            cancelled,
+            parent: Some((self.clone(), key)),
+            below: Mutex::default(),
+        });
         below.children.insert(key, Arc::downgrade(&child));
         Self(child)
     }
@@ -163,7 +167,10 @@ impl CancelToken {
 
 #[cold]
 pub(crate) fn cancelled() -> Error {
-    Error::new(ErrorKind::Cancelled, "its token was cancelled, so the call stopped waiting and took nothing")
+    Error::new(
+        ErrorKind::Cancelled,
+        "its token was cancelled, so the call stopped waiting and took nothing",
+    )
 }
 
 /// See [`CancelToken::wakes`].
@@ -193,7 +200,9 @@ impl Drop for Node {
 
 impl fmt::Debug for CancelToken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CancelToken").field("is_cancelled", &self.is_cancelled()).finish_non_exhaustive()
+        f.debug_struct("CancelToken")
+            .field("is_cancelled", &self.is_cancelled())
+            .finish_non_exhaustive()
     }
 }
 
@@ -250,7 +259,10 @@ mod tests {
     #[test]
     fn a_pause_ends_with_its_time_or_with_the_cancel() {
         let program = CancelToken::new();
-        assert!(!program.wait_timeout(Duration::ZERO) && !program.wait_timeout(Duration::from_millis(2)));
+        assert!(
+            !program.wait_timeout(Duration::ZERO)
+                && !program.wait_timeout(Duration::from_millis(2))
+        );
         assert!(program.0.below.lock().waits.is_empty(), "it leaves nothing");
         let job = program.child();
         std::thread::scope(|s| {

@@ -58,7 +58,9 @@ impl MovableClock {
     pub(crate) fn advance(&self, by: Duration) {
         let by = u64::try_from(by.as_nanos()).unwrap_or(u64::MAX);
         let ordering = crate::os::atomic::Ordering::SeqCst;
-        let _ = self.ahead_nanos.fetch_update(ordering, ordering, |ahead| Some(ahead.saturating_add(by)));
+        let _ = self
+            .ahead_nanos
+            .fetch_update(ordering, ordering, |ahead| Some(ahead.saturating_add(by)));
     }
 
     fn ahead(&self) -> Duration {

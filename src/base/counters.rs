@@ -68,7 +68,9 @@ impl Counters {
             (Outcome::Reentered, _) => one_more(&self.reentered),
             (Outcome::Busy, _) => one_more(&self.busy),
             (Outcome::TimedOut, _) => one_more(&self.timed_out),
-            (Outcome::Failed(error), _) => self.errors.get(error.kind() as usize).into_iter().for_each(one_more),
+            (Outcome::Failed(error), _) => {
+                self.errors.get(error.kind() as usize).into_iter().for_each(one_more)
+            }
         }
         if let Some(waited) = waited {
             self.waits.get_or_init(Box::default).record(waited);
@@ -156,7 +158,11 @@ impl Figures {
     /// [`failed`](Self::failed).
     #[must_use]
     pub fn calls(&self) -> u64 {
-        self.granted() + self.reentered + self.busy + self.timed_out + self.errors.iter().sum::<u64>()
+        self.granted()
+            + self.reentered
+            + self.busy
+            + self.timed_out
+            + self.errors.iter().sum::<u64>()
     }
 
     /// Calls that took it, whether at once or after a wait. For a latch, calls that found it open.
@@ -216,7 +222,10 @@ impl Figures {
 
     /// Every kind of error with which a call has failed, with the count.
     pub(crate) fn errors(&self) -> impl Iterator<Item = (ErrorKind, u64)> + '_ {
-        ErrorKind::ALL.iter().map(|kind| (*kind, self.failed_with(*kind))).filter(|(_, count)| *count > 0)
+        ErrorKind::ALL
+            .iter()
+            .map(|kind| (*kind, self.failed_with(*kind)))
+            .filter(|(_, count)| *count > 0)
     }
 
     /// Calls that found it taken: that waited, or returned `None`.
@@ -280,7 +289,10 @@ impl Figures {
 
     /// Every reason for which a hold was lost, with the count.
     pub(crate) fn losses(&self) -> impl Iterator<Item = (LossReason, u64)> + '_ {
-        LossReason::ALL.iter().map(|reason| (*reason, self.lost_by(*reason))).filter(|(_, count)| *count > 0)
+        LossReason::ALL
+            .iter()
+            .map(|reason| (*reason, self.lost_by(*reason)))
+            .filter(|(_, count)| *count > 0)
     }
 
     /// How long calls waited that had to wait, whatever their outcome: from the answer that it is
@@ -323,7 +335,8 @@ mod tests {
     #[test]
     fn each_call_has_one_outcome() {
         let (counters, waited) = (Counters::default(), Some(Duration::from_millis(3)));
-        let (closed, down) = (Error::new(ErrorKind::Closed, ""), Error::new(ErrorKind::Unreachable, ""));
+        let (closed, down) =
+            (Error::new(ErrorKind::Closed, ""), Error::new(ErrorKind::Unreachable, ""));
         let outcomes = [
             (Outcome::Granted, None),
             (Outcome::Granted, waited),
@@ -338,9 +351,15 @@ mod tests {
             assert_eq!(counters.read().calls(), calls, "{outcome:?}");
         }
         let read = counters.read();
-        assert_eq!((read.granted_at_once(), read.granted_after_wait(), read.reentered()), (1, 1, 1));
+        assert_eq!(
+            (read.granted_at_once(), read.granted_after_wait(), read.reentered()),
+            (1, 1, 1)
+        );
         assert_eq!((read.busy(), read.timed_out(), read.stopped(), read.failed()), (1, 1, 1, 1));
-        assert_eq!((read.failed_with(ErrorKind::Unreachable), read.contended(), read.waits().count()), (1, 4, 3));
+        assert_eq!(
+            (read.failed_with(ErrorKind::Unreachable), read.contended(), read.waits().count()),
+            (1, 4, 3)
+        );
         assert!((read.contended_share() - 4.0 / 7.0).abs() < 1e-9);
         assert_eq!(read.errors().count(), 2);
         let mut twice = read.clone();

@@ -292,7 +292,8 @@ impl fmt::Display for Diagnosis {
             let count = self.count(severity);
             format!("{count} {word}{}", if count == 1 { "" } else { "s" })
         };
-        let (problems, warnings) = (counted(Severity::Problem, "problem"), counted(Severity::Warning, "warning"));
+        let (problems, warnings) =
+            (counted(Severity::Problem, "problem"), counted(Severity::Warning, "warning"));
         writeln!(f, "{problems}, {warnings}, {}", counted(Severity::Note, "note"))
     }
 }
@@ -300,7 +301,9 @@ impl fmt::Display for Diagnosis {
 /// About how long an outage may last without costing a hold with this lease: two thirds of it are
 /// left when it is renewed, less the margin and the pause before the next try.
 pub(crate) fn survivable_outage(lease: Duration) -> Duration {
-    (lease * 2 / 3).saturating_sub(margin(lease)).saturating_sub((lease / 10).min(Duration::from_secs(1)))
+    (lease * 2 / 3)
+        .saturating_sub(margin(lease))
+        .saturating_sub((lease / 10).min(Duration::from_secs(1)))
 }
 
 /// The shortest lease for round trips that take this long: a renewal waits for a quarter of the
@@ -312,15 +315,20 @@ pub(crate) fn least_lease(slowest: Duration) -> Duration {
 /// The configured lease, compared with the slowest round trip that was measured.
 pub(crate) fn lease_finding(lease: Duration, slowest: Duration) -> Finding {
     let least = least_lease(slowest);
-    let allowed = format!("the slowest round trip of {slowest:.1?} allows a lease of {least:.1?} at least");
+    let allowed =
+        format!("the slowest round trip of {slowest:.1?} allows a lease of {least:.1?} at least");
     if lease < least {
-        return Finding::warning(Check::Lease, format!("the lease of {lease:?} is too short: {allowed}"))
-            .advise("set a longer lease, or find out what makes the server slow");
+        return Finding::warning(
+            Check::Lease,
+            format!("the lease of {lease:?} is too short: {allowed}"),
+        )
+        .advise("set a longer lease, or find out what makes the server slow");
     }
     let outage = survivable_outage(lease);
     let found = format!("a lease of {lease:?} survives an outage of about {outage:.1?}; {allowed}");
     if lease < Duration::from_millis(200) {
-        let advice = "set a longer lease: below 200 ms a thread that waits for a core can cost the lock";
+        let advice =
+            "set a longer lease: below 200 ms a thread that waits for a core can cost the lock";
         return Finding::note(Check::Lease, found).advise(advice);
     }
     Finding::ok(Check::Lease, found)
@@ -353,7 +361,8 @@ impl ClockSample {
     /// How far the server's clock is ahead of ours (behind: negative), as far as that is certain.
     pub(crate) fn offset_micros(self) -> i64 {
         let micros = |micros: u64| i64::try_from(micros).unwrap_or(i64::MAX);
-        let (server, asked, answered) = (micros(self.server), micros(self.asked), micros(self.answered));
+        let (server, asked, answered) =
+            (micros(self.server), micros(self.asked), micros(self.answered));
         if server > answered { server - answered } else { (server - asked).min(0) }
     }
 }
@@ -368,14 +377,20 @@ pub(crate) fn clock_finding(sample: ClockSample, lease: Duration) -> Finding {
     let offset = sample.offset_micros();
     let (by, tolerated) = (Duration::from_micros(offset.unsigned_abs()), tolerated_offset(lease));
     if by <= tolerated {
-        return Finding::ok(Check::Clock, format!("the server's clock and ours differ by less than {tolerated:?}"));
+        return Finding::ok(
+            Check::Clock,
+            format!("the server's clock and ours differ by less than {tolerated:?}"),
+        );
     }
     let way = if offset > 0 { "ahead of" } else { "behind" };
-    Finding::warning(Check::Clock, format!("the server's clock is {by:.1?} {way} ours, more than {tolerated:?}"))
-        .advise(
-            "synchronise both clocks (NTP), without steps; no lease here depends on them, but fencing \
+    Finding::warning(
+        Check::Clock,
+        format!("the server's clock is {by:.1?} {way} ours, more than {tolerated:?}"),
+    )
+    .advise(
+        "synchronise both clocks (NTP), without steps; no lease here depends on them, but fencing \
                  tokens after a restart, Java's permits and what people read in logs do",
-        )
+    )
 }
 
 #[cfg(test)]
@@ -393,7 +408,10 @@ mod tests {
     fn the_outage_that_a_lease_survives_is_that_of_the_guide() {
         for (lease, outage) in [(5, 2700), (10, 5500), (30, 18_000), (60, 38_000)] {
             let survived = survivable_outage(Duration::from_secs(lease));
-            assert!(survived >= ms(outage) && survived < ms(outage + 1000), "{lease}: {survived:?}");
+            assert!(
+                survived >= ms(outage) && survived < ms(outage + 1000),
+                "{lease}: {survived:?}"
+            );
         }
     }
 
@@ -424,7 +442,10 @@ mod tests {
         for server in [10_000_000, 10_050_000, 10_100_000] {
             assert_eq!(at(server).offset_micros(), 0);
         }
-        assert_eq!((at(9_000_000).offset_micros(), at(11_100_000).offset_micros()), (-1_000_000, 1_000_000));
+        assert_eq!(
+            (at(9_000_000).offset_micros(), at(11_100_000).offset_micros()),
+            (-1_000_000, 1_000_000)
+        );
         let half = u64::try_from(tolerated_offset(LEASE).as_micros()).unwrap();
         assert_eq!(half, 151_000);
         for (server, severity) in [

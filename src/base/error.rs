@@ -182,7 +182,14 @@ impl Error {
     #[cold]
     pub(crate) fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
         let message = message.into();
-        Self(Arc::new(ErrorParts { kind, name: None, message, advice: None, source: None, is_of_a_part: false }))
+        Self(Arc::new(ErrorParts {
+            kind,
+            name: None,
+            message,
+            advice: None,
+            source: None,
+            is_of_a_part: false,
+        }))
     }
 
     #[cold]
@@ -350,7 +357,8 @@ mod tests {
 
     #[test]
     fn displays_name_and_message_but_not_the_cause() {
-        let e = Error::named(ErrorKind::Unreachable, "job", "no answer").caused_by(std::io::Error::other("reset"));
+        let e = Error::named(ErrorKind::Unreachable, "job", "no answer")
+            .caused_by(std::io::Error::other("reset"));
         assert_eq!(e.to_string(), "\"job\": no answer");
         assert_eq!(e.source().unwrap().to_string(), "reset");
         assert_eq!((e.kind(), e.name()), (ErrorKind::Unreachable, Some("job")));
@@ -359,8 +367,12 @@ mod tests {
 
     #[test]
     fn advice_is_shown_and_is_not_part_of_the_message() {
-        let e = Error::named(ErrorKind::WrongType, "max_hold", "something else has it").advise(Advice::ChooseName);
-        assert_eq!(e.to_string(), "\"max_hold\": something else has it; use another name or a key_prefix");
+        let e = Error::named(ErrorKind::WrongType, "max_hold", "something else has it")
+            .advise(Advice::ChooseName);
+        assert_eq!(
+            e.to_string(),
+            "\"max_hold\": something else has it; use another name or a key_prefix"
+        );
         assert_eq!((e.message(), e.advice()), ("something else has it", Some(&Advice::ChooseName)));
         let reworded = e.reworded(|said| format!("refused ({said})"));
         assert_eq!(reworded.advice(), Some(&Advice::ChooseName), "a new message keeps the advice");
@@ -369,11 +381,19 @@ mod tests {
     #[test]
     fn an_outage_is_transient_and_a_lost_hold_is_not() {
         let of = |kind| Error::new(kind, "why");
-        for kind in [ErrorKind::Unreachable, ErrorKind::NoQuorum, ErrorKind::NotReady, ErrorKind::Protocol] {
+        for kind in
+            [ErrorKind::Unreachable, ErrorKind::NoQuorum, ErrorKind::NotReady, ErrorKind::Protocol]
+        {
             assert!(of(kind).is_outage() && of(kind).is_transient(), "{kind:?}");
         }
         assert!(of(ErrorKind::Full).is_transient() && !of(ErrorKind::Full).is_outage());
-        for kind in [ErrorKind::Lost, ErrorKind::Denied, ErrorKind::Tls, ErrorKind::Conflict, ErrorKind::Server] {
+        for kind in [
+            ErrorKind::Lost,
+            ErrorKind::Denied,
+            ErrorKind::Tls,
+            ErrorKind::Conflict,
+            ErrorKind::Server,
+        ] {
             assert!(!of(kind).is_outage() && !of(kind).is_transient(), "{kind:?}");
         }
     }
@@ -410,9 +430,10 @@ mod tests {
 
     #[test]
     fn a_log_line_has_every_cause_once() {
-        let refused =
-            Error::new(ErrorKind::Unreachable, "no server listens").caused_by(std::io::Error::other("refused"));
-        let e = Error::named(ErrorKind::Unreachable, "job", "handshake: no server listens").caused_by(refused);
+        let refused = Error::new(ErrorKind::Unreachable, "no server listens")
+            .caused_by(std::io::Error::other("refused"));
+        let e = Error::named(ErrorKind::Unreachable, "job", "handshake: no server listens")
+            .caused_by(refused);
         assert_eq!(e.chain().to_string(), "\"job\": handshake: no server listens: refused");
     }
 }

@@ -96,7 +96,19 @@ mod tests {
             inputs.extend([vec![a], vec![b'x', a, b'y'], vec![a, b'c', b'_']]);
             inputs.extend((0..=255_u8).map(|b| vec![a, b]));
         }
-        let words = ["_c_", "_c_x", "locks", "leases", "permits", "zookeeper", "locksmith", "...", "%61", "%", "%%"];
+        let words = [
+            "_c_",
+            "_c_x",
+            "locks",
+            "leases",
+            "permits",
+            "zookeeper",
+            "locksmith",
+            "...",
+            "%61",
+            "%",
+            "%%",
+        ];
         inputs.extend(words.map(|word| word.as_bytes().to_vec()));
         inputs
     }

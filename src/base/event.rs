@@ -203,7 +203,11 @@ mod tests {
         assert_eq!(counted.0.load(Ordering::Relaxed), 1);
         drop(interrupted);
         event.notify();
-        assert_eq!(counted.0.load(Ordering::Relaxed), 1, "it sleeps on the condition variable again");
+        assert_eq!(
+            counted.0.load(Ordering::Relaxed),
+            1,
+            "it sleeps on the condition variable again"
+        );
         assert!(event.wait(Duration::ZERO));
     }
 

@@ -49,7 +49,16 @@ impl Dice {
 
     /// A number that is often one at which arithmetic fails.
     pub(crate) fn number(&mut self) -> i64 {
-        let edges = [0, 1, -1, i64::MAX, i64::MIN, i64::from(i32::MAX), i64::from(i32::MIN), i64::from(u32::MAX)];
+        let edges = [
+            0,
+            1,
+            -1,
+            i64::MAX,
+            i64::MIN,
+            i64::from(i32::MAX),
+            i64::from(i32::MIN),
+            i64::from(u32::MAX),
+        ];
         match self.below(4) {
             0 => self.roll() as i64,
             1 => *self.choose(&edges),
@@ -59,7 +68,8 @@ impl Dice {
 
     /// A short text, in which some characters are those that separate fields somewhere.
     pub(crate) fn text(&mut self) -> String {
-        let characters: Vec<char> = "abz019 :;,./?#@%=&-_[]{}()\\'\"\r\n\0ä\u{1f512}".chars().collect();
+        let characters: Vec<char> =
+            "abz019 :;,./?#@%=&-_[]{}()\\'\"\r\n\0ä\u{1f512}".chars().collect();
         (0..self.below(12)).map(|_| *self.choose(&characters)).collect()
     }
 }
@@ -70,7 +80,9 @@ pub(crate) fn fuzz(
     valid: impl FnMut(&mut Dice) -> Vec<u8> + Send + 'static,
     read: impl FnMut(&[u8], &mut Dice) + Send + 'static,
 ) {
-    let number = |name: &str| std::env::var(name).ok().map(|text| text.parse::<u64>().expect("it is a number"));
+    let number = |name: &str| {
+        std::env::var(name).ok().map(|text| text.parse::<u64>().expect("it is a number"))
+    };
     let length = match number("LEASEHOLD_FUZZ_SECONDS") {
         Some(0) => Duration::ZERO,
         Some(seconds) => {
@@ -151,7 +163,8 @@ fn change(bytes: &[u8], other: &[u8], dice: &mut Dice) -> (Range<usize>, Vec<u8>
         2 => (next(4), (dice.number() as i32).to_be_bytes().to_vec()),
         3 => (next(2), (dice.number() as i16).to_be_bytes().to_vec()),
         4 => {
-            let start = bytes[from..].iter().position(u8::is_ascii_digit).map_or(from, |at| from + at);
+            let start =
+                bytes[from..].iter().position(u8::is_ascii_digit).map_or(from, |at| from + at);
             let digits = bytes[start..].iter().take_while(|byte| byte.is_ascii_digit()).count();
             (start..start + digits, dice.number().to_string().into_bytes())
         }

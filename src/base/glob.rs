@@ -35,7 +35,9 @@ impl Glob {
     /// `InvalidInput` for an empty pattern, a `[` without its `]`, and a backslash at the end.
     pub(crate) fn parse(pattern: &str) -> Result<Self> {
         let refuse = |why: &str| {
-            let why = format!("the pattern {pattern:?} {why} (a backslash makes the next character literal)");
+            let why = format!(
+                "the pattern {pattern:?} {why} (a backslash makes the next character literal)"
+            );
             Error::new(ErrorKind::InvalidInput, why)
         };
         if pattern.is_empty() {
@@ -193,7 +195,8 @@ mod tests {
     #[test]
     fn a_wider_pattern_has_one_special_character() {
         let wide = |pattern| {
-            let escape = |c: char| if "*?[]\\".contains(c) { format!("\\{c}") } else { c.to_string() };
+            let escape =
+                |c: char| if "*?[]\\".contains(c) { format!("\\{c}") } else { c.to_string() };
             Glob::parse(pattern).unwrap().widened(escape)
         };
         assert_eq!(wide("a?[b-c]*d\\*e"), "a*d\\*e");

@@ -183,7 +183,9 @@ mod tests {
     #[test]
     fn every_duration_is_in_the_bucket_that_ends_after_it() {
         let mut nanos = vec![0, 1, 1023, 1024, u64::MAX];
-        nanos.extend((8..60).flat_map(|bits| (0..37).map(move |n| (1_u64 << bits) + n * (1_u64 << (bits - 5)) + n)));
+        nanos.extend((8..60).flat_map(|bits| {
+            (0..37).map(move |n| (1_u64 << bits) + n * (1_u64 << (bits - 5)) + n)
+        }));
         for nanos in nanos {
             let bucket = bucket_of(nanos);
             assert!(nanos < end_of(bucket) || bucket == BUCKETS - 1, "{nanos}");
@@ -210,7 +212,8 @@ mod tests {
         assert_eq!(read.sum(), Duration::from_nanos(sorted.iter().sum()));
         for quantile in [0.0, 0.01, 0.5, 0.9, 0.99, 0.999, 1.0] {
             let rank = ((quantile * 5000.0_f64).ceil() as usize).max(1);
-            let (exact, said) = (sorted[rank - 1] as f64, read.quantile(quantile).as_nanos() as f64);
+            let (exact, said) =
+                (sorted[rank - 1] as f64, read.quantile(quantile).as_nanos() as f64);
             assert!(said >= exact && said <= exact * 1.25 + 1.0, "{quantile}: {said} for {exact}");
         }
         assert_eq!(read.p50(), read.quantile(0.5));
@@ -222,7 +225,9 @@ mod tests {
         assert_eq!((read.p99(), read.mean(), read.max(), read.count()), Default::default());
         assert_eq!(Histogram::default().p50(), Duration::ZERO);
         let extreme = AtomicHistogram::default();
-        [Duration::ZERO, Duration::from_secs(1 << 40)].into_iter().for_each(|duration| extreme.record(duration));
+        [Duration::ZERO, Duration::from_secs(1 << 40)]
+            .into_iter()
+            .for_each(|duration| extreme.record(duration));
         assert_eq!(extreme.read().quantile(1.0), Duration::from_nanos(u64::MAX));
     }
 
@@ -235,7 +240,11 @@ mod tests {
         assert_eq!(coarse[0], (Duration::from_nanos(1 << 10), 1));
         assert_eq!(coarse[1], (Duration::from_nanos(3 << 9), 2));
         assert_eq!(coarse[2], (Duration::from_nanos(1 << 11), 3));
-        assert_eq!(coarse.last().unwrap(), &(Duration::from_nanos(1 << 46), 4), "the longest is beyond the scale");
+        assert_eq!(
+            coarse.last().unwrap(),
+            &(Duration::from_nanos(1 << 46), 4),
+            "the longest is beyond the scale"
+        );
         let steps = coarse.windows(2).map(|ends| ends[1].0.as_secs_f64() / ends[0].0.as_secs_f64());
         assert!(steps.fold(0.0, f64::max) <= 1.5, "an alarm on a quantile would be off by more");
         assert_eq!(coarse.len(), 73);
@@ -248,6 +257,9 @@ mod tests {
         let mut sum = Histogram::default();
         sum.add(&recorded.read());
         sum.add(&recorded.read());
-        assert_eq!((sum.count(), sum.sum(), sum.max()), (4, Duration::from_nanos(13_000), Duration::from_nanos(5_000)));
+        assert_eq!(
+            (sum.count(), sum.sum(), sum.max()),
+            (4, Duration::from_nanos(13_000), Duration::from_nanos(5_000))
+        );
     }
 }

@@ -30,11 +30,23 @@ impl ClientId {
     }
 
     fn from_bits(bits: u128, waiter_timeout: u64) -> Self {
-        let bits = (bits & !(0xf << 76) & !(0x3 << 62) & !TIMEOUT_DIGITS) | (0x8 << 76) | (0x2 << 62);
+        let bits =
+            (bits & !(0xf << 76) & !(0x3 << 62) & !TIMEOUT_DIGITS) | (0x8 << 76) | (0x2 << 62);
         let bits = bits | (u128::from(waiter_timeout) & TIMEOUT_DIGITS);
         let hex = format!("{bits:032x}");
-        let text = format!("{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]);
-        Self { text: text.into(), waiter_timeout: Duration::from_millis(waiter_timeout), next: AtomicU64::new(1) }
+        let text = format!(
+            "{}-{}-{}-{}-{}",
+            &hex[..8],
+            &hex[8..12],
+            &hex[12..16],
+            &hex[16..20],
+            &hex[20..]
+        );
+        Self {
+            text: text.into(),
+            waiter_timeout: Duration::from_millis(waiter_timeout),
+            next: AtomicU64::new(1),
+        }
     }
 
     pub(crate) fn as_str(&self) -> &str {
@@ -110,7 +122,9 @@ impl Holder {
     /// The bytes of [`random_permits`](Self::random_permits).
     pub(crate) fn permit_bytes(&self) -> Vec<u8> {
         let digits = self.as_str().as_bytes().chunks_exact(2);
-        let byte = |pair| std::str::from_utf8(pair).ok().and_then(|pair| u8::from_str_radix(pair, 16).ok());
+        let byte = |pair| {
+            std::str::from_utf8(pair).ok().and_then(|pair| u8::from_str_radix(pair, 16).ok())
+        };
         digits.map(|pair| byte(pair).unwrap_or_default()).collect()
     }
 
@@ -166,7 +180,9 @@ mod tests {
             assert_eq!(&text[14..15], "8");
             assert!("89ab".contains(&text[19..20]), "{text}");
             assert_eq!(&text[30..], "0493e0");
-            assert!(text.chars().all(|c| c == '-' || c.is_ascii_digit() || ('a'..='f').contains(&c)));
+            assert!(
+                text.chars().all(|c| c == '-' || c.is_ascii_digit() || ('a'..='f').contains(&c))
+            );
         }
     }
 

@@ -275,7 +275,9 @@ impl Lease {
         let (mark, until) = unpack(self.word.load(Ordering::Acquire));
         match mark {
             Mark::Held | Mark::Suspect if now < until && now < self.session_ends() => true,
-            Mark::Held | Mark::Suspect => matches!(self.state(now), LeaseState::Held | LeaseState::Suspect),
+            Mark::Held | Mark::Suspect => {
+                matches!(self.state(now), LeaseState::Held | LeaseState::Suspect)
+            }
             Mark::Lost(_) | Mark::Released => false,
         }
     }
@@ -344,7 +346,12 @@ impl Lease {
                 return mark.state();
             }
             let (next, at) = self.end_by(now, until).unwrap_or((to, now));
-            match self.word.compare_exchange_weak(word, pack(next, at), Ordering::AcqRel, Ordering::Acquire) {
+            match self.word.compare_exchange_weak(
+                word,
+                pack(next, at),
+                Ordering::AcqRel,
+                Ordering::Acquire,
+            ) {
                 Ok(_) if next == to => return mark.state(),
                 Ok(_) => return LeaseState::Lost,
                 Err(seen) => word = seen,
@@ -371,7 +378,12 @@ impl Lease {
             if next_word == word {
                 return next.0.state();
             }
-            match self.word.compare_exchange_weak(word, next_word, Ordering::AcqRel, Ordering::Acquire) {
+            match self.word.compare_exchange_weak(
+                word,
+                next_word,
+                Ordering::AcqRel,
+                Ordering::Acquire,
+            ) {
                 Ok(_) => return next.0.state(),
                 Err(seen) => word = seen,
             }
@@ -388,7 +400,11 @@ impl Lease {
         if now < until && now < session_ends {
             return None;
         }
-        let is_forgotten = || self.session.as_ref().is_some_and(|session| session.is_forgotten.load(Ordering::Acquire));
+        let is_forgotten = || {
+            self.session
+                .as_ref()
+                .is_some_and(|session| session.is_forgotten.load(Ordering::Acquire))
+        };
         Some(match session_ends {
             Moment(0) if until <= now => (Mark::Lost(LostBy::Time), until),
             _ if until <= session_ends => (Mark::Lost(LostBy::Time), until),
@@ -462,12 +478,20 @@ mod tests {
     #[test]
     fn a_lease_whose_end_was_moved_in_is_lost_for_good() {
         let late = Lease::new(at(30_000));
-        assert_eq!(late.inspected(at(3_000), at(3_000)), LeaseState::Lost, "it took too long to learn of it");
+        assert_eq!(
+            late.inspected(at(3_000), at(3_000)),
+            LeaseState::Lost,
+            "it took too long to learn of it"
+        );
         assert!(!late.is_held(at(2_999)));
         let ended = Lease::new(at(30_000));
         ended.inspected(at(10), at(3_000));
         assert!(ended.is_held(at(2_999)) && !ended.is_held(at(3_000)));
-        assert_eq!(ended.inspected(at(2_999), at(30_000)), LeaseState::Lost, "somebody has seen it end");
+        assert_eq!(
+            ended.inspected(at(2_999), at(30_000)),
+            LeaseState::Lost,
+            "somebody has seen it end"
+        );
         assert_eq!(ended.renewed(at(2_999), at(60_000)), LeaseState::Lost);
         let released = Lease::new(at(30_000));
         released.release(at(1));
@@ -484,12 +508,20 @@ mod tests {
         assert_eq!(released.release(at(1)), LeaseState::Held);
         assert_eq!(released.release(at(1)), LeaseState::Released);
         assert_eq!(released.lose(at(2), LostBy::Store), LeaseState::Released);
-        assert_eq!(released.state(at(500)), LeaseState::Released, "time ends nothing that was released");
+        assert_eq!(
+            released.state(at(500)),
+            LeaseState::Released,
+            "time ends nothing that was released"
+        );
         let late = Lease::new(at(100));
         assert_eq!(late.release(at(100)), LeaseState::Lost);
         let closed = Lease::new(at(100));
         assert_eq!(closed.close(at(1)), LeaseState::Held);
-        assert_eq!(closed.release(at(1)), LeaseState::Closed, "the guard that comes later reports it");
+        assert_eq!(
+            closed.release(at(1)),
+            LeaseState::Closed,
+            "the guard that comes later reports it"
+        );
         assert_eq!(
             (closed.lose(at(2), LostBy::Store), closed.state(at(500))),
             (LeaseState::Closed, LeaseState::Closed)
@@ -501,15 +533,18 @@ mod tests {
     fn a_session_ends_all_of_its_leases() {
         let session = Arc::new(SessionTerm::default());
         session.lengthen(at(100));
-        let [a, b, c, short] =
-            [at(900), at(900), Moment::NEVER, at(50)].map(|end| Lease::in_session(end, Some(session.clone())));
+        let [a, b, c, short] = [at(900), at(900), Moment::NEVER, at(50)]
+            .map(|end| Lease::in_session(end, Some(session.clone())));
         assert!(a.is_held(at(99)) && !a.is_held(at(100)));
         assert_eq!((b.until(), c.until(), short.until()), (at(100), at(100), at(50)));
         assert!(short.is_held(at(49)) && !short.is_held(at(50)), "its own end comes first");
         session.lengthen(at(200));
         session.lengthen(at(150));
         assert!(!a.is_held(at(101)), "somebody has seen it end");
-        assert!(b.is_held(at(199)) && c.is_held(at(199)), "nobody has seen these end, and the session lived");
+        assert!(
+            b.is_held(at(199)) && c.is_held(at(199)),
+            "nobody has seen these end, and the session lived"
+        );
         assert_eq!(b.renewed(at(150), at(5_000)), LeaseState::Held);
         assert!(!b.is_held(at(200)));
         assert_eq!(c.suspect(at(120)), LeaseState::Suspect);
@@ -542,7 +577,11 @@ mod tests {
             lease.lost().map(|(how, at)| (how, Moment(at.0.next_multiple_of(1_000_000)))).unwrap()
         };
         assert_eq!(Lease::new(at(100)).lost(), None);
-        assert_eq!(lost(Lease::new(at(100)), 500), (LostBy::Time, at(100)), "not when somebody looked");
+        assert_eq!(
+            lost(Lease::new(at(100)), 500),
+            (LostBy::Time, at(100)),
+            "not when somebody looked"
+        );
         let cut = Lease::new(at(100));
         cut.inspected(at(50), at(40));
         assert_eq!(lost(cut, 50), (LostBy::Time, at(50)), "it was believed until then");
@@ -557,14 +596,19 @@ mod tests {
         closed.close(at(60));
         assert_eq!(closed.lost().unwrap().0, LostBy::Closing);
 
-        let in_session = |session: &Arc<SessionTerm>| Lease::in_session(Moment::NEVER, Some(session.clone()));
+        let in_session =
+            |session: &Arc<SessionTerm>| Lease::in_session(Moment::NEVER, Some(session.clone()));
         let [silent, expired, forgotten] = [0, 1, 2].map(|_| Arc::new(SessionTerm::default()));
         [&silent, &expired, &forgotten].into_iter().for_each(|session| session.lengthen(at(100)));
         assert_eq!(lost(in_session(&silent), 500), (LostBy::Session, at(100)));
         expired.end(at(150));
         assert_eq!(lost(in_session(&expired), 160).0, LostBy::Session, "nobody had kept it alive");
         forgotten.end(at(50));
-        assert_eq!(lost(in_session(&forgotten), 60), (LostBy::Store, at(60)), "it was known to live");
+        assert_eq!(
+            lost(in_session(&forgotten), 60),
+            (LostBy::Store, at(60)),
+            "it was known to live"
+        );
         let fixed = Lease::in_session(at(70), Some(silent));
         assert_eq!(lost(fixed, 500), (LostBy::Time, at(70)));
     }
@@ -573,6 +617,9 @@ mod tests {
     fn the_margin_is_one_percent_and_two_milliseconds() {
         assert_eq!(valid_until(at(0), Duration::from_secs(30)), at(29_698));
         assert_eq!(valid_until(at(5), Duration::ZERO), at(5));
-        assert_eq!(valid_until(Moment::from_nanos(u64::MAX), Duration::MAX), Moment::from_nanos(u64::MAX));
+        assert_eq!(
+            valid_until(Moment::from_nanos(u64::MAX), Duration::MAX),
+            Moment::from_nanos(u64::MAX)
+        );
     }
 }

@@ -57,7 +57,9 @@ pub(crate) fn in_words(time: Duration) -> String {
     const DAY: u64 = 86_400;
     match time.as_secs() {
         0 if time.is_zero() => "0 s".to_owned(),
-        seconds if seconds >= 2 * DAY && seconds.is_multiple_of(DAY) => format!("{} days", seconds / DAY),
+        seconds if seconds >= 2 * DAY && seconds.is_multiple_of(DAY) => {
+            format!("{} days", seconds / DAY)
+        }
         _ => format!("{time:?}"),
     }
 }

@@ -64,11 +64,18 @@ impl LockName {
     /// `InvalidInput` for an empty or too long name. Each store checks its own further limits.
     pub(crate) fn new(prefix: &str, name: &str, kind: Kind) -> Result<Self> {
         if name.is_empty() {
-            return Err(Error::named(ErrorKind::InvalidInput, name, "a lock name must not be empty"));
+            return Err(Error::named(
+                ErrorKind::InvalidInput,
+                name,
+                "a lock name must not be empty",
+            ));
         }
         let key = format!("{prefix}{name}");
         if key.len() > MAX_NAME_BYTES {
-            let why = format!("a lock name of {} bytes is longer than {MAX_NAME_BYTES} (prefix included)", key.len());
+            let why = format!(
+                "a lock name of {} bytes is longer than {MAX_NAME_BYTES} (prefix included)",
+                key.len()
+            );
             return Err(Error::new(ErrorKind::InvalidInput, why));
         }
         let key: Arc<str> = key.into();

@@ -15,7 +15,8 @@ pub(crate) fn without_panics<T>(call: impl FnOnce() -> T) -> Option<T> {
 
 /// Whether the logger wants the lines of this level.
 pub(crate) fn wants(level: Level) -> bool {
-    level <= ::log::max_level() && without_panics(|| ::log::log_enabled!(target: "leasehold", level)) == Some(true)
+    level <= ::log::max_level()
+        && without_panics(|| ::log::log_enabled!(target: "leasehold", level)) == Some(true)
 }
 
 macro_rules! line {

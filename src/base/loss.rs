@@ -82,7 +82,9 @@ impl Loss {
             (LossReason::NotRenewed, None) => {
                 "its lease was not renewed in time: the process or the machine was suspended or too busy"
             }
-            (LossReason::TakenAway, _) => "it was taken away: somebody freed it by force, or the server forgot it",
+            (LossReason::TakenAway, _) => {
+                "it was taken away: somebody freed it by force, or the server forgot it"
+            }
             (LossReason::MaxHold, _) => "its maximum hold was over",
             (LossReason::FixedLease, _) => "its fixed lease ended",
             (LossReason::Closed, _) => "the client was closed",
@@ -175,7 +177,12 @@ impl RenewalTrouble {
 
 impl fmt::Display for RenewalTrouble {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the lease cannot be renewed, and ends in {:.1?}: {}", self.remaining, self.error.chain())
+        write!(
+            f,
+            "the lease cannot be renewed, and ends in {:.1?}: {}",
+            self.remaining,
+            self.error.chain()
+        )
     }
 }
 
@@ -193,12 +200,20 @@ mod tests {
 
     #[test]
     fn one_line_says_what_why_and_after_how_long() {
-        let reset = Error::named(ErrorKind::Unreachable, "job", "no answer").caused_by(std::io::Error::other("reset"));
-        let loss = Loss::new(LossReason::NotRenewed, Some(reset.clone()), Duration::from_millis(12_340));
-        assert_eq!(loss.to_string(), "its lease could not be renewed: \"job\": no answer: reset (held for 12.3s)");
+        let reset = Error::named(ErrorKind::Unreachable, "job", "no answer")
+            .caused_by(std::io::Error::other("reset"));
+        let loss =
+            Loss::new(LossReason::NotRenewed, Some(reset.clone()), Duration::from_millis(12_340));
+        assert_eq!(
+            loss.to_string(),
+            "its lease could not be renewed: \"job\": no answer: reset (held for 12.3s)"
+        );
         let loss = Loss::new(LossReason::NotRenewed, None, Duration::from_secs(1));
         assert!(loss.to_string().contains("suspended or too busy (held for 1.0s)"), "{loss}");
         let trouble = RenewalTrouble::new(reset, Duration::from_secs(20));
-        assert_eq!(trouble.to_string(), "the lease cannot be renewed, and ends in 20.0s: \"job\": no answer: reset");
+        assert_eq!(
+            trouble.to_string(),
+            "the lease cannot be renewed, and ends in 20.0s: \"job\": no answer: reset"
+        );
     }
 }

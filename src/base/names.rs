@@ -79,7 +79,9 @@ mod tests {
         let fair = get(&names, "a", Kind::Fair);
         assert_eq!((first.kind, fair.kind, &*fair.key), (Kind::Mutex, Kind::Fair, "p:a"));
         assert!(Arc::ptr_eq(&fair, &get(&names, "a", Kind::Fair)));
-        names.get("", Kind::Mutex, || LockName::new("", "", Kind::Mutex).map(Arc::new)).unwrap_err();
+        names
+            .get("", Kind::Mutex, || LockName::new("", "", Kind::Mutex).map(Arc::new))
+            .unwrap_err();
     }
 
     #[test]

@@ -38,7 +38,9 @@ impl HolderOwner {
     /// `InvalidInput` for a label that is not 1 to 100 characters, or has control characters.
     pub(crate) fn of_this_process(label: Option<&str>) -> Result<Self> {
         if let Some(label) = label.filter(|label| !is_plain(label)) {
-            let why = format!("the owner {label:?} is not 1 to {LONGEST_LABEL} characters without control characters");
+            let why = format!(
+                "the owner {label:?} is not 1 to {LONGEST_LABEL} characters without control characters"
+            );
             return Err(Error::new(ErrorKind::InvalidInput, why));
         }
         let label = label.map_or_else(program_name, str::to_owned);
@@ -67,7 +69,11 @@ impl HolderOwner {
     /// otherwise, whoever can write to the server could put line breaks into the logs of others.
     pub(crate) fn read(label: &str, pid: &str, host: &str) -> Option<Self> {
         let pid = pid.parse().ok()?;
-        (is_plain(label) && is_plain(host)).then(|| Self { label: label.to_owned(), pid, host: host.to_owned() })
+        (is_plain(label) && is_plain(host)).then(|| Self {
+            label: label.to_owned(),
+            pid,
+            host: host.to_owned(),
+        })
     }
 }
 
@@ -100,7 +106,10 @@ pub(crate) fn is_in_client_name(c: char) -> bool {
 
 fn program_name() -> String {
     let program = std::env::current_exe().ok();
-    let name = program.as_deref().and_then(|path| path.file_stem()).map(|name| name.to_string_lossy().into_owned());
+    let name = program
+        .as_deref()
+        .and_then(|path| path.file_stem())
+        .map(|name| name.to_string_lossy().into_owned());
     plain(&name.unwrap_or_default(), "unknown program")
 }
 
@@ -146,7 +155,11 @@ impl NamedHold {
     fn parse(line: &str) -> Option<Self> {
         let (front, key) = line.strip_prefix("hold=")?.split_once(' ')?;
         let (id, age) = front.split_once(':')?;
-        Some(Self { id: id.to_owned(), age: Duration::from_millis(age.parse().ok()?), key: unescaped(key) })
+        Some(Self {
+            id: id.to_owned(),
+            age: Duration::from_millis(age.parse().ok()?),
+            key: unescaped(key),
+        })
     }
 }
 
@@ -179,7 +192,8 @@ impl Announcement {
     /// One line for each entry, readable by people as well.
     pub(crate) fn to_text(&self) -> String {
         let Self { owner: HolderOwner { label, pid, host }, ttl, ages, holds, unlisted } = self;
-        let mut text = format!("label={label}\npid={pid}\nhost={host}\nttl_ms={}\nheld_ms=", ttl.as_millis());
+        let mut text =
+            format!("label={label}\npid={pid}\nhost={host}\nttl_ms={}\nheld_ms=", ttl.as_millis());
         for (place, (number, age)) in ages.iter().enumerate() {
             let space = if place == 0 { "" } else { " " };
             let _ = write!(text, "{space}{number}:{}", age.as_millis());
@@ -193,7 +207,8 @@ impl Announcement {
 
     /// Lines that a later release added are ignored. `None` if something is missing.
     pub(crate) fn parse(text: &str) -> Option<Self> {
-        let line = |key: &str| text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix('='));
+        let line =
+            |key: &str| text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix('='));
         let millis = |text: &str| text.parse().ok().map(Duration::from_millis);
         let age = |one: &str| {
             let (number, age) = one.split_once(':')?;
@@ -213,7 +228,9 @@ impl Announcement {
     /// announcement does not mention it: it is younger, or there are too many.
     pub(crate) fn age_of(&self, number: u64, left: Duration) -> Option<Duration> {
         let known = self.ages.iter().find(|(one, _)| *one == number).map(|(_, age)| *age);
-        known.map(|age| age + self.ttl.saturating_sub(left)).or_else(|| self.age_of_hold(&number.to_string(), left))
+        known
+            .map(|age| age + self.ttl.saturating_sub(left))
+            .or_else(|| self.age_of_hold(&number.to_string(), left))
     }
 
     /// The same for the hold with this [id](NamedHold::id).
@@ -248,20 +265,36 @@ mod tests {
         assert!(owner.label().starts_with("leasehold"), "{owner}");
         assert_eq!(owner.pid(), std::process::id());
         assert!(!owner.host().is_empty());
-        assert_eq!(owner.to_string(), format!("{} (pid {} on {})", owner.label, owner.pid, owner.host));
+        assert_eq!(
+            owner.to_string(),
+            format!("{} (pid {} on {})", owner.label, owner.pid, owner.host)
+        );
         assert_eq!(plain("\n", "otherwise"), "otherwise");
         assert_eq!(plain("a\nb", "otherwise"), "ab");
     }
 
     #[test]
     fn what_is_written_is_read() {
-        for ages in
-            [vec![], vec![(1, Duration::from_millis(12_000))], vec![(7, Duration::ZERO), (u64::MAX, Duration::MAX)]]
-        {
-            let ages: Vec<_> = ages.into_iter().map(|(n, age)| (n, age.min(Duration::from_millis(u64::MAX)))).collect();
-            let one = Announcement::new(owner("a=b c").unwrap(), Duration::from_secs(30), ages, std::iter::empty());
+        for ages in [
+            vec![],
+            vec![(1, Duration::from_millis(12_000))],
+            vec![(7, Duration::ZERO), (u64::MAX, Duration::MAX)],
+        ] {
+            let ages: Vec<_> = ages
+                .into_iter()
+                .map(|(n, age)| (n, age.min(Duration::from_millis(u64::MAX))))
+                .collect();
+            let one = Announcement::new(
+                owner("a=b c").unwrap(),
+                Duration::from_secs(30),
+                ages,
+                std::iter::empty(),
+            );
             assert_eq!(Announcement::parse(&one.to_text()), Some(one.clone()));
-            assert_eq!(Announcement::parse(&format!("new=1\n{}\nmore=2", one.to_text())), Some(one));
+            assert_eq!(
+                Announcement::parse(&format!("new=1\n{}\nmore=2", one.to_text())),
+                Some(one)
+            );
         }
     }
 
@@ -269,9 +302,12 @@ mod tests {
     fn what_nobody_writes_is_not_believed() {
         let text = "label=a\npid=1\nhost=h\nttl_ms=30000\nheld_ms=1:5";
         assert!(Announcement::parse(text).is_some());
-        for (part, other) in
-            [("label=a", "label="), ("pid=1", "pid=x"), ("host=h", "host=a\u{1b}[2J"), ("ttl_ms=30000", "")]
-        {
+        for (part, other) in [
+            ("label=a", "label="),
+            ("pid=1", "pid=x"),
+            ("host=h", "host=a\u{1b}[2J"),
+            ("ttl_ms=30000", ""),
+        ] {
             assert_eq!(Announcement::parse(&text.replace(part, other)), None, "{part}");
         }
         assert_eq!(Announcement::parse(""), None);
@@ -285,19 +321,35 @@ mod tests {
     fn an_age_grows_with_the_age_of_what_says_it() {
         let seconds = Duration::from_secs;
         let hold = NamedHold { id: "7".to_owned(), age: seconds(2), key: "job".to_owned() };
-        let one = Announcement::new(owner("a").unwrap(), seconds(30), vec![(3, seconds(12))], std::iter::once(hold));
+        let one = Announcement::new(
+            owner("a").unwrap(),
+            seconds(30),
+            vec![(3, seconds(12))],
+            std::iter::once(hold),
+        );
         assert_eq!(one.age_of(7, seconds(29)), Some(seconds(3)), "by its name alone");
         assert_eq!(one.age_of(3, seconds(30)), Some(seconds(12)));
         assert_eq!(one.age_of(3, seconds(21)), Some(seconds(21)));
-        assert_eq!(one.age_of(3, seconds(31)), Some(seconds(12)), "a reply that was long under way");
+        assert_eq!(
+            one.age_of(3, seconds(31)),
+            Some(seconds(12)),
+            "a reply that was long under way"
+        );
         assert_eq!(one.age_of(4, seconds(30)), None);
     }
 
     #[test]
     fn names_are_written_and_read_whatever_is_in_them() {
-        let hold =
-            |id: &str, key: &str| NamedHold { id: id.to_owned(), age: Duration::from_secs(1), key: key.to_owned() };
-        let holds = vec![hold("1", "app:job"), hold("2", "a b\nlabel=x\r100%0A%25"), hold(&"0f".repeat(12), "löck")];
+        let hold = |id: &str, key: &str| NamedHold {
+            id: id.to_owned(),
+            age: Duration::from_secs(1),
+            key: key.to_owned(),
+        };
+        let holds = vec![
+            hold("1", "app:job"),
+            hold("2", "a b\nlabel=x\r100%0A%25"),
+            hold(&"0f".repeat(12), "löck"),
+        ];
         let one = Announcement::new(
             owner("a").unwrap(),
             Duration::from_secs(30),
@@ -309,10 +361,20 @@ mod tests {
 
     #[test]
     fn the_text_does_not_grow_with_the_number_of_holds() {
-        let hold = |n: u64| NamedHold { id: n.to_string(), age: Duration::from_secs(1), key: format!("job:{n}") };
+        let hold = |n: u64| NamedHold {
+            id: n.to_string(),
+            age: Duration::from_secs(1),
+            key: format!("job:{n}"),
+        };
         let text = |count| {
             let holds: Vec<_> = (0..count).map(hold).collect();
-            Announcement::new(owner("a").unwrap(), Duration::from_secs(30), Vec::new(), holds.into_iter()).to_text()
+            Announcement::new(
+                owner("a").unwrap(),
+                Duration::from_secs(30),
+                Vec::new(),
+                holds.into_iter(),
+            )
+            .to_text()
         };
         let read = |text: &str| Announcement::parse(text).unwrap();
         assert_eq!((read(&text(100)).holds.len(), read(&text(100)).unlisted), (100, 0));
@@ -333,7 +395,10 @@ mod tests {
                     key: dice.text(),
                 };
                 let holds: Vec<NamedHold> = (0..dice.below(4)).map(|_| hold(dice)).collect();
-                let ages = vec![(dice.number().unsigned_abs(), Duration::from_millis(dice.number().unsigned_abs()))];
+                let ages = vec![(
+                    dice.number().unsigned_abs(),
+                    Duration::from_millis(dice.number().unsigned_abs()),
+                )];
                 let ttl = Duration::from_millis(dice.number().unsigned_abs());
                 let said = Announcement::new(owner("a=b c").unwrap(), ttl, ages, holds.into_iter());
                 let text = said.to_text();
@@ -341,7 +406,9 @@ mod tests {
                 text.into_bytes()
             },
             |bytes, _| {
-                let Some(read) = Announcement::parse(&String::from_utf8_lossy(bytes)) else { return };
+                let Some(read) = Announcement::parse(&String::from_utf8_lossy(bytes)) else {
+                    return;
+                };
                 for left in [Duration::ZERO, Duration::from_millis(u64::MAX)] {
                     let _ = (read.age_of(7, left), read.age_of_hold("7", left));
                 }

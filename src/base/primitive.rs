@@ -85,6 +85,9 @@ mod tests {
 
     #[test]
     fn each_has_its_place_in_the_list() {
-        Primitive::ALL.iter().enumerate().for_each(|(place, primitive)| assert_eq!(*primitive as usize, place));
+        Primitive::ALL
+            .iter()
+            .enumerate()
+            .for_each(|(place, primitive)| assert_eq!(*primitive as usize, place));
     }
 }

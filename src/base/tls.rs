@@ -100,15 +100,23 @@ impl Tls {
     /// The client certificate, for servers that ask for one (mTLS, `tls-auth-clients yes`,
     /// `ssl.clientAuth=need`), and its key. Certificates between it and the authority follow it in
     /// the same file. The key is PKCS#8, PKCS#1 or SEC1, and not encrypted.
-    pub fn identity_files(mut self, certificate: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Self {
-        self.identity = Some(Identity { certificates: Pem::File(certificate.into()), key: Pem::File(key.into()) });
+    pub fn identity_files(
+        mut self,
+        certificate: impl Into<PathBuf>,
+        key: impl Into<PathBuf>,
+    ) -> Self {
+        self.identity = Some(Identity {
+            certificates: Pem::File(certificate.into()),
+            key: Pem::File(key.into()),
+        });
         self
     }
 
     /// [`identity_files`](Self::identity_files) with the texts themselves.
     pub fn identity_pem(mut self, certificate: impl AsRef<[u8]>, key: impl AsRef<[u8]>) -> Self {
         let bytes = |pem: &[u8]| Pem::Bytes(pem.into());
-        self.identity = Some(Identity { certificates: bytes(certificate.as_ref()), key: bytes(key.as_ref()) });
+        self.identity =
+            Some(Identity { certificates: bytes(certificate.as_ref()), key: bytes(key.as_ref()) });
         self
     }
 
@@ -186,7 +194,10 @@ impl fmt::Debug for Tls {
         f.debug_struct("Tls")
             .field("authorities", &self.authorities)
             .field("also_system_authorities", &self.system_authorities)
-            .field("identity", &self.identity.as_ref().map(|identity| [&identity.certificates, &identity.key]))
+            .field(
+                "identity",
+                &self.identity.as_ref().map(|identity| [&identity.certificates, &identity.key]),
+            )
             .field("server_name", &self.server_name)
             .field("verify", &self.verify)
             .field("resume_sessions", &!self.only_full_handshakes)
@@ -210,9 +221,15 @@ mod tests {
 
     #[test]
     fn debug_shows_paths_and_no_bytes() {
-        let tls = Tls::new().ca_file("/ca.pem").ca_pem("AUTHORITY").identity_pem("CERTIFICATE", "SECRET KEY");
+        let tls = Tls::new()
+            .ca_file("/ca.pem")
+            .ca_pem("AUTHORITY")
+            .identity_pem("CERTIFICATE", "SECRET KEY");
         let shown = format!("{:?}", tls.server_name("redis.internal"));
         assert!(shown.contains("/ca.pem") && shown.contains("redis.internal"), "{shown}");
-        assert!(["AUTHORITY", "CERTIFICATE", "SECRET", "83"].iter().all(|bytes| !shown.contains(bytes)), "{shown}");
+        assert!(
+            ["AUTHORITY", "CERTIFICATE", "SECRET", "83"].iter().all(|bytes| !shown.contains(bytes)),
+            "{shown}"
+        );
     }
 }

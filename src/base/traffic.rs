@@ -31,7 +31,8 @@ impl Traffic {
     pub(crate) fn counts(&self) -> TrafficCounts {
         let Self { requests, sent, received, opened, broken, reopened, .. } = self;
         let [requests, sent, received, opened, broken, reopened] =
-            [requests, sent, received, opened, broken, reopened].map(|count| count.load(Ordering::Relaxed));
+            [requests, sent, received, opened, broken, reopened]
+                .map(|count| count.load(Ordering::Relaxed));
         TrafficCounts { requests, sent, received, opened, broken, reopened }
     }
 }
@@ -94,8 +95,14 @@ mod tests {
         twin.broke();
         second.ends();
         second.broke();
-        assert_eq!(traffic.counts(), TrafficCounts { opened: 2, broken: 1, ..TrafficCounts::default() });
+        assert_eq!(
+            traffic.counts(),
+            TrafficCounts { opened: 2, broken: 1, ..TrafficCounts::default() }
+        );
         let _others = (Meter::opened(&traffic), Meter::opened(&traffic));
-        assert_eq!(traffic.counts(), TrafficCounts { opened: 4, broken: 1, reopened: 1, ..TrafficCounts::default() });
+        assert_eq!(
+            traffic.counts(),
+            TrafficCounts { opened: 4, broken: 1, reopened: 1, ..TrafficCounts::default() }
+        );
     }
 }

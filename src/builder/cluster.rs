@@ -79,7 +79,9 @@ impl Cluster {
         match &self.urls[..] {
             [] => Err(invalid("a cluster needs the URL of at least one node")),
             [url] if names_cluster(url) => urls_of_nodes(url).ok_or_else(|| {
-                invalid("a URL of a cluster is redis+cluster://[user:password@]host:port[,host:port..]")
+                invalid(
+                    "a URL of a cluster is redis+cluster://[user:password@]host:port[,host:port..]",
+                )
             }),
             urls if urls.iter().any(|url| names_cluster(url)) => Err(invalid(
                 "a redis+cluster:// URL names all nodes: leave out other URLs, or name each node as redis://host:port",
@@ -106,16 +108,20 @@ impl Servers for Cluster {
             endpoint.map_by(self.options.address_map.as_ref());
             let (cluster, memory_seen) = (cluster.clone(), Arc::clone(&memory_seen));
             let handshake = script::handshake_in_cluster(&client.settings.key_prefix);
-            let connector = Connector { cluster, memory_seen, handshake, ..client.connector(endpoint.into()) };
+            let connector =
+                Connector { cluster, memory_seen, handshake, ..client.connector(endpoint.into()) };
             connector.check_seed()?;
             Ok(connector)
         };
         let seeds = endpoints.into_iter().map(seed).collect::<Result<Vec<Connector>>>()?;
         if seeds.iter().any(|seed| !seed.logs_in_like(&seeds[0])) {
-            return Err(invalid("all nodes of a cluster need the same user, password and TLS: give them in each URL"));
+            return Err(invalid(
+                "all nodes of a cluster need the same user, password and TLS: give them in each URL",
+            ));
         }
         let background = Connector { io_timeout: client.background_timeout(), ..seeds[0].clone() };
-        let store = RedisStore::of_cluster(&seeds, background, client.redis_settings(&self.options)?);
+        let store =
+            RedisStore::of_cluster(&seeds, background, client.redis_settings(&self.options)?);
         if !client.settings.lazy {
             store.connect_now()?;
         }
@@ -143,8 +149,9 @@ fn urls_of_nodes(url: &str) -> Option<Vec<String>> {
     let base = scheme.to_ascii_lowercase().strip_suffix("+cluster")?.to_owned();
     let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
     let (authority, tail) = rest.split_at(end);
-    let (user, hosts) =
-        authority.rsplit_once('@').map_or((String::new(), authority), |(user, hosts)| (format!("{user}@"), hosts));
+    let (user, hosts) = authority
+        .rsplit_once('@')
+        .map_or((String::new(), authority), |(user, hosts)| (format!("{user}@"), hosts));
     let url_of = |host: &str| (!host.is_empty()).then(|| format!("{base}://{user}{host}{tail}"));
     hosts.split(',').map(url_of).collect()
 }

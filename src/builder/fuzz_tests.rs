@@ -34,7 +34,14 @@ fn url(dice: &mut Dice) -> Vec<u8> {
     let scheme = dice.choose(&schemes);
     let hosts = *dice.choose(&["h", "h:7000,[::1]:7001,b", "[::1]", "%2Ftmp%2Fpg", ""]);
     let path = *dice.choose(&["", "/", "/3", "/master/3", "/my%20db", "/a/b"]);
-    let parameters = ["", "?db=3", "?protocol=2", "?sslmode=require&connect_timeout=3", "?host=/s,h&port=7", "?user=u"];
+    let parameters = [
+        "",
+        "?db=3",
+        "?protocol=2",
+        "?sslmode=require&connect_timeout=3",
+        "?host=/s,h&port=7",
+        "?user=u",
+    ];
     format!("{scheme}://user:{SECRET}@{hosts}{path}{}", dice.choose(&parameters)).into_bytes()
 }
 
@@ -42,8 +49,10 @@ fn url(dice: &mut Dice) -> Vec<u8> {
 fn judge(url: &str, outcome: Result<impl Sized>, settings: &dyn Debug) {
     // Otherwise it is a part of the path of a unix socket.
     let is_scheme = |text: &str| text.chars().all(|c| c.is_ascii_alphanumeric() || c == '+');
-    let front = url.split_once("://").filter(|(scheme, _)| is_scheme(scheme)).map_or("", |(_, rest)| rest);
-    let has_password = front.starts_with(&format!("user:{SECRET}@")) && front.matches(SECRET).count() == 1;
+    let front =
+        url.split_once("://").filter(|(scheme, _)| is_scheme(scheme)).map_or("", |(_, rest)| rest);
+    let has_password =
+        front.starts_with(&format!("user:{SECRET}@")) && front.matches(SECRET).count() == 1;
     let mut said = vec![format!("{settings:?}")];
     if let Err(error) = outcome {
         assert_eq!(error.kind(), ErrorKind::InvalidInput, "{url:?}: {error:?}");
@@ -59,7 +68,11 @@ fn fuzzed_urls_are_understood_or_refused_without_their_passwords() {
         let nobody = Providers { of_servers: None, of_sentinels: None };
         judge(url, Endpoint::parse(url, None), &Redis::new(url));
         judge(url, SentinelUrls::of_one(url, nobody), &Sentinel::from(url));
-        judge(url, SentinelUrls::of_each(&[url.to_owned()], "master", nobody), &Sentinel::new([url], "master"));
+        judge(
+            url,
+            SentinelUrls::of_each(&[url.to_owned()], "master", nobody),
+            &Sentinel::new([url], "master"),
+        );
         judge(url, Cluster::new([url]).urls(), &Cluster::new([url]));
         judge(url, PostgresUrl::parse(url), &Postgres::new(url));
         judge(url, ZooKeeperUrl::parse(url), &ZooKeeper::new(url));
@@ -81,8 +94,9 @@ fn fuzzed_bytes_come_back_from_the_names_they_make() {
 fn fuzzed_patterns_match_or_not_and_soon() {
     fuzz(
         |dice| {
-            let parts: Vec<String> =
-                (0..dice.below(30)).map(|_| format!("*{}", dice.choose(&["a", "?", "[a-c]", "\\a"]))).collect();
+            let parts: Vec<String> = (0..dice.below(30))
+                .map(|_| format!("*{}", dice.choose(&["a", "?", "[a-c]", "\\a"])))
+                .collect();
             format!("{}\n{}", parts.concat(), "a".repeat(dice.below(200))).into_bytes()
         },
         |bytes, _| {

@@ -366,7 +366,9 @@ impl Builder {
     pub(crate) fn build_with(self, clock: Arc<dyn Clock>) -> Result<LockClient> {
         let servers = match &self.servers {
             Some(servers) => servers.clone()?,
-            None => return Err(invalid("the client has no server: name one, for example by its URL")),
+            None => {
+                return Err(invalid("the client has no server: name one, for example by its URL"));
+            }
         };
         let io_timeout = self.settings.check(servers.usual_io_timeout())?;
         let new = NewClient {
@@ -424,7 +426,15 @@ impl Builder {
             has_label,
         };
         let observer = Arc::new(Observer::new(self.settings.listener, span_client));
-        LockClient::new(ClientState::new(config, self.settings.client_name, id, store, clock, observer, traffic))
+        LockClient::new(ClientState::new(
+            config,
+            self.settings.client_name,
+            id,
+            store,
+            clock,
+            observer,
+            traffic,
+        ))
     }
 }
 
@@ -460,7 +470,9 @@ fn by_url(url: String) -> Result<Arc<dyn Servers>> {
 
 #[cfg(not(all(feature = "redis", feature = "postgres", feature = "zookeeper")))]
 fn is_off(feature: &str) -> Error {
-    invalid(format!("a {feature}:// URL needs leasehold's cargo feature \"{feature}\", which is off here"))
+    invalid(format!(
+        "a {feature}:// URL needs leasehold's cargo feature \"{feature}\", which is off here"
+    ))
 }
 
 impl std::fmt::Debug for Builder {

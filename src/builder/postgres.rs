@@ -63,7 +63,10 @@ from_url!(Postgres, Postgres::new);
 
 impl Servers for Postgres {
     fn store(&self, client: &NewClient<'_>) -> Result<Arc<dyn LockStore>> {
-        #[cfg_attr(not(feature = "tls-core"), expect(unused_mut, reason = "the settings of TLS change it"))]
+        #[cfg_attr(
+            not(feature = "tls-core"),
+            expect(unused_mut, reason = "the settings of TLS change it")
+        )]
         let mut url = PostgresUrl::parse(&self.url)?;
         #[cfg(feature = "tls-core")]
         let tls = tls_of(&mut url, client.settings.tls.as_ref())?;
@@ -104,14 +107,21 @@ impl fmt::Debug for Postgres {
 }
 
 #[cfg(feature = "tls-core")]
-fn tls_of(url: &mut PostgresUrl, settings: Option<&Arc<TlsClient>>) -> Result<Option<Arc<TlsClient>>> {
+fn tls_of(
+    url: &mut PostgresUrl,
+    settings: Option<&Arc<TlsClient>>,
+) -> Result<Option<Arc<TlsClient>>> {
     let ssl = &mut url.ssl;
     if let Some(tls) = settings {
         if ssl.root.is_some() || ssl.identity.is_some() {
-            return Err(invalid("the URL and the settings both say how TLS is used; leave one out"));
+            return Err(invalid(
+                "the URL and the settings both say how TLS is used; leave one out",
+            ));
         }
         if ssl.said && ssl.mode != SslMode::VerifyFull {
-            return Err(invalid("settings of TLS check the server's certificate: with them sslmode is verify-full"));
+            return Err(invalid(
+                "settings of TLS check the server's certificate: with them sslmode is verify-full",
+            ));
         }
         ssl.mode = SslMode::VerifyFull;
         tls.check()?;
@@ -120,11 +130,16 @@ fn tls_of(url: &mut PostgresUrl, settings: Option<&Arc<TlsClient>>) -> Result<Op
     let Ssl { mode, root, identity, .. } = ssl;
     let tls = match mode {
         SslMode::Disable => return Ok(None),
-        SslMode::Allow | SslMode::Prefer | SslMode::Require => Tls::new().danger_accept_any_certificate(),
-        SslMode::VerifyCa => root.iter().fold(Tls::new().any_server_name(), |tls, root| tls.ca_file(root)),
+        SslMode::Allow | SslMode::Prefer | SslMode::Require => {
+            Tls::new().danger_accept_any_certificate()
+        }
+        SslMode::VerifyCa => {
+            root.iter().fold(Tls::new().any_server_name(), |tls, root| tls.ca_file(root))
+        }
         SslMode::VerifyFull => root.iter().fold(Tls::new(), |tls, root| tls.ca_file(root)),
     };
-    let tls = identity.iter().fold(tls, |tls, (certificate, key)| tls.identity_files(certificate, key));
+    let tls =
+        identity.iter().fold(tls, |tls, (certificate, key)| tls.identity_files(certificate, key));
     let client = TlsClient::new(tls);
     if url.is_over_network() {
         client.check()?;

@@ -171,7 +171,8 @@ from_url!(Redis, Redis::new);
 
 impl Servers for Redis {
     fn store(&self, client: &NewClient<'_>) -> Result<Arc<dyn LockStore>> {
-        let mut endpoints = client.endpoints(std::slice::from_ref(&self.url), self.options.credentials.as_ref())?;
+        let mut endpoints =
+            client.endpoints(std::slice::from_ref(&self.url), self.options.credentials.as_ref())?;
         let target = Target::from(endpoints.remove(0));
         client.redis_store(target, &self.options)
     }
@@ -196,16 +197,25 @@ pub(super) struct RedisOptions {
 
 impl Default for RedisOptions {
     fn default() -> Self {
-        Self { credentials: None, replicas: None, java_waiter_timeout: DEFAULT_JAVA_WAITER_TIMEOUT, address_map: None }
+        Self {
+            credentials: None,
+            replicas: None,
+            java_waiter_timeout: DEFAULT_JAVA_WAITER_TIMEOUT,
+            address_map: None,
+        }
     }
 }
 
 impl RedisOptions {
     fn check(&self) -> Result<()> {
         if self.replicas == Some(0) {
-            return Err(invalid("replicas(0) is not valid: give at least 1, or leave replicas out"));
+            return Err(invalid(
+                "replicas(0) is not valid: give at least 1, or leave replicas out",
+            ));
         }
-        if !(Duration::from_millis(1)..=Duration::from_secs(24 * 3600)).contains(&self.java_waiter_timeout) {
+        if !(Duration::from_millis(1)..=Duration::from_secs(24 * 3600))
+            .contains(&self.java_waiter_timeout)
+        {
             return Err(invalid(format!(
                 "a java_waiter_timeout of {:?} is not between 1 ms and a day",
                 self.java_waiter_timeout
@@ -214,7 +224,10 @@ impl RedisOptions {
         Ok(())
     }
 
-    pub(super) fn show<'a, 'f, 's>(&self, shown: &'a mut fmt::DebugStruct<'f, 's>) -> &'a mut fmt::DebugStruct<'f, 's> {
+    pub(super) fn show<'a, 'f, 's>(
+        &self,
+        shown: &'a mut fmt::DebugStruct<'f, 's>,
+    ) -> &'a mut fmt::DebugStruct<'f, 's> {
         shown
             .field("credentials", &self.credentials.is_some())
             .field("replicas", &self.replicas)
@@ -244,7 +257,8 @@ pub(super) struct PasswordFile(pub(super) PathBuf);
 impl CredentialsProvider for PasswordFile {
     fn credentials(&self) -> std::result::Result<Credentials, Box<dyn Error + Send + Sync>> {
         let path = self.0.display();
-        let text = std::fs::read_to_string(&self.0).map_err(|e| format!("the password file {path}: {e}"))?;
+        let text = std::fs::read_to_string(&self.0)
+            .map_err(|e| format!("the password file {path}: {e}"))?;
         // Editors and `echo` add a line end.
         let line = text.strip_suffix('\n').unwrap_or(&text);
         let password = line.strip_suffix('\r').unwrap_or(line);
@@ -289,7 +303,11 @@ impl NewClient<'_> {
     }
 
     /// The store in one server, or in the current master.
-    pub(super) fn redis_store(&self, target: Target, options: &RedisOptions) -> Result<Arc<dyn LockStore>> {
+    pub(super) fn redis_store(
+        &self,
+        target: Target,
+        options: &RedisOptions,
+    ) -> Result<Arc<dyn LockStore>> {
         let connector = self.connector(target);
         let background = Connector { io_timeout: self.background_timeout(), ..connector.clone() };
         let store = RedisStore::new(connector, background, self.redis_settings(options)?);
@@ -301,8 +319,10 @@ impl NewClient<'_> {
 
     pub(super) fn redis_settings(&self, options: &RedisOptions) -> Result<RedisSettings> {
         options.check()?;
-        let waiter_timeouts =
-            WaiterTimeouts { own: self.settings.waiter_timeout, redisson: options.java_waiter_timeout };
+        let waiter_timeouts = WaiterTimeouts {
+            own: self.settings.waiter_timeout,
+            redisson: options.java_waiter_timeout,
+        };
         Ok(RedisSettings {
             connections: self.connections(),
             replicas: options.replicas,

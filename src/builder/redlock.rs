@@ -76,7 +76,13 @@ impl Redlock {
     /// replica of another.
     pub fn new<U: Into<String>>(masters: impl IntoIterator<Item = U>) -> Self {
         let urls = masters.into_iter().map(Into::into).collect();
-        Self { urls, credentials: None, longest_lease: None, admit_fresh_nodes: false, durable_nodes: false }
+        Self {
+            urls,
+            credentials: None,
+            longest_lease: None,
+            admit_fresh_nodes: false,
+            durable_nodes: false,
+        }
     }
 
     /// The longest lease of any client that uses these masters. A longer one is refused, and a
@@ -113,7 +119,11 @@ impl Redlock {
                 in_words(lease)
             )));
         }
-        Ok(QuarantineSettings { longest_lease, fresh: self.admit_fresh_nodes, durable: self.durable_nodes })
+        Ok(QuarantineSettings {
+            longest_lease,
+            fresh: self.admit_fresh_nodes,
+            durable: self.durable_nodes,
+        })
     }
 }
 
@@ -130,10 +140,14 @@ impl Servers for Redlock {
         }
         let quarantine = self.quarantine(client.settings.lease)?;
         let endpoints = client.endpoints(&self.urls, self.credentials.as_ref())?;
-        let mut addresses: Vec<String> = endpoints.iter().map(|endpoint| format!("{endpoint:?}")).collect();
+        let mut addresses: Vec<String> =
+            endpoints.iter().map(|endpoint| format!("{endpoint:?}")).collect();
         addresses.sort();
         if let Some(pair) = addresses.windows(2).find(|pair| pair[0] == pair[1]) {
-            return Err(invalid(format!("{} is listed twice among the masters of Redlock", pair[0])));
+            return Err(invalid(format!(
+                "{} is listed twice among the masters of Redlock",
+                pair[0]
+            )));
         }
         // A renewal waits for the answers of all masters, so one that hangs must not use up the
         // lease.

@@ -86,7 +86,10 @@ enum Named {
 impl Sentinel {
     /// The sentinels of these `redis://` URLs, and the name under which they watch the master
     /// (often `mymaster`). Some of the sentinels are enough: the others are learned from them.
-    pub fn new<U: Into<String>>(sentinels: impl IntoIterator<Item = U>, master: impl Into<String>) -> Self {
+    pub fn new<U: Into<String>>(
+        sentinels: impl IntoIterator<Item = U>,
+        master: impl Into<String>,
+    ) -> Self {
         let urls = sentinels.into_iter().map(Into::into).collect();
         Self::named(Named::Each { urls, master: master.into() })
     }
@@ -130,7 +133,8 @@ impl Sentinel {
     fn urls(&self) -> Result<SentinelUrls> {
         let of_servers = self.options.credentials.as_ref().map(Provider::new);
         let of_sentinels = self.sentinel_credentials.as_ref().map(Provider::new);
-        let providers = Providers { of_servers: of_servers.as_ref(), of_sentinels: of_sentinels.as_ref() };
+        let providers =
+            Providers { of_servers: of_servers.as_ref(), of_sentinels: of_sentinels.as_ref() };
         match &self.named {
             Named::Each { urls, master } => SentinelUrls::of_each(urls, master, providers),
             Named::InOne(url) => SentinelUrls::of_one(url, providers),
@@ -147,7 +151,9 @@ impl Sentinel {
             ));
         }
         let for_both = || Arc::new(TlsClient::new(Tls::new()));
-        let of_server = of_server.cloned().or_else(|| (is_secure && self.sentinel_tls.is_none()).then(for_both));
+        let of_server = of_server
+            .cloned()
+            .or_else(|| (is_secure && self.sentinel_tls.is_none()).then(for_both));
         of_server.iter().chain(&self.sentinel_tls).try_for_each(|tls| tls.check())?;
         urls.server = urls.server.clone().secured_by(of_server.as_ref());
         if let Some(tls) = self.sentinel_tls.as_ref().or(of_server.as_ref()).filter(|_| is_secure) {
@@ -169,12 +175,16 @@ impl Servers for Sentinel {
         let of_sentinels = Arc::default();
         urls.sentinels.iter_mut().for_each(|sentinel| sentinel.join(&of_sentinels));
         let map = self.options.address_map.as_ref();
-        urls.sentinels.iter_mut().chain([&mut urls.server]).for_each(|endpoint| endpoint.map_by(map));
+        urls.sentinels
+            .iter_mut()
+            .chain([&mut urls.server])
+            .for_each(|endpoint| endpoint.map_by(map));
         #[cfg(feature = "tls-core")]
         self.secure(&mut urls, client.settings.tls.as_ref())?;
         // The watchdog waits for the sentinels as well.
         let timeout = client.background_timeout();
-        let sentinels = Sentinels::new(urls, &client.settings.client_name, timeout, client.clock.clone());
+        let sentinels =
+            Sentinels::new(urls, &client.settings.client_name, timeout, client.clock.clone());
         client.redis_store(Target::Master(Arc::new(sentinels)), &self.options)
     }
 }

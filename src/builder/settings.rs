@@ -9,7 +9,9 @@ use crate::base::holder::ClientId;
 use crate::base::limits::{check_lease, in_words, zero_max_hold};
 use crate::base::listener::Listener;
 use crate::base::lock_name::MAX_NAME_BYTES;
-use crate::base::owner::{HolderOwner, LONGEST_CLIENT_NAME, is_in_client_name, program_as_client_name};
+use crate::base::owner::{
+    HolderOwner, LONGEST_CLIENT_NAME, is_in_client_name, program_as_client_name,
+};
 #[cfg(feature = "tls-core")]
 use crate::base::tls::Tls;
 use crate::base::traffic::Traffic;
@@ -80,7 +82,8 @@ impl Settings {
     #[cfg(feature = "tracing")]
     pub(super) fn span_client(&self, store: &dyn LockStore) -> SpanClient {
         // The label was checked with the other settings.
-        let owner = HolderOwner::of_this_process(self.owner.as_deref()).map(|owner| owner.to_string());
+        let owner =
+            HolderOwner::of_this_process(self.owner.as_deref()).map(|owner| owner.to_string());
         let servers: Vec<String> = store.nodes().into_iter().map(|node| node.address).collect();
         SpanClient {
             client_name: self.client_name.clone(),
@@ -106,11 +109,17 @@ impl Settings {
                 in_words(self.lease)
             )));
         }
-        if let Some(connections) = self.connections.filter(|n| !(1..=MOST_CONNECTIONS).contains(n)) {
-            return Err(invalid(format!("{connections} connections are not between 1 and {MOST_CONNECTIONS}")));
+        if let Some(connections) = self.connections.filter(|n| !(1..=MOST_CONNECTIONS).contains(n))
+        {
+            return Err(invalid(format!(
+                "{connections} connections are not between 1 and {MOST_CONNECTIONS}"
+            )));
         }
         if self.key_prefix.len() >= MAX_NAME_BYTES {
-            return Err(invalid(format!("a key prefix of {} bytes leaves no room for names", self.key_prefix.len())));
+            return Err(invalid(format!(
+                "a key prefix of {} bytes leaves no room for names",
+                self.key_prefix.len()
+            )));
         }
         if self.max_hold.is_some_and(|most| most.is_zero()) {
             return Err(zero_max_hold());
@@ -123,7 +132,9 @@ impl Settings {
         }
         self.holder_owner()?;
         let length = self.client_name.len();
-        if !(1..=LONGEST_CLIENT_NAME).contains(&length) || !self.client_name.chars().all(is_in_client_name) {
+        if !(1..=LONGEST_CLIENT_NAME).contains(&length)
+            || !self.client_name.chars().all(is_in_client_name)
+        {
             return Err(invalid(format!(
                 "the client_name {:?} does not consist of 1 to 64 letters, digits, '-', '_', '.' and ':'",
                 self.client_name

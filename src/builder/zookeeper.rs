@@ -84,7 +84,9 @@ impl Servers for ZooKeeper {
             return Err(invalid("creator_only needs an identity: zookeeper://user:password@host"));
         }
         if let Some(tick) = self.tick.filter(|tick| !(SHORTEST_TICK..=lease).contains(tick)) {
-            return Err(invalid(format!("a server_tick of {tick:?} is not between 10 ms and the lease of {lease:?}")));
+            return Err(invalid(format!(
+                "a server_tick of {tick:?} is not between 10 ms and the lease of {lease:?}"
+            )));
         }
         let servers = Addresses {
             #[cfg(feature = "tls-core")]
@@ -107,7 +109,8 @@ impl Servers for ZooKeeper {
         let acl = if self.creator_only { Acl::CreatorAll } else { Acl::Open };
         let owner = client.settings.holder_owner()?;
         let token_base = self.token_base;
-        let store = ZooKeeperStore::new(ZooKeeperSettings { client: settings, acl, token_base, owner });
+        let store =
+            ZooKeeperStore::new(ZooKeeperSettings { client: settings, acl, token_base, owner });
         if !client.settings.lazy {
             store.connect_now()?;
         }

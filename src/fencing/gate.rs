@@ -71,7 +71,9 @@ impl<T> GateState<T> {
         match self.highest {
             Some(newer) if newer > token => Err(Error::new(
                 ErrorKind::Stale,
-                format!("fencing token {token} is stale: a newer holder with token {newer} has claimed the resource"),
+                format!(
+                    "fencing token {token} is stale: a newer holder with token {newer} has claimed the resource"
+                ),
             )),
             _ => Ok(()),
         }
@@ -369,7 +371,10 @@ mod tests {
         let _b = gate.claim(B).unwrap();
         assert!(is_stale(a.read(|_| unreachable!("read under an ended claim"))));
         let e = a.write(|_| unreachable!("written under an ended claim")).unwrap_err();
-        assert_eq!(e.to_string(), "fencing token 1 is stale: a newer holder with token 2 has claimed the resource");
+        assert_eq!(
+            e.to_string(),
+            "fencing token 1 is stale: a newer holder with token 2 has claimed the resource"
+        );
     }
 
     #[test]

@@ -146,7 +146,8 @@ impl SqlFence {
         id_column: impl Into<String>,
         token_column: impl Into<String>,
     ) -> Result<Self> {
-        let (table, id_column, token_column) = (table.into(), id_column.into(), token_column.into());
+        let (table, id_column, token_column) =
+            (table.into(), id_column.into(), token_column.into());
         for part in table.split('.') {
             require_identifier(part, &table)?;
         }
@@ -156,7 +157,9 @@ impl SqlFence {
             return Err(Error::named(
                 ErrorKind::InvalidInput,
                 &table,
-                format!("the token needs a column of its own, and {token_column:?} is the id column"),
+                format!(
+                    "the token needs a column of its own, and {token_column:?} is the id column"
+                ),
             ));
         }
         Ok(Self { table, id_column, token_column, placeholders: Placeholders::default() })
@@ -217,7 +220,9 @@ impl SqlFence {
     pub fn claim(&self) -> String {
         let Self { table, id_column, token_column, .. } = self;
         let [raised, id, limit] = self.marks(0);
-        format!("UPDATE {table} SET {token_column} = {raised} WHERE {id_column} = {id} AND {token_column} <= {limit}")
+        format!(
+            "UPDATE {table} SET {token_column} = {raised} WHERE {id_column} = {id} AND {token_column} <= {limit}"
+        )
     }
 
     /// Writes `columns` of a row that this holder has [claimed](Self::claim), but only while its
@@ -250,7 +255,9 @@ impl SqlFence {
         let Self { table, id_column, token_column, .. } = self;
         let assignments = self.assignments(columns)?;
         let [id, claim] = self.marks(columns.len());
-        Ok(format!("UPDATE {table} SET {assignments} WHERE {id_column} = {id} AND {token_column} = {claim}"))
+        Ok(format!(
+            "UPDATE {table} SET {assignments} WHERE {id_column} = {id} AND {token_column} = {claim}"
+        ))
     }
 
     /// Overwrites `columns` of a row without a claim: compares and raises the token in the same
@@ -311,7 +318,10 @@ impl SqlFence {
     /// ```
     #[must_use]
     pub fn add_token_column(&self) -> String {
-        format!("ALTER TABLE {} ADD COLUMN {} BIGINT NOT NULL DEFAULT 0", self.table, self.token_column)
+        format!(
+            "ALTER TABLE {} ADD COLUMN {} BIGINT NOT NULL DEFAULT 0",
+            self.table, self.token_column
+        )
     }
 
     /// Checks the number of rows that a statement of this fence affected. It accepts the integer
@@ -349,7 +359,10 @@ impl SqlFence {
             ),
             Ok(more) => refuse(
                 ErrorKind::InvalidInput,
-                format!("fencing token {token} changed {more} rows: the column {:?} is not unique", self.id_column),
+                format!(
+                    "fencing token {token} changed {more} rows: the column {:?} is not unique",
+                    self.id_column
+                ),
             ),
             Err(_) => refuse(ErrorKind::InvalidInput, "a negative number of affected rows".into()),
         }
@@ -366,15 +379,20 @@ impl SqlFence {
             // A write that sets the token could lower it, and one that sets the id would move the
             // row and its token to another id.
             if same_column(column, &self.id_column) || same_column(column, &self.token_column) {
-                return refuse(format!("the column {column:?} is the fence's own and cannot be written"));
+                return refuse(format!(
+                    "the column {column:?} is the fence's own and cannot be written"
+                ));
             }
             // SQLite accepts it and uses the last one.
             if columns[..i].iter().any(|earlier| same_column(earlier, column)) {
                 return refuse(format!("the column {column:?} is written twice"));
             }
         }
-        let assignments: Vec<_> =
-            columns.iter().enumerate().map(|(i, column)| format!("{column} = {}", self.mark(i + 1))).collect();
+        let assignments: Vec<_> = columns
+            .iter()
+            .enumerate()
+            .map(|(i, column)| format!("{column} = {}", self.mark(i + 1)))
+            .collect();
         Ok(assignments.join(", "))
     }
 
@@ -430,14 +448,19 @@ mod tests {
         ];
         for (style, [a, b, c, d, e]) in styles {
             let fence = fence().placeholders(style);
-            assert_eq!(fence.claim(), format!("UPDATE shop.account SET fence = {a} WHERE id = {b} AND fence <= {c}"));
+            assert_eq!(
+                fence.claim(),
+                format!("UPDATE shop.account SET fence = {a} WHERE id = {b} AND fence <= {c}")
+            );
             assert_eq!(
                 fence.write(&["x", "y"]).unwrap(),
                 format!("UPDATE shop.account SET x = {a}, y = {b} WHERE id = {c} AND fence = {d}")
             );
             assert_eq!(
                 fence.write_unclaimed(&["x", "y"]).unwrap(),
-                format!("UPDATE shop.account SET x = {a}, y = {b}, fence = {c} WHERE id = {d} AND fence <= {e}")
+                format!(
+                    "UPDATE shop.account SET x = {a}, y = {b}, fence = {c} WHERE id = {d} AND fence <= {e}"
+                )
             );
         }
     }
@@ -448,8 +471,8 @@ mod tests {
             assert!(SqlFence::new(good, "id", "fence").is_ok(), "{good}");
         }
         for bad in [
-            "", ".", "t.", ".t", "a..b", "9t", "a.9t", "a b", "a-b", "a;", "a'", "\"a\"", "`a`", "tä", "a\0", "a\n",
-            "$1",
+            "", ".", "t.", ".t", "a..b", "9t", "a.9t", "a b", "a-b", "a;", "a'", "\"a\"", "`a`",
+            "tä", "a\0", "a\n", "$1",
         ] {
             let e = SqlFence::new(bad, "id", "fence").unwrap_err();
             assert_eq!((e.kind(), e.name()), (ErrorKind::InvalidInput, Some(bad)));

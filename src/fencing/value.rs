@@ -54,7 +54,12 @@ impl FencedValue {
         let refused = if key.is_empty() {
             Some(Error::new(ErrorKind::InvalidInput, "the key of a fenced value must not be empty"))
         } else {
-            client.store.fence().and_then(|fence| fence.check_key(&mapped)).map_err(|e| e.for_name(&mapped)).err()
+            client
+                .store
+                .fence()
+                .and_then(|fence| fence.check_key(&mapped))
+                .map_err(|e| e.for_name(&mapped))
+                .err()
         };
         Self { client: client.clone(), key: mapped, refused }
     }
@@ -77,7 +82,8 @@ impl FencedValue {
     /// - any failure to ask the server.
     pub fn claim(&self, token: FencingToken) -> Result<ValueClaim> {
         self.usable()?;
-        let claimed = self.client.store.fence().and_then(|fence| fence.claim(&self.key, token.get()));
+        let claimed =
+            self.client.store.fence().and_then(|fence| fence.claim(&self.key, token.get()));
         match claimed.map_err(|e| e.for_name(&self.key))? {
             FenceAnswer::Accepted(value) => {
                 Ok(ValueClaim { of: self.clone(), token, value, unknowns: Mutex::default() })
@@ -95,7 +101,8 @@ impl FencedValue {
 
     #[cold]
     fn stale(&self, token: FencingToken, standing: Option<u64>) -> Error {
-        let by = standing.map_or("no claim is left".to_owned(), |t| format!("token {t} has claimed it"));
+        let by =
+            standing.map_or("no claim is left".to_owned(), |t| format!("token {t} has claimed it"));
         Error::named(ErrorKind::Stale, &self.key, format!("fencing token {token} is stale: {by}"))
     }
 }
@@ -127,7 +134,9 @@ impl ValueClaim {
         let store = &self.of.client.store;
         let key = &self.of.key;
         let mut unknowns = self.unknowns.lock();
-        let written = store.fence().and_then(|fence| fence.write(key, self.token.get(), value.as_ref(), &mut unknowns));
+        let written = store
+            .fence()
+            .and_then(|fence| fence.write(key, self.token.get(), value.as_ref(), &mut unknowns));
         match written.map_err(|e| e.for_name(key))? {
             FenceAnswer::Accepted(_) => Ok(()),
             FenceAnswer::Refused { standing } => Err(self.of.stale(self.token, standing)),

@@ -93,7 +93,11 @@ pub(crate) fn refuse_reentry(hold: &Hold, name: &LockName, terms: &Terms) -> Res
 /// Refuses an owned acquire that would wait for ever for a hold of its own thread: the guards of
 /// that hold cannot leave the thread, and its lease does not end by itself. The hold of an owned
 /// guard is different: another thread may drop it.
-pub(crate) fn refuse_own(client: &Arc<ClientState>, name: &LockName, thread: ThreadId) -> Result<()> {
+pub(crate) fn refuse_own(
+    client: &Arc<ClientState>,
+    name: &LockName,
+    thread: ThreadId,
+) -> Result<()> {
     match Hold::of_thread(client, &name.key, thread) {
         Some(hold)
             if hold.lock_name().kind.is_same_primitive_as(name.kind)
@@ -112,7 +116,12 @@ pub(crate) fn refuse_own(client: &Arc<ClientState>, name: &LockName, thread: Thr
     }
 }
 
-fn reenter(client: &Arc<ClientState>, hold: &Hold, name: &Arc<LockName>, terms: &Terms) -> Result<()> {
+fn reenter(
+    client: &Arc<ClientState>,
+    hold: &Hold,
+    name: &Arc<LockName>,
+    terms: &Terms,
+) -> Result<()> {
     check_kind(hold, name)?;
     refuse_reentry(hold, name, terms)?;
     let counts = hold.counts();
@@ -141,7 +150,10 @@ pub(crate) fn check_kind(hold: &Hold, name: &LockName) -> Result<()> {
 
 #[cold]
 pub(crate) fn granted_too_late() -> Error {
-    Error::new(ErrorKind::Unreachable, "the lock was granted, but the answer came after its lease had ended")
+    Error::new(
+        ErrorKind::Unreachable,
+        "the lock was granted, but the answer came after its lease had ended",
+    )
 }
 
 /// Returns when the granted request was sent; `None` if the hold is gone.
@@ -154,10 +166,18 @@ fn reenter_once(
 ) -> Result<Option<Moment>> {
     let (holder, lease, token) = (&hold.store_hold.asked.holder, terms.lease, TokenRule::Off);
     let (waiting, goes_on) = (Waiting::No, false);
-    let request = Acquire { name, holder, permits: 1, lease, held, token, tokens: 1, waiting, goes_on };
-    match client.store.acquire(&request, &mut UnknownOutcomes::default()).map_err(|e| e.for_name(&name.name))? {
+    let request =
+        Acquire { name, holder, permits: 1, lease, held, token, tokens: 1, waiting, goes_on };
+    match client
+        .store
+        .acquire(&request, &mut UnknownOutcomes::default())
+        .map_err(|e| e.for_name(&name.name))?
+    {
         Acquired::Granted(Granted { sent_at, .. }) => Ok(Some(sent_at)),
-        Acquired::Gone | Acquired::Busy { .. } | Acquired::Split { .. } | Acquired::TooFew { .. } => Ok(None),
+        Acquired::Gone
+        | Acquired::Busy { .. }
+        | Acquired::Split { .. }
+        | Acquired::TooFew { .. } => Ok(None),
     }
 }
 
@@ -170,7 +190,14 @@ fn acquire(
     owner: Owner,
     record: &mut CallRecord,
 ) -> Result<Option<Hold>> {
-    let attempt = AcquireAttempt::new(client, name, permits, terms.lease, terms.token, terms.cancel.as_ref())?;
+    let attempt = AcquireAttempt::new(
+        client,
+        name,
+        permits,
+        terms.lease,
+        terms.token,
+        terms.cancel.as_ref(),
+    )?;
     let mut call = LockCall { attempt, terms, owner };
     let acquired = call.take(deadline);
     record.take_from(&mut call.attempt);
@@ -211,7 +238,8 @@ impl Helped for LockCall<'_> {
     }
 
     fn draw_tokens(&mut self, tokens: u32) {
-        self.attempt.tokens = if self.takes_turns() && self.terms.token == TokenRule::On { tokens } else { 1 };
+        self.attempt.tokens =
+            if self.takes_turns() && self.terms.token == TokenRule::On { tokens } else { 1 };
     }
 
     fn piggyback(&mut self) -> Piggyback {
@@ -221,17 +249,26 @@ impl Helped for LockCall<'_> {
 
     fn take_over(&mut self, admission: Admission) -> Result<Option<Hold>> {
         let Self { attempt, terms, owner } = self;
-        let how = if admission.hold().is_shared_within() { HandOver::Joined } else { HandOver::PassedOn };
+        let how =
+            if admission.hold().is_shared_within() { HandOver::Joined } else { HandOver::PassedOn };
         let hold = Hold::succeed(attempt.client, admission, terms.user(*owner))?;
         hold.iter().for_each(|_| attempt.client.seen.observer.handed_over(attempt.name, how));
         Ok(hold)
     }
 
-    fn on_piggyback_reply(&mut self, acquired: Result<Acquired>, unknowns: UnknownOutcomes) -> Result<Tried<Hold>> {
+    fn on_piggyback_reply(
+        &mut self,
+        acquired: Result<Acquired>,
+        unknowns: UnknownOutcomes,
+    ) -> Result<Tried<Hold>> {
         match self.attempt.on_piggyback_reply(acquired, unknowns)? {
             Tried::Won(granted) => {
                 let hold = self.begin(granted)?;
-                self.attempt.client.seen.observer.handed_over(self.attempt.name, HandOver::WithRelease);
+                self.attempt
+                    .client
+                    .seen
+                    .observer
+                    .handed_over(self.attempt.name, HandOver::WithRelease);
                 Ok(Tried::Won(hold))
             }
             Tried::Busy(ttl) => Ok(Tried::Busy(ttl)),
@@ -246,7 +283,8 @@ impl LockCall<'_> {
         // free for it.
         if deadline != Deadline::Now
             && self.takes_turns()
-            && let Some(parked) = client.local_queues.barge(&name.key, self.terms.lease, self.terms.token)
+            && let Some(parked) =
+                client.local_queues.barge(&name.key, self.terms.lease, self.terms.token)
             && let Some(hold) = self.take_over(parked)?
         {
             return Ok(Some(hold));
@@ -287,7 +325,8 @@ impl LockCall<'_> {
         let (takes_turns, joins) = (self.takes_turns(), self.joins());
         let Self { attempt, terms, owner } = self;
         let client = attempt.client;
-        let mut hold = client.watchdog.granted(attempt.asked(granted.sent_at, terms.renewed), granted);
+        let mut hold =
+            client.watchdog.granted(attempt.asked(granted.sent_at, terms.renewed), granted);
         if hold.state() == LeaseState::Lost {
             attempt.give_up();
             return Err(granted_too_late().for_name(&attempt.name.name));

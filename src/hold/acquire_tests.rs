@@ -21,12 +21,28 @@ const LEASE: Duration = Duration::from_secs(600);
 fn client() -> Arc<ClientState> {
     let (lease, io_timeout, outage_timeout) = (LEASE, Duration::from_secs(5), LEASE);
     let (key_prefix, max_hold, owner) = (String::new(), None, None);
-    let config =
-        Config { lease, io_timeout, key_prefix, max_hold, fencing: true, outage_timeout, owner, has_label: false };
+    let config = Config {
+        lease,
+        io_timeout,
+        key_prefix,
+        max_hold,
+        fencing: true,
+        outage_timeout,
+        owner,
+        has_label: false,
+    };
     let mut store = MemoryStore::new(&Arc::new(Memory::new()), io_timeout);
     store.queues_all = true;
     let (id, observer) = (ClientId::random(io_timeout), Arc::new(Observer::default()));
-    Arc::new(ClientState::new(config, "c".to_owned(), id, Arc::new(store), Arc::new(SystemClock), observer, None))
+    Arc::new(ClientState::new(
+        config,
+        "c".to_owned(),
+        id,
+        Arc::new(store),
+        Arc::new(SystemClock),
+        observer,
+        None,
+    ))
 }
 
 /// A thread that releases has sent the acquire of the waiter, and was answered "busy"; then the
@@ -47,7 +63,8 @@ fn is_staged() -> bool {
     while !client.notifications.is_subscribed(&topic) {
         std::thread::sleep(Duration::from_millis(1));
     }
-    let first = client.local_queues.queue(&name, Entry::AtTheEnd, (Deadline::Never, None), || None, || ());
+    let first =
+        client.local_queues.queue(&name, Entry::AtTheEnd, (Deadline::Never, None), || None, || ());
     let EnqueueOutcome::Leader(first) = first else { panic!("nobody else is there") };
     let (got_it, outcome) = channel();
     let (of_thread, of_waiter) = (client.clone(), name.clone());
@@ -58,8 +75,18 @@ fn is_staged() -> bool {
             got_it.send(hold.is_ok_and(|hold| hold.is_some())).unwrap();
         })
         .unwrap();
-    let (primitive, holder, at) = (Primitive::Mutex, client.who.id.fresh_holder(), SystemClock.now());
-    let asked = Asked { name, primitive, holder, permits: 1, lease: LEASE, is_renewed: false, at, generation: 0 };
+    let (primitive, holder, at) =
+        (Primitive::Mutex, client.who.id.fresh_holder(), SystemClock.now());
+    let asked = Asked {
+        name,
+        primitive,
+        holder,
+        permits: 1,
+        lease: LEASE,
+        is_renewed: false,
+        at,
+        generation: 0,
+    };
     let granted = Granted { token: 0, sent_at: at, session: None, next: None };
     let hold = client.watchdog.granted(asked, granted);
     while client.seen.waits.len() == 0 {
@@ -75,7 +102,9 @@ fn is_staged() -> bool {
         let busy = Acquired::Busy { ttl: Some(LEASE) };
         taken.deliver(Ok(busy), UnknownOutcomes::default());
     }
-    assert!(outcome.recv_timeout(Duration::from_secs(10)).expect("it sleeps although the lock is free"));
+    assert!(
+        outcome.recv_timeout(Duration::from_secs(10)).expect("it sleeps although the lock is free")
+    );
     drop(listening);
     is_staged
 }

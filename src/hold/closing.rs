@@ -30,7 +30,9 @@ impl ClientState {
         if self.is_forked() {
             return self.check_usable();
         }
-        let deadline = os::now().checked_add(timeout).unwrap_or_else(|| os::now() + Duration::from_secs(86_400));
+        let deadline = os::now()
+            .checked_add(timeout)
+            .unwrap_or_else(|| os::now() + Duration::from_secs(86_400));
         self.life.close(deadline, || self.close_until(deadline))
     }
 
@@ -50,7 +52,8 @@ impl ClientState {
         }
         let watchdog_ended = self.watchdog.stop(deadline);
         if watchdog_ended && os::now() < deadline {
-            let answers = holds > 0 && unconfirmed.is_empty() && self.watchdog.unresolved().0.is_empty();
+            let answers =
+                holds > 0 && unconfirmed.is_empty() && self.watchdog.unresolved().0.is_empty();
             self.watchdog.withdraw(answers);
         }
         let subscriber_ended = self.notifications.stop(deadline);
@@ -75,7 +78,12 @@ impl ClientState {
         if unconfirmed.is_empty() && also.is_empty() {
             return Ok(());
         }
-        let ends = unconfirmed.iter().filter(|one| one.has_lease).map(|one| one.expires).chain(resolving_until).max();
+        let ends = unconfirmed
+            .iter()
+            .filter(|one| one.has_lease)
+            .map(|one| one.expires)
+            .chain(resolving_until)
+            .max();
         Err(not_all_released(&unconfirmed, also, ends.map(|ends| ends.since(now))))
     }
 
@@ -83,10 +91,14 @@ impl ClientState {
     /// another can get its lock. Returns all holds, and those that may still be taken.
     fn release_holds(self: &Arc<Self>, deadline: Instant) -> (Vec<Hold>, Vec<Unconfirmed>) {
         let holds = self.holds.take_all();
-        let closed: Vec<Hold> =
-            holds.iter().flat_map(|hold| hold.tenures()).map(|tenure| Hold::of(self, tenure)).collect();
+        let closed: Vec<Hold> = holds
+            .iter()
+            .flat_map(|hold| hold.tenures())
+            .map(|tenure| Hold::of(self, tenure))
+            .collect();
         // An error means that the hold was lost before; it is undone in the background.
-        let leaving: Vec<Leaving> = closed.iter().filter_map(|hold| hold.close().ok().flatten()).collect();
+        let leaving: Vec<Leaving> =
+            closed.iter().filter_map(|hold| hold.close().ok().flatten()).collect();
         let mut unconfirmed = Vec::new();
         for leaving in leaving {
             let hold = leaving.hold.clone();
@@ -101,7 +113,8 @@ impl ClientState {
                     _ => continue,
                 }
             };
-            let (name, holder) = (hold.lock_name().name.clone(), hold.store_hold.asked.holder.clone());
+            let (name, holder) =
+                (hold.lock_name().name.clone(), hold.store_hold.asked.holder.clone());
             unconfirmed.push(Unconfirmed {
                 name,
                 holder,
@@ -119,7 +132,8 @@ impl ClientState {
     fn tell_ends(&self, mut closed: Vec<Hold>, deadline: Instant) {
         let observer = &self.seen.observer;
         closed.retain(|hold| observer.has_listener() || hold.has_span());
-        self.loss_callbacks.call_user_until(closed.into_iter().map(|hold| move || hold.tell_end()), deadline);
+        self.loss_callbacks
+            .call_user_until(closed.into_iter().map(|hold| move || hold.tell_end()), deadline);
     }
 
     fn give_back_permits(&self, deadline: Instant) -> Vec<Unconfirmed> {
@@ -144,8 +158,15 @@ struct Unconfirmed {
 impl Unconfirmed {
     fn of(undo: &Undo, why: &str) -> Self {
         let has_lease = undo.name.kind.has_lease();
-        let why = if has_lease { why.to_owned() } else { format!("{why} (these permits have no lease)") };
-        Self { name: undo.name.name.clone(), holder: undo.holder.clone(), why, expires: undo.expires, has_lease }
+        let why =
+            if has_lease { why.to_owned() } else { format!("{why} (these permits have no lease)") };
+        Self {
+            name: undo.name.name.clone(),
+            holder: undo.holder.clone(),
+            why,
+            expires: undo.expires,
+            has_lease,
+        }
     }
 
     fn is_of(&self, undo: &Undo) -> bool {
@@ -154,7 +175,11 @@ impl Unconfirmed {
 }
 
 #[cold]
-fn not_all_released(unconfirmed: &[Unconfirmed], also: Vec<String>, stands_for: Option<Duration>) -> Error {
+fn not_all_released(
+    unconfirmed: &[Unconfirmed],
+    also: Vec<String>,
+    stands_for: Option<Duration>,
+) -> Error {
     const SHOWN: usize = 10;
     let mut parts: Vec<String> =
         unconfirmed.iter().take(SHOWN).map(|one| format!("{:?}: {}", one.name, one.why)).collect();
@@ -167,6 +192,9 @@ fn not_all_released(unconfirmed: &[Unconfirmed], also: Vec<String>, stands_for: 
         format!(" (it can stay locked until its lease ends, for {seconds} s at most)")
     });
     let stands = stands.unwrap_or_default();
-    let why = format!("closed, but not everything is confirmed to be released{stands}: {}", parts.join("; "));
+    let why = format!(
+        "closed, but not everything is confirmed to be released{stands}: {}",
+        parts.join("; ")
+    );
     Error::new(ErrorKind::Unreachable, why)
 }

@@ -41,7 +41,11 @@ impl Hold {
 
     /// Begins the next tenure of a hold that was passed on, or one more of a read hold. `None`: the
     /// hold has ended since it was admitted.
-    pub(crate) fn succeed(client: &Arc<ClientState>, admission: Admission, user: User) -> Result<Option<Self>> {
+    pub(crate) fn succeed(
+        client: &Arc<ClientState>,
+        admission: Admission,
+        user: User,
+    ) -> Result<Option<Self>> {
         // Until here the hold is in the tables without it, so that neither a close nor a forced
         // release nor a jump of the clock can miss it.
         let hold = Self::of(client, Tenure::begin(admission, user)).enter(Ok(()))?;
@@ -61,7 +65,8 @@ impl Hold {
             notify_at_thread_exit(&self.client);
         }
         // A close that took all holds just before this one entered has not seen it.
-        let entered = watched.and_then(|()| if self.client.life.is_closed() { Err(closed()) } else { Ok(()) });
+        let entered = watched
+            .and_then(|()| if self.client.life.is_closed() { Err(closed()) } else { Ok(()) });
         if let Err(e) = entered {
             let _ = self.release_all();
             return Err(e.for_name(self.name()));
@@ -78,7 +83,11 @@ impl Hold {
     }
 
     /// The hold that a call on this thread re-enters.
-    pub(crate) fn of_thread(client: &Arc<ClientState>, key: &str, thread: ThreadId) -> Option<Self> {
+    pub(crate) fn of_thread(
+        client: &Arc<ClientState>,
+        key: &str,
+        thread: ThreadId,
+    ) -> Option<Self> {
         client.holds.of_thread(key, thread).map(|tenure| Self::of(client, tenure))
     }
 
@@ -111,7 +120,11 @@ impl Hold {
     }
 
     pub(crate) fn wait_lost(&self, timeout: Duration, cancel: Option<&CancelToken>) -> LossWait {
-        if self.client.is_forked() { LossWait::Released } else { self.tenure.wait_lost(timeout, cancel) }
+        if self.client.is_forked() {
+            LossWait::Released
+        } else {
+            self.tenure.wait_lost(timeout, cancel)
+        }
     }
 
     pub(crate) fn on_lost(&self, callback: &OnLost) {
@@ -148,7 +161,8 @@ impl Hold {
     }
 
     pub(crate) fn count(&self) -> u32 {
-        let HoldCounts { main, reads } = if self.client.is_forked() { HoldCounts::NONE } else { self.counts() };
+        let HoldCounts { main, reads } =
+            if self.client.is_forked() { HoldCounts::NONE } else { self.counts() };
         main.saturating_add(reads)
     }
 
@@ -244,7 +258,11 @@ impl Hold {
                 let confirmed = self.confirmed(sent_at, lease);
                 // The same as for a renewal. If the lease has ended, no release is under way.
                 let is_lost = |e: &Error| e.kind() == ErrorKind::Lost;
-                if again && confirmed.as_ref().is_err_and(|e| is_lost(e) || self.store_hold.was_put_back()) {
+                if again
+                    && confirmed
+                        .as_ref()
+                        .is_err_and(|e| is_lost(e) || self.store_hold.was_put_back())
+                {
                     self.undo(UnknownOutcomes::default(), HoldCounts::NONE);
                 }
                 confirmed
@@ -308,7 +326,9 @@ impl Taken for Hold {
             return;
         }
         let asked = &self.store_hold.asked;
-        if let Some(span) = self.client.seen.observer.hold_span(&asked.name, asked.primitive, self.token) {
+        if let Some(span) =
+            self.client.seen.observer.hold_span(&asked.name, asked.primitive, self.token)
+        {
             self.keep_span(span);
             // A close in between has not seen the span.
             self.tell_end();

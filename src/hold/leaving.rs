@@ -71,12 +71,17 @@ impl Leaving {
     fn next_acquire(&self) -> Option<TakenPiggyback> {
         let Hold { client, .. } = &self.hold;
         // A client that has stopped waiting acquires nothing for any of its threads.
-        if self.counts != HoldCounts::NONE || client.life.waits_no_more() || self.hold.store_hold.is_kept() {
+        if self.counts != HoldCounts::NONE
+            || client.life.waits_no_more()
+            || self.hold.store_hold.is_kept()
+        {
             return None;
         }
         let store_hold = &self.hold.store_hold;
         match (store_hold.asked.name.kind, &store_hold.next) {
-            (Kind::Mutex | Kind::Write | Kind::Read, _) => client.local_queues.take_piggyback(store_hold),
+            (Kind::Mutex | Kind::Write | Kind::Read, _) => {
+                client.local_queues.take_piggyback(store_hold)
+            }
             (Kind::Fair, Some(next)) => client.local_queues.take_piggyback_of(next),
             _ => None,
         }
@@ -103,7 +108,11 @@ impl Leaving {
     }
 
     /// Processes the outcome of the release.
-    pub(crate) fn finish(mut self, outcome: Result<Released>, unknowns: UnknownOutcomes) -> Result<()> {
+    pub(crate) fn finish(
+        mut self,
+        outcome: Result<Released>,
+        unknowns: UnknownOutcomes,
+    ) -> Result<()> {
         let finished = match self.counts {
             HoldCounts::NONE => self.finish_all(outcome, unknowns),
             _ => self.finish_one(outcome, unknowns),
@@ -178,13 +187,20 @@ impl Leaving {
             // The fairness counter does not count reads: readers keep no reader out, and a waiting
             // writer leaves a wait marker that keeps new readers out.
             Kind::Read => client.local_queues.notify(&name.key),
-            _ => client.notify_freed(name, self.hold.store_hold.run(), listeners, self.received_before),
+            _ => client.notify_freed(
+                name,
+                self.hold.store_hold.run(),
+                listeners,
+                self.received_before,
+            ),
         }
     }
 
     /// Whether it is the last write level above read levels.
     fn is_downgrade(&self) -> bool {
-        self.counts != HoldCounts::NONE && self.counts.main == 0 && self.hold.lock_name().kind == Kind::Write
+        self.counts != HoldCounts::NONE
+            && self.counts.main == 0
+            && self.hold.lock_name().kind == Kind::Write
     }
 
     /// Call it once the release is over, and not before: the entry keeps the other threads of the

@@ -103,7 +103,8 @@ impl TakenPermits {
         if client.holds.outstanding_permits.lock().remove(&self.holder).is_none() {
             drop(call);
             self.end_span(HoldEnd::Closed);
-            let why = "the client was closed, which gave these permits back: somebody else may have them";
+            let why =
+                "the client was closed, which gave these permits back: somebody else may have them";
             return Err(Error::named(ErrorKind::Closed, &name.name, why));
         }
         let given_back = self.send_back();
@@ -133,7 +134,8 @@ impl TakenPermits {
 
 impl Taken for TakenPermits {
     fn begin_span(&self) {
-        *self.span.lock() = self.client.seen.observer.hold_span(&self.name, self.name.kind.into(), 0);
+        *self.span.lock() =
+            self.client.seen.observer.hold_span(&self.name, self.name.kind.into(), 0);
     }
 }
 
@@ -171,14 +173,21 @@ fn try_to_give_back(
 
 /// Gives back all permits of the client that are out, one with each step. What fails, or comes too
 /// late, is left to undo in the background, and why.
-pub(super) fn give_back_all(client: &ClientState, deadline: Instant) -> impl Iterator<Item = (Undo, String)> {
+pub(super) fn give_back_all(
+    client: &ClientState,
+    deadline: Instant,
+) -> impl Iterator<Item = (Undo, String)> {
     let all = std::mem::take(&mut *client.holds.outstanding_permits.lock());
     let give_back = move |(holder, OutstandingPermits { name, permits, .. })| {
         if os::now() >= deadline {
             let (unknowns, now) = (UnknownOutcomes::default(), client.clock.now());
-            return Some((Undo::of_permits(name, holder, permits, unknowns, now), "the timeout has passed".to_owned()));
+            return Some((
+                Undo::of_permits(name, holder, permits, unknowns, now),
+                "the timeout has passed".to_owned(),
+            ));
         }
-        let NotGivenBack { error, undo } = *try_to_give_back(client, &name, &holder, permits).err()?;
+        let NotGivenBack { error, undo } =
+            *try_to_give_back(client, &name, &holder, permits).err()?;
         Some((undo, error.message().to_owned()))
     };
     all.into_iter().filter_map(give_back)

@@ -22,7 +22,8 @@ impl OnThreadExit for ClientState {
             std::mem::forget(self);
             return;
         }
-        let holds: Vec<Hold> = self.holds.all_of(thread).into_iter().map(|tenure| Hold::of(&self, tenure)).collect();
+        let holds: Vec<Hold> =
+            self.holds.all_of(thread).into_iter().map(|tenure| Hold::of(&self, tenure)).collect();
         // Counted like any release: a close that ended in between would leave a hold to a watchdog
         // that has stopped.
         let call = self.life.count_call();
@@ -80,7 +81,9 @@ impl Hold {
         observer.end_span(self.take_span(), |span| span.end_hold(end));
         if state != LeaseState::Lost && self.is_first_to_tell() {
             let (name, held) = (self.lock_name(), self.held());
-            observer.tell_of(&name.name, name.kind.into(), |listener, lock| listener.released(lock, held));
+            observer.tell_of(&name.name, name.kind.into(), |listener, lock| {
+                listener.released(lock, held)
+            });
         }
     }
 

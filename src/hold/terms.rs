@@ -62,7 +62,9 @@ impl Terms {
         let shown = in_words(least);
         let refuse = |why: String| Err(Error::new(ErrorKind::InvalidInput, why));
         match self.max_hold {
-            _ if least > LONGEST_LEASE => refuse(format!("a minimum hold of {shown} is more than 365 days")),
+            _ if least > LONGEST_LEASE => {
+                refuse(format!("a minimum hold of {shown} is more than 365 days"))
+            }
             _ if !self.renewed && self.lease < least => refuse(format!(
                 "a minimum hold of {shown} is longer than the fixed lease of {}: set a lease that is at least as long",
                 in_words(self.lease)

@@ -29,7 +29,8 @@ pub(crate) fn notify_at_thread_exit<C: OnThreadExit + 'static>(client: &Arc<C>) 
     // made there is released by its own drop, or not at all.
     let _ = THREAD_EXIT.try_with(|hook| {
         let mut hook = hook.borrow_mut();
-        if !hook.clients.iter().any(|known| std::ptr::addr_eq(known.as_ptr(), Arc::as_ptr(client))) {
+        if !hook.clients.iter().any(|known| std::ptr::addr_eq(known.as_ptr(), Arc::as_ptr(client)))
+        {
             hook.clients.retain(|known| known.strong_count() > 0);
             let client: Weak<C> = Arc::downgrade(client);
             hook.clients.push(client);

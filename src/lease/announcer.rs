@@ -77,7 +77,13 @@ impl AnnouncementDue {
     /// Whether a hold that was taken at this moment is to be announced now. `least`: how long it
     /// must have lasted. If others are announced already, it must have lasted for a tick: a client
     /// that takes and releases locks all the time does not write each time.
-    pub(crate) fn is_for(&self, taken: Moment, now: Moment, least: Duration, tick: Duration) -> bool {
+    pub(crate) fn is_for(
+        &self,
+        taken: Moment,
+        now: Moment,
+        least: Duration,
+        tick: Duration,
+    ) -> bool {
         let lasted = now.since(taken);
         match now >= self.next {
             true => lasted >= least,
@@ -88,9 +94,23 @@ impl AnnouncementDue {
 
 impl Announcer {
     /// `at_once`: also announces a hold that has not lasted.
-    pub(crate) fn new(key_prefix: &str, client: &str, owner: HolderOwner, lease: Duration, at_once: bool) -> Self {
+    pub(crate) fn new(
+        key_prefix: &str,
+        client: &str,
+        owner: HolderOwner,
+        lease: Duration,
+        at_once: bool,
+    ) -> Self {
         let (key_prefix, client) = (key_prefix.to_owned(), client.to_owned());
-        Self { key_prefix, client, owner, lease, at_once, has_place: Box::new(|| false), state: Mutex::default() }
+        Self {
+            key_prefix,
+            client,
+            owner,
+            lease,
+            at_once,
+            has_place: Box::new(|| false),
+            state: Mutex::default(),
+        }
     }
 
     /// `has_place`: whether a call of the client waits in a queue, where others see it.
@@ -142,9 +162,12 @@ impl Announcer {
         let due = self.due().filter(|_| has_place || taken.peek().is_some());
         let begin = announce_at.unwrap_or(now.plus(least));
         *announce_at = due.as_ref().map(|due| begin.max(due.earliest(tick)));
-        let Some(due) = due.filter(|_| announce_at.is_some_and(|at| at <= now)) else { return false };
+        let Some(due) = due.filter(|_| announce_at.is_some_and(|at| at <= now)) else {
+            return false;
+        };
         // Perhaps none of them has lasted: a client may take and release locks all the time.
-        let lasts = has_place && due.is_for_place(now) || taken.any(|taken| due.is_for(taken, now, least, tick));
+        let lasts = has_place && due.is_for_place(now)
+            || taken.any(|taken| due.is_for(taken, now, least, tick));
         *announce_at = if lasts { None } else { Some(now.plus(tick)) };
         lasts
     }
@@ -159,20 +182,25 @@ impl Announcer {
 
     /// Writes it. `held`: all holds.
     pub(crate) fn announce(&self, store: &dyn LockStore, mut held: Vec<HeldNow<'_>>, now: Moment) {
-        held.sort_unstable_by(|a, b| (a.taken, a.holder.as_str(), a.key).cmp(&(b.taken, b.holder.as_str(), b.key)));
+        held.sort_unstable_by(|a, b| {
+            (a.taken, a.holder.as_str(), a.key).cmp(&(b.taken, b.holder.as_str(), b.key))
+        });
         let number = |hold: &HeldNow| {
             let (client, number) = client_and_number(hold.holder.as_str())?;
             (client == self.client).then_some(number)
         };
         let age = |holds: &[HeldNow]| Some((number(&holds[0])?, now.since(holds[0].taken)));
         // Locks that were taken together have one holder.
-        let ages = held.chunk_by(|a, b| a.holder == b.holder).filter_map(age).take(MOST_AGES).collect();
+        let ages =
+            held.chunk_by(|a, b| a.holder == b.holder).filter_map(age).take(MOST_AGES).collect();
         let hold = |hold: &HeldNow| NamedHold {
-            id: number(hold).map_or_else(|| hold.holder.as_str().to_owned(), |number| number.to_string()),
+            id: number(hold)
+                .map_or_else(|| hold.holder.as_str().to_owned(), |number| number.to_string()),
             age: now.since(hold.taken),
             key: hold.key.to_owned(),
         };
-        let announcement = Announcement::new(self.owner.clone(), self.lease, ages, held.iter().map(hold));
+        let announcement =
+            Announcement::new(self.owner.clone(), self.lease, ages, held.iter().map(hold));
         self.write(store, &announcement.to_text(), now);
     }
 
@@ -211,7 +239,10 @@ impl Announcer {
         if let Some(owners) = store.owners().filter(|_| stands)
             && let Err(error) = owners.withdraw(&self.key_of(&self.client))
         {
-            log::debug!("could not delete the record of this client, which expires within a lease: {}", error.chain());
+            log::debug!(
+                "could not delete the record of this client, which expires within a lease: {}",
+                error.chain()
+            );
         }
     }
 
@@ -222,7 +253,11 @@ impl Announcer {
 
     /// What another client announced, and when that expires. `client`: its id. Once reading is
     /// denied, it is not tried again.
-    pub(crate) fn look_up(&self, owners: &dyn OwnerStore, client: &str) -> Result<Option<(Announcement, Duration)>> {
+    pub(crate) fn look_up(
+        &self,
+        owners: &dyn OwnerStore,
+        client: &str,
+    ) -> Result<Option<(Announcement, Duration)>> {
         if self.state.lock().is_blind {
             return Ok(None);
         }

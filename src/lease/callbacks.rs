@@ -87,7 +87,10 @@ impl Callbacks {
     }
 
     pub(crate) fn add_on_trouble(&self, callback: TroubleCallback) -> Arc<OnTrouble> {
-        let callback = Arc::new(OnTrouble { callback: Mutex::new(Some(callback)), called: AtomicBool::new(false) });
+        let callback = Arc::new(OnTrouble {
+            callback: Mutex::new(Some(callback)),
+            called: AtomicBool::new(false),
+        });
         self.0.lock().get_or_insert_default().on_trouble.push(callback.clone());
         callback
     }
@@ -121,8 +124,15 @@ impl Callbacks {
             std::mem::forget(all);
             return Vec::new();
         }
-        let on_trouble = all.on_trouble.into_iter().filter_map(|one| one.callback.lock().take().map(Callback::Drop));
-        all.on_lost.into_iter().filter_map(|OnLost(place)| place.lock().take()).chain(on_trouble).collect()
+        let on_trouble = all
+            .on_trouble
+            .into_iter()
+            .filter_map(|one| one.callback.lock().take().map(Callback::Drop));
+        all.on_lost
+            .into_iter()
+            .filter_map(|OnLost(place)| place.lock().take())
+            .chain(on_trouble)
+            .collect()
     }
 }
 

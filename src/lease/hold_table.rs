@@ -57,7 +57,11 @@ impl HoldTable {
     }
 
     /// Removes the hold if `is_unused`. Nobody is admitted to an unused hold.
-    pub(super) fn remove_unless_used(&self, hold: &Arc<StoreHold>, is_unused: impl FnOnce(&StoreHold) -> bool) {
+    pub(super) fn remove_unless_used(
+        &self,
+        hold: &Arc<StoreHold>,
+        is_unused: impl FnOnce(&StoreHold) -> bool,
+    ) {
         let mut map = self.map.lock();
         if !is_unused(hold) {
             return;
@@ -73,7 +77,9 @@ impl HoldTable {
     /// The tenure that a call on this thread re-enters.
     pub(crate) fn of_thread(&self, key: &str, thread: ThreadId) -> Option<Arc<Tenure>> {
         let map = self.map.lock();
-        map.get(key)?.iter().find_map(|hold| hold.tenures().into_iter().find(|tenure| is_of(tenure, thread)))
+        map.get(key)?
+            .iter()
+            .find_map(|hold| hold.tenures().into_iter().find(|tenure| is_of(tenure, thread)))
     }
 
     /// How long a thread of this client holds the lock exclusively, or is still giving it up:
@@ -95,7 +101,11 @@ impl HoldTable {
             return None;
         }
         // A write hold that only reads now keeps no readers out.
-        let only_reads = || hold.tenures().iter().any(|tenure| tenure.counts().reads > 0 && tenure.counts().main == 0);
+        let only_reads = || {
+            hold.tenures()
+                .iter()
+                .any(|tenure| tenure.counts().reads > 0 && tenure.counts().main == 0)
+        };
         match hold.state() {
             LeaseState::Held | LeaseState::Suspect if only_reads() => None,
             LeaseState::Held | LeaseState::Suspect => Some(hold.remaining()),
@@ -126,7 +136,8 @@ impl HoldTable {
     /// How many are held now, without lost ones, whose guards may still live, and without those
     /// whose release is under way.
     pub(crate) fn live(&self) -> usize {
-        let is_live = |tenure: &Arc<Tenure>| matches!(tenure.state(), LeaseState::Held | LeaseState::Suspect);
+        let is_live =
+            |tenure: &Arc<Tenure>| matches!(tenure.state(), LeaseState::Held | LeaseState::Suspect);
         self.all().iter().filter(|tenure| is_live(tenure)).count()
     }
 

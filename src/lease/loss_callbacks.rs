@@ -86,7 +86,12 @@ impl LossCallbacks {
 
     /// Runs `callback` when `tenure` is lost, or at once if it is lost already; unless its guard
     /// has taken it back.
-    pub(crate) fn watch(self: &Arc<Self>, client_name: &str, tenure: &Arc<Tenure>, callback: &OnLost) {
+    pub(crate) fn watch(
+        self: &Arc<Self>,
+        client_name: &str,
+        tenure: &Arc<Tenure>,
+        callback: &OnLost,
+    ) {
         let is_new = tenure.add_callback(callback);
         let mut no_thread = None;
         let mut list = self.list.lock();
@@ -97,7 +102,8 @@ impl LossCallbacks {
             }
             if list.thread.is_none() {
                 let me = self.clone();
-                match Builder::new().name(format!("lh-loss-{client_name}")).spawn(move || me.run()) {
+                match Builder::new().name(format!("lh-loss-{client_name}")).spawn(move || me.run())
+                {
                     Ok(thread) => list.thread = Some(thread),
                     Err(e) => no_thread = Some(e),
                 }
@@ -134,7 +140,9 @@ impl LossCallbacks {
             && let Some(span) = tenure.take_span()
         {
             let (observer, loss) = (self.observer.clone(), tenure.loss_now());
-            self.call_user(move || observer.end_span(Some(span), |span| span.end_hold(HoldEnd::Lost(loss))));
+            self.call_user(move || {
+                observer.end_span(Some(span), |span| span.end_hold(HoldEnd::Lost(loss)))
+            });
         }
     }
 
@@ -154,9 +162,17 @@ impl LossCallbacks {
             return;
         }
         let loss = tenure.loss_now();
-        self.observer.hold_lost(tenure.store_hold.asked.primitive, tenure.lock_name(), loss.reason());
+        self.observer.hold_lost(
+            tenure.store_hold.asked.primitive,
+            tenure.lock_name(),
+            loss.reason(),
+        );
         if tenure.state() == LeaseState::Lost {
-            self.observer.hold_ended(tenure.store_hold.asked.primitive, tenure.lock_name(), loss.held_for());
+            self.observer.hold_ended(
+                tenure.store_hold.asked.primitive,
+                tenure.lock_name(),
+                loss.held_for(),
+            );
         }
         self.tell(tenure.lock_name(), move |listener, lock| listener.lost(lock, &loss));
     }
@@ -165,11 +181,17 @@ impl LossCallbacks {
         self.observer.renewed(hold.asked.primitive, &hold.asked.name, false);
         if self.observer.has_listener() {
             let (error, left) = (error.clone(), hold.remaining());
-            self.tell(&hold.asked.name, move |listener, lock| listener.renewal_failed(lock, &error, left));
+            self.tell(&hold.asked.name, move |listener, lock| {
+                listener.renewal_failed(lock, &error, left)
+            });
         }
     }
 
-    fn tell(self: &Arc<Self>, name: &Arc<LockName>, tell: impl FnOnce(&dyn Listener, &LockInfo<'_>) + Send + 'static) {
+    fn tell(
+        self: &Arc<Self>,
+        name: &Arc<LockName>,
+        tell: impl FnOnce(&dyn Listener, &LockInfo<'_>) + Send + 'static,
+    ) {
         if self.observer.has_listener() && self.has_room() {
             let (observer, name) = (self.observer.clone(), name.clone());
             self.call_user(move || observer.tell_of(&name.name, name.kind.into(), tell));
@@ -238,8 +260,14 @@ impl LossCallbacks {
     }
 
     /// Runs the callbacks for a renewal that has failed.
-    pub(crate) fn tell_of_trouble(self: &Arc<Self>, callbacks: Vec<Arc<OnTrouble>>, trouble: &RenewalTrouble) {
-        self.enqueue(callbacks.into_iter().map(|callback| DueCall::OnTrouble(callback, trouble.clone())));
+    pub(crate) fn tell_of_trouble(
+        self: &Arc<Self>,
+        callbacks: Vec<Arc<OnTrouble>>,
+        trouble: &RenewalTrouble,
+    ) {
+        self.enqueue(
+            callbacks.into_iter().map(|callback| DueCall::OnTrouble(callback, trouble.clone())),
+        );
     }
 
     fn enqueue(self: &Arc<Self>, calls: impl Iterator<Item = DueCall>) {
@@ -281,7 +309,9 @@ impl LossCallbacks {
             // The threads are few: after a panic this one continues with the next callback.
             let _ = catch_unwind(AssertUnwindSafe(|| {
                 if let Some(e) = trouble {
-                    log::warn!("on_lost callbacks run late, because a thread could not be started: {e}");
+                    log::warn!(
+                        "on_lost callbacks run late, because a thread could not be started: {e}"
+                    );
                 }
                 call.run();
             }));
@@ -319,7 +349,9 @@ impl LossCallbacks {
                 LeaseState::Released => false,
             });
             if !lost.is_empty() {
-                os::MutexGuard::unlocked(&mut list, || lost.drain(..).for_each(|tenure| self.report(&tenure)));
+                os::MutexGuard::unlocked(&mut list, || {
+                    lost.drain(..).for_each(|tenure| self.report(&tenure))
+                });
                 continue;
             }
             if list.stop {

@@ -37,7 +37,12 @@ impl StoreHold {
     pub(crate) fn begin_min_hold(&self, least: Duration) {
         if !least.is_zero() {
             let until = self.now().plus(least).as_nanos().max(OVER + 1);
-            let _ = self.min_hold.0.compare_exchange(NOT_BEGUN, until, Ordering::AcqRel, Ordering::Acquire);
+            let _ = self.min_hold.0.compare_exchange(
+                NOT_BEGUN,
+                until,
+                Ordering::AcqRel,
+                Ordering::Acquire,
+            );
         }
     }
 

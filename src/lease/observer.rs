@@ -46,7 +46,12 @@ struct Named {
 
 impl Named {
     fn new(name: &LockName, counters: Arc<Counters>) -> Self {
-        Self { name: name.name.clone(), key: name.key.clone(), primitive: name.kind.into(), counters }
+        Self {
+            name: name.name.clone(),
+            key: name.key.clone(),
+            primitive: name.kind.into(),
+            counters,
+        }
     }
 
     fn is_of(&self, name: &LockName) -> bool {
@@ -77,7 +82,13 @@ impl Observer {
 
     /// The counters of a name that a call waits for, whether it is reported or not.
     fn contended(&self, name: &LockName) -> Arc<Counters> {
-        let known = || self.names.lock().iter().find(|named| named.is_of(name)).map(|named| named.counters.clone());
+        let known = || {
+            self.names
+                .lock()
+                .iter()
+                .find(|named| named.is_of(name))
+                .map(|named| named.counters.clone())
+        };
         name.counters.get_or_init(|| known().unwrap_or_default()).clone()
     }
 
@@ -123,7 +134,9 @@ impl Observer {
                     counters.ended(outcome, Some(time));
                     self.promote(name, &counters);
                 }
-                None => name.counters.get().iter().for_each(|counters| counters.ended(outcome, None)),
+                None => {
+                    name.counters.get().iter().for_each(|counters| counters.ended(outcome, None))
+                }
             }
         }
     }
@@ -192,8 +205,15 @@ impl Observer {
     }
 
     /// The span of a hold that begins. `token`: its fencing token; 0 for none.
-    pub(crate) fn hold_span(&self, name: &LockName, primitive: Primitive, token: u64) -> Option<Span> {
-        self.without_panics("tracer", || Span::of_hold(&self.span_client, &name.name, primitive, token))?
+    pub(crate) fn hold_span(
+        &self,
+        name: &LockName,
+        primitive: Primitive,
+        token: u64,
+    ) -> Option<Span> {
+        self.without_panics("tracer", || {
+            Span::of_hold(&self.span_client, &name.name, primitive, token)
+        })?
     }
 
     pub(crate) fn end_span(&self, span: Option<Span>, end: impl FnOnce(&Span)) {
@@ -205,13 +225,20 @@ impl Observer {
     }
 
     /// Notifies the listener of something that happened to one lock.
-    pub(crate) fn tell_of(&self, name: &str, primitive: Primitive, tell: impl FnOnce(&dyn Listener, &LockInfo<'_>)) {
+    pub(crate) fn tell_of(
+        &self,
+        name: &str,
+        primitive: Primitive,
+        tell: impl FnOnce(&dyn Listener, &LockInfo<'_>),
+    ) {
         self.tell(|listener| tell(listener, &LockInfo::new(name, primitive)));
     }
 
     /// The figures of each primitive that was used.
     pub(crate) fn primitives(&self) -> Vec<(Primitive, Figures)> {
-        let used = |primitive: &Primitive| Some((*primitive, self.primitives[*primitive as usize].get()?.read()));
+        let used = |primitive: &Primitive| {
+            Some((*primitive, self.primitives[*primitive as usize].get()?.read()))
+        };
         Primitive::ALL.iter().filter_map(used).collect()
     }
 
@@ -219,12 +246,21 @@ impl Observer {
     pub(crate) fn names(&self) -> Vec<(Arc<str>, Primitive, Figures)> {
         let listed: Vec<_> = {
             let names = self.names.lock();
-            names.iter().map(|named| (named.name.clone(), named.primitive, named.counters.clone())).collect()
+            names
+                .iter()
+                .map(|named| (named.name.clone(), named.primitive, named.counters.clone()))
+                .collect()
         };
-        let mut read: Vec<_> =
-            listed.into_iter().map(|(name, primitive, counters)| (name, primitive, counters.read())).collect();
+        let mut read: Vec<_> = listed
+            .into_iter()
+            .map(|(name, primitive, counters)| (name, primitive, counters.read()))
+            .collect();
         read.sort_by(|(one, .., a), (other, .., b)| {
-            b.waits().sum().cmp(&a.waits().sum()).then(b.calls().cmp(&a.calls())).then(one.cmp(other))
+            b.waits()
+                .sum()
+                .cmp(&a.waits().sum())
+                .then(b.calls().cmp(&a.calls()))
+                .then(one.cmp(other))
         });
         read
     }
@@ -255,24 +291,39 @@ mod tests {
         let late = made(&observer, "late");
         call(&observer, &late, None);
         assert_eq!(observer.names().len(), MOST_NAMES);
-        assert!(observer.names().iter().all(|(name, ..)| **name != *"late"), "there was no room for it");
+        assert!(
+            observer.names().iter().all(|(name, ..)| **name != *"late"),
+            "there was no room for it"
+        );
 
         call(&observer, &late, Some(Duration::from_millis(2)));
         let (name, primitive, figures) = observer.names().swap_remove(0);
-        assert_eq!((&*name, primitive, figures.granted_after_wait()), ("late", Primitive::Mutex, 1));
+        assert_eq!(
+            (&*name, primitive, figures.granted_after_wait()),
+            ("late", Primitive::Mutex, 1)
+        );
         assert_eq!(observer.names().len(), MOST_NAMES);
 
         // One with more waiting time than all others takes the place of an idle one, and no other.
         for n in 0..2 * MOST_NAMES {
-            call(&observer, &made(&observer, &format!("busy{n}")), Some(Duration::from_millis(10 + n as u64)));
+            call(
+                &observer,
+                &made(&observer, &format!("busy{n}")),
+                Some(Duration::from_millis(10 + n as u64)),
+            );
         }
         let names = observer.names();
         assert_eq!(names.len(), MOST_NAMES);
         assert_eq!(&*names[0].0, format!("busy{}", 2 * MOST_NAMES - 1));
         assert!(
-            names.iter().all(|(.., figures)| figures.waits().sum() >= Duration::from_millis(10 + MOST_NAMES as u64))
+            names.iter().all(|(.., figures)| figures.waits().sum()
+                >= Duration::from_millis(10 + MOST_NAMES as u64))
         );
-        assert_eq!(observer.primitives()[0].1.calls(), 2 + 3 * MOST_NAMES as u64, "all are counted there");
+        assert_eq!(
+            observer.primitives()[0].1.calls(),
+            2 + 3 * MOST_NAMES as u64,
+            "all are counted there"
+        );
     }
 
     #[test]

@@ -32,12 +32,18 @@ impl Drop for Batch<'_> {
                 LeaseState::Held | LeaseState::Suspect => {
                     // It may have become shared since `due` was computed, and shared holds are due
                     // sooner.
-                    let due = due.min(hold.now().plus(if is_old { Duration::ZERO } else { hold.period() }));
+                    let due = due.min(hold.now().plus(if is_old {
+                        Duration::ZERO
+                    } else {
+                        hold.period()
+                    }));
                     self.inner.enter(&mut table, &hold, due);
                 }
                 // The hold ended while its renewal was under way, and the renewal failed. The next
                 // visit reports that, and undoes what may remain in the store.
-                LeaseState::Lost if due < Moment::NEVER => self.inner.enter(&mut table, &hold, hold.now()),
+                LeaseState::Lost if due < Moment::NEVER => {
+                    self.inner.enter(&mut table, &hold, hold.now())
+                }
                 LeaseState::Lost | LeaseState::Released | LeaseState::Closed => {}
             }
         }
@@ -48,10 +54,15 @@ impl RenewalThread {
     /// Takes what is due out of the table. `None` if nothing is.
     pub(super) fn take_due(&self, table: &mut RenewalTable, now: Moment) -> Option<Batch<'_>> {
         let due = table.due.take_due(now).into_iter();
-        let holds: Vec<_> = due.map(|hold| (hold.clone(), now.plus(tick(hold.asked.lease)))).collect();
+        let holds: Vec<_> =
+            due.map(|hold| (hold.clone(), now.plus(tick(hold.asked.lease)))).collect();
         // Dropping a batch takes the table's mutex, which the caller holds: an empty batch must not
         // be made here, or the thread would deadlock.
-        if holds.is_empty() { None } else { Some(Batch { inner: self, generation: self.generation(), holds }) }
+        if holds.is_empty() {
+            None
+        } else {
+            Some(Batch { inner: self, generation: self.generation(), holds })
+        }
     }
 
     /// Renews a batch, and applies the answers of the store.
@@ -68,35 +79,53 @@ impl RenewalThread {
             return ended.log();
         }
         let now = self.clock.now();
-        for tenure in batch.holds.iter().flat_map(|(hold, _)| hold.end_max_holds(now)) {
-            let (name, left) = (&tenure.lock_name().name, tenure.remaining());
-            ended.warn(format!("{name:?} was held for its maximum: it is no longer renewed, and ends in {left:.1?}"));
+        Self::end_max_holds(&batch, now, &mut ended);
+        let renewals: Vec<Renewal> =
+            batch.holds.iter().map(|(hold, _)| hold.renewal(now)).collect();
+        for (hold, _) in &batch.holds {
+            hold.note_renewal(now);
         }
-        let renewals: Vec<Renewal> = batch.holds.iter().map(|(hold, _)| hold.renewal(now)).collect();
-        batch.holds.iter().for_each(|(hold, _)| hold.sends_renewal(now));
         let outcomes = self.store.renew(&renewals);
-        if let Some(announcer) = &self.announcer
-            && outcomes.iter().any(|outcome| matches!(outcome, Renewed::Failed(error) if error.kind().is_outage()))
-        {
-            announcer.postpone(now);
-        }
+        self.postpone_announcing(&outcomes, now);
         // Logged only when the batch is back in the table: a logger that blocks must not keep a
         // lease from its next renewal.
         let mut news = round.trouble.record(&batch.holds, &outcomes, now);
-        let pause = match outcomes.iter().any(|o| matches!(o, Renewed::Failed(_))) {
-            true => round.renew_pause.next(),
-            false => {
-                round.renew_pause.reset();
-                Duration::ZERO
-            }
+        let pause = if outcomes.iter().any(|outcome| matches!(outcome, Renewed::Failed(_))) {
+            round.renew_pause.next()
+        } else {
+            round.renew_pause.reset();
+            Duration::ZERO
         };
-        for ((entry, renewal), outcome) in batch.holds.iter_mut().zip(&renewals).zip(outcomes) {
-            entry.1 = self.apply(&entry.0, renewal, outcome, pause, &mut news);
-            entry.0.renewal_is_over();
+        for (((hold, due), renewal), outcome) in batch.holds.iter_mut().zip(&renewals).zip(outcomes)
+        {
+            *due = self.apply(hold, renewal, outcome, pause, &mut news);
+            hold.note_answer();
         }
         drop(batch);
         ended.log();
         news.log();
+    }
+
+    /// Those whose `max_hold` is over are no longer renewed.
+    fn end_max_holds(batch: &Batch<'_>, now: Moment, news: &mut News) {
+        for tenure in batch.holds.iter().flat_map(|(hold, _)| hold.end_max_holds(now)) {
+            let name = &tenure.lock_name().name;
+            let left = tenure.remaining();
+            news.warn(format!(
+                "{name:?} was held for its maximum: it is no longer renewed, and ends in {left:.1?}"
+            ));
+        }
+    }
+
+    /// While the store cannot be reached, an announcement would take the time of renewals.
+    fn postpone_announcing(&self, outcomes: &[Renewed], now: Moment) {
+        let is_outage =
+            |one: &Renewed| matches!(one, Renewed::Failed(error) if error.kind().is_outage());
+        if let Some(announcer) = &self.announcer
+            && outcomes.iter().any(is_outage)
+        {
+            announcer.postpone(now);
+        }
     }
 
     /// Applies the outcome of a renewal to its hold. Returns when the next one is due: never,
@@ -113,12 +142,20 @@ impl RenewalThread {
         match outcome {
             Renewed::Held { sent_at, again, beside } => {
                 if !renewal.lease.is_zero() {
-                    self.loss_callbacks.observer.renewed(hold.asked.primitive, &hold.asked.name, true);
+                    self.loss_callbacks.observer.renewed(
+                        hold.asked.primitive,
+                        &hold.asked.name,
+                        true,
+                    );
                 }
                 // Before the renewal is confirmed; otherwise the lease would briefly have too late
                 // an end.
                 hold.inspected(sent_at, beside);
-                let state = if renewal.lease.is_zero() { hold.state() } else { hold.confirmed(sent_at, renewal.lease) };
+                let state = if renewal.lease.is_zero() {
+                    hold.state()
+                } else {
+                    hold.confirmed(sent_at, renewal.lease)
+                };
                 match state {
                     LeaseState::Lost => {
                         self.end_tenures(hold, news);
@@ -126,14 +163,18 @@ impl RenewalThread {
                     }
                     // Its release was sent in the meantime, and may have run before the renewal put
                     // the hold back.
-                    LeaseState::Released | LeaseState::Closed if again && hold.was_put_back() => self.take_back(hold),
+                    LeaseState::Released | LeaseState::Closed if again && hold.was_put_back() => {
+                        self.take_back(hold)
+                    }
                     _ => {}
                 }
                 sent_at.plus(hold.period())
             }
             Renewed::Gone => {
                 hold.lose();
-                for tenure in hold.tenures().iter().filter(|tenure| tenure.state() == LeaseState::Lost) {
+                for tenure in
+                    hold.tenures().iter().filter(|tenure| tenure.state() == LeaseState::Lost)
+                {
                     self.report(tenure, news);
                 }
                 (self.on_end)(&hold.asked.name.key);
@@ -141,7 +182,13 @@ impl RenewalThread {
             }
             Renewed::Failed(error) => {
                 self.loss_callbacks.observe_renewal_failure(hold, &error);
-                news.debug(|| format!("renewing {:?} failed, trying again: {}", hold.asked.name.name, error.chain()));
+                news.debug(|| {
+                    format!(
+                        "renewing {:?} failed, trying again: {}",
+                        hold.asked.name.name,
+                        error.chain()
+                    )
+                });
                 if let Some((callbacks, trouble)) = hold.renewal_failed(&error, now) {
                     self.loss_callbacks.tell_of_trouble(callbacks, &trouble);
                 }

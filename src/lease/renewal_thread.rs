@@ -68,9 +68,13 @@ impl Drop for ExitGuard<'_> {
         drop(table);
         for hold in orphans {
             hold.neglect();
-            for tenure in hold.tenures().iter().filter(|tenure| tenure.state() == LeaseState::Lost) {
+            for tenure in hold.tenures().iter().filter(|tenure| tenure.state() == LeaseState::Lost)
+            {
                 self.0.loss_callbacks.report(tenure);
-                tenure.loss_to_log().iter().for_each(|line| log::warn!("the watchdog ended: {line}"));
+                tenure
+                    .loss_to_log()
+                    .iter()
+                    .for_each(|line| log::warn!("the watchdog ended: {line}"));
             }
         }
         self.0.changed.notify_all();
@@ -105,7 +109,11 @@ impl RenewalThread {
     /// Raises the [generation](Self::generation) and makes these holds Suspect and due. Raised
     /// first, under the mutex under which a hold enters: one that is not among them is detected
     /// there.
-    pub(super) fn mistrust(&self, table: &mut RenewalTable, holds: impl FnOnce() -> Vec<Arc<StoreHold>>) {
+    pub(super) fn mistrust(
+        &self,
+        table: &mut RenewalTable,
+        holds: impl FnOnce() -> Vec<Arc<StoreHold>>,
+    ) {
         self.generation.fetch_add(1, Ordering::AcqRel);
         let now = self.now();
         for hold in holds() {
@@ -200,7 +208,11 @@ impl RenewalThread {
             let held: Vec<_> = table.due.holds().cloned().collect();
             drop(table);
             let asked = held.iter().map(|hold| &hold.asked);
-            let told = asked.map(|Asked { at, holder, name, .. }| HeldNow { taken: *at, holder, key: &name.key });
+            let told = asked.map(|Asked { at, holder, name, .. }| HeldNow {
+                taken: *at,
+                holder,
+                key: &name.key,
+            });
             announcer.announce(&*self.store, told.collect(), now);
         } else {
             self.sleep(&mut table, now, [round.maintain_at, round.announce_at]);
@@ -210,9 +222,15 @@ impl RenewalThread {
 
     /// The announcer, if it is time to announce who this client is. Checked after all renewals that
     /// are due.
-    fn announcer_if_due(&self, table: &RenewalTable, round: &mut RenewalRound, now: Moment) -> Option<&Announcer> {
+    fn announcer_if_due(
+        &self,
+        table: &RenewalTable,
+        round: &mut RenewalRound,
+        now: Moment,
+    ) -> Option<&Announcer> {
         let taken = || table.due.holds().map(|hold| hold.asked.at);
-        let is_due = |one: &&Announcer| one.is_due(taken(), table.due.tick(), &mut round.announce_at, now);
+        let is_due =
+            |one: &&Announcer| one.is_due(taken(), table.due.tick(), &mut round.announce_at, now);
         self.announcer.as_deref().filter(is_due)
     }
 
@@ -223,8 +241,14 @@ impl RenewalThread {
         }
     }
 
-    fn sleep(&self, table: &mut os::MutexGuard<'_, RenewalTable>, now: Moment, others: [Option<Moment>; 2]) {
-        let wake = others.into_iter().chain([table.due.wake_at(now), table.undos.due()]).flatten().min();
+    fn sleep(
+        &self,
+        table: &mut os::MutexGuard<'_, RenewalTable>,
+        now: Moment,
+        others: [Option<Moment>; 2],
+    ) {
+        let wake =
+            others.into_iter().chain([table.due.wake_at(now), table.undos.due()]).flatten().min();
         table.planned = wake;
         match wake {
             Some(wake) => {
@@ -240,7 +264,12 @@ impl RenewalThread {
     /// Detects a wall clock that ran ahead of the boot-time clock by more than the margin. The
     /// machine was paused in a way that its boot-time clock did not count, so leases may end sooner
     /// than this client believes: all of them become due now. Returns how far it jumped.
-    fn mistrust_a_jump(&self, table: &mut RenewalTable, round: &mut RenewalRound, now: Moment) -> Option<Duration> {
+    fn mistrust_a_jump(
+        &self,
+        table: &mut RenewalTable,
+        round: &mut RenewalRound,
+        now: Moment,
+    ) -> Option<Duration> {
         let reading = ClockReading::at(&*self.clock, now);
         let ahead = reading.jumped_since(&round.seen);
         round.seen = reading;
@@ -348,7 +377,10 @@ impl Caretaker for RenewalThread {
 /// returned.
 pub(super) fn log_dropped(undo: Option<Undo>) {
     if let Some(Undo { name, .. }) = undo {
-        log::warn!("too many unknown outcomes: {:?} stays as it is until its lease ends", name.name);
+        log::warn!(
+            "too many unknown outcomes: {:?} stays as it is until its lease ends",
+            name.name
+        );
     }
 }
 

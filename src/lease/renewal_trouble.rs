@@ -39,13 +39,20 @@ pub(crate) struct Outages {
 
 impl Outages {
     /// Processes the outcomes of one batch, one for each hold. Returns what is to be logged.
-    pub(crate) fn record(&mut self, holds: &[(Arc<StoreHold>, Moment)], outcomes: &[Renewed], now: Moment) -> News {
+    pub(crate) fn record(
+        &mut self,
+        holds: &[(Arc<StoreHold>, Moment)],
+        outcomes: &[Renewed],
+        now: Moment,
+    ) -> News {
         let mut news = News::default();
         let mut failed: Vec<(&Arc<StoreHold>, &Error)> = Vec::new();
         for ((hold, _), outcome) in holds.iter().zip(outcomes) {
             match outcome {
                 // A refused certificate concerns all of them, as an outage does.
-                Renewed::Failed(error) if error.kind().is_outage() || error.kind() == ErrorKind::Tls => {
+                Renewed::Failed(error)
+                    if error.kind().is_outage() || error.kind() == ErrorKind::Tls =>
+                {
                     failed.push((hold, error));
                 }
                 // This concerns one lock alone, so it is logged for this lock, at its first
@@ -63,15 +70,21 @@ impl Outages {
         match (failed.first(), self.since) {
             (Some((_, error)), None) => {
                 self.since = Some(now);
-                let first = failed.iter().map(|(hold, _)| hold.remaining()).min().unwrap_or_default();
+                let first =
+                    failed.iter().map(|(hold, _)| hold.remaining()).min().unwrap_or_default();
                 let (count, cause) = (failed.len(), error.chain());
                 news.warn(format!(
                     "{count} leases cannot be renewed, still trying; the first ends in {first:.1?}: {cause}"
                 ));
             }
-            (None, Some(since)) if outcomes.iter().any(|outcome| !matches!(outcome, Renewed::Failed(_))) => {
+            (None, Some(since))
+                if outcomes.iter().any(|outcome| !matches!(outcome, Renewed::Failed(_))) =>
+            {
                 self.since = None;
-                news.warn(format!("leases are renewed again, after {:.1?} without renewals", now.since(since)));
+                news.warn(format!(
+                    "leases are renewed again, after {:.1?} without renewals",
+                    now.since(since)
+                ));
             }
             _ => {}
         }
@@ -92,18 +105,30 @@ mod tests {
     fn an_outage_is_logged_once_when_it_begins_and_once_when_it_is_over() {
         let clock = Arc::new(FakeClock::default());
         let at = Moment::from_nanos(5);
-        let holds: Vec<_> =
-            ["a", "b"].map(|name| (tenure(name, &clock, Duration::from_secs(10)).store_hold.clone(), at)).into();
+        let holds: Vec<_> = ["a", "b"]
+            .map(|name| (tenure(name, &clock, Duration::from_secs(10)).store_hold.clone(), at))
+            .into();
         let held = || Renewed::Held { sent_at: at, again: false, beside: None };
-        let failed = |kind| Renewed::Failed(Error::new(kind, "why").caused_by(std::io::Error::other("too many files")));
+        let failed = |kind| {
+            Renewed::Failed(
+                Error::new(kind, "why").caused_by(std::io::Error::other("too many files")),
+            )
+        };
         let mut trouble = Outages::default();
         let mut lines = |outcomes: [Renewed; 2]| {
-            trouble.record(&holds, &outcomes, at).0.into_iter().map(|(_, line)| line).collect::<Vec<_>>()
+            trouble
+                .record(&holds, &outcomes, at)
+                .0
+                .into_iter()
+                .map(|(_, line)| line)
+                .collect::<Vec<_>>()
         };
         assert!(lines([held(), held()]).is_empty());
         let logged = lines([failed(ErrorKind::Unreachable), failed(ErrorKind::Unreachable)]);
         assert!(
-            logged.len() == 1 && logged[0].contains("2 leases") && logged[0].contains("too many files"),
+            logged.len() == 1
+                && logged[0].contains("2 leases")
+                && logged[0].contains("too many files"),
             "{logged:?}"
         );
         assert!(lines([failed(ErrorKind::Unreachable), failed(ErrorKind::NotReady)]).is_empty());

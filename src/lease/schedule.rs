@@ -87,7 +87,8 @@ impl Schedule {
         {
             let hold = entry.remove();
             // At most a twelfth of a lease early.
-            horizon = horizon.max(now.plus((hold.asked.lease / 12).min(Duration::from_millis(500))));
+            horizon =
+                horizon.max(now.plus((hold.asked.lease / 12).min(Duration::from_millis(500))));
             hold.visits.due.store(NOT_SCHEDULED, Ordering::Relaxed);
             self.forget_lease(&hold);
             holds.push(hold);
@@ -119,8 +120,8 @@ mod tests {
     fn a_short_lease_counts_only_while_its_hold_is_here() {
         let clock = Arc::new(FakeClock::default());
         let ms = Duration::from_millis;
-        let [long, short] =
-            [("a", ms(30_000)), ("b", ms(20))].map(|(name, span)| tenure(name, &clock, span).store_hold.clone());
+        let [long, short] = [("a", ms(30_000)), ("b", ms(20))]
+            .map(|(name, span)| tenure(name, &clock, span).store_hold.clone());
         let mut schedule = Schedule::default();
         let due = Moment::from_nanos(0);
         for hold in [&long, &short, &short] {

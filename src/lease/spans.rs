@@ -68,7 +68,12 @@ impl Span {
     }
 
     /// `token`: the fencing token; 0 for none.
-    pub(crate) fn of_hold(client: &SpanClient, name: &str, primitive: Primitive, token: u64) -> Option<Self> {
+    pub(crate) fn of_hold(
+        client: &SpanClient,
+        name: &str,
+        primitive: Primitive,
+        token: u64,
+    ) -> Option<Self> {
         let token = (token > 0).then_some(token);
         Self::wanted(span!(
             "leasehold.hold",
@@ -102,7 +107,9 @@ impl Span {
             HoldEnd::Forgotten => "forgotten",
             HoldEnd::Closed => "closed",
             HoldEnd::Lost(loss) => {
-                self.0.record("lock.lost", loss.reason().label()).record("lock.error", loss.to_string());
+                self.0
+                    .record("lock.lost", loss.reason().label())
+                    .record("lock.error", loss.to_string());
                 self.failed("lost")
             }
         };

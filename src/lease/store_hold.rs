@@ -145,8 +145,11 @@ impl StoreHold {
     pub(crate) fn admit_reader(self: &Arc<Self>, lease: Duration) -> Option<Admission> {
         let now = self.now();
         let mut users = self.users.lock();
-        let is_open = users.members > 0 && now < users.open_until && now.since(self.asked.at) < self.first_visit();
-        if !is_open || !self.has_only_asked_for(lease) || self.lease.state(now) != LeaseState::Held {
+        let is_open = users.members > 0
+            && now < users.open_until
+            && now.since(self.asked.at) < self.first_visit();
+        if !is_open || !self.has_only_asked_for(lease) || self.lease.state(now) != LeaseState::Held
+        {
             return None;
         }
         users.members += 1;
@@ -168,11 +171,17 @@ impl StoreHold {
         let now = self.now();
         let mut users = self.users.lock();
         let run = RunLength { turns: users.turns, lasted: now.since(self.asked.at) };
-        let is_alone = users.members == 1 && matches!(&*users.tenures, [one] if Arc::ptr_eq(one, from));
+        let is_alone =
+            users.members == 1 && matches!(&*users.tenures, [one] if Arc::ptr_eq(one, from));
         let has_token = !self.has_token || users.spare_tokens > Some(0);
         let is_young = run.lasted < self.asked.lease / 3;
-        let fits = is_alone && has_token && users.spare_tokens.is_some() && self.fits(lease, token) && is_young;
-        if !fits || !goes_on(run) || self.lease.state(now) != LeaseState::Held || !from.told.leave() {
+        let fits = is_alone
+            && has_token
+            && users.spare_tokens.is_some()
+            && self.fits(lease, token)
+            && is_young;
+        if !fits || !goes_on(run) || self.lease.state(now) != LeaseState::Held || !from.told.leave()
+        {
             return None;
         }
         users.tenures.clear();

@@ -10,7 +10,12 @@ pub(crate) const SPAN: Duration = Duration::from_secs(10);
 const USER: User = User { owner: Owner::Guard, reentrant: true, max_hold: None };
 
 /// A hold that the store has just granted, with the token 1.
-pub(crate) fn granted(name: &str, kind: Kind, clock: &Arc<FakeClock>, lease: Duration) -> StoreHold {
+pub(crate) fn granted(
+    name: &str,
+    kind: Kind,
+    clock: &Arc<FakeClock>,
+    lease: Duration,
+) -> StoreHold {
     granted_by(&watchdog(clock), name, kind, lease)
 }
 
@@ -18,7 +23,8 @@ fn granted_by(watchdog: &Watchdog, name: &str, kind: Kind, lease: Duration) -> S
     let name = Arc::new(LockName::new("", name, kind).unwrap());
     let holder = ClientId::random(Duration::from_secs(5)).fresh_holder();
     let (primitive, at, generation) = (kind.into(), watchdog.now(), watchdog.generation());
-    let asked = Asked { name, primitive, holder, permits: 1, lease, is_renewed: true, at, generation };
+    let asked =
+        Asked { name, primitive, holder, permits: 1, lease, is_renewed: true, at, generation };
     watchdog.granted(asked, Granted { token: 1, sent_at: at, session: None, next: None })
 }
 
@@ -76,14 +82,30 @@ fn a_hold_passes_on_only_with_a_fresh_lease_that_was_never_lengthened() {
         passes(&tenure).is_none()
     };
     assert!(!refuses(&|_| ()));
-    assert!(refuses(&|tenure| tenure.store_hold.asks_for(SPAN * 2)), "the server may have a longer lease");
+    assert!(
+        refuses(&|tenure| tenure.store_hold.asks_for(SPAN * 2)),
+        "the server may have a longer lease"
+    );
     assert!(refuses(&|tenure| tenure.store_hold.passes_on_no_more()));
-    assert!(refuses(&|tenure| assert_eq!(tenure.store_hold.lease.suspect(clock.now()), LeaseState::Suspect)));
+    assert!(refuses(&|tenure| assert_eq!(
+        tenure.store_hold.lease.suspect(clock.now()),
+        LeaseState::Suspect
+    )));
     assert!(refuses(&|tenure| assert_eq!(tenure.store_hold.lose(), LeaseState::Lost)));
     assert!(refuses(&|_| clock.advance(SPAN / 3)), "its renewal is due");
     let other_terms = first(&clock, 9);
-    assert!(other_terms.store_hold.admit_next(&other_terms, (SPAN * 2, TokenRule::On), |_| true).is_none());
-    assert!(other_terms.store_hold.admit_next(&other_terms, (SPAN, TokenRule::Kept), |_| true).is_none());
+    assert!(
+        other_terms
+            .store_hold
+            .admit_next(&other_terms, (SPAN * 2, TokenRule::On), |_| true)
+            .is_none()
+    );
+    assert!(
+        other_terms
+            .store_hold
+            .admit_next(&other_terms, (SPAN, TokenRule::Kept), |_| true)
+            .is_none()
+    );
     let mut turn = first(&clock, 9);
     for _ in 0..8 {
         turn = next(&turn);
@@ -102,7 +124,10 @@ fn readers_join_a_hold_only_while_it_is_young_and_certain() {
     };
     assert!(!refuses(&|_| ()));
     assert!(reader(&clock).store_hold.admit_reader(SPAN * 2).is_none(), "another lease");
-    assert!(refuses(&|tenure| assert_eq!(tenure.store_hold.lease.suspect(clock.now()), LeaseState::Suspect)));
+    assert!(refuses(&|tenure| assert_eq!(
+        tenure.store_hold.lease.suspect(clock.now()),
+        LeaseState::Suspect
+    )));
     assert!(refuses(&|tenure| assert_eq!(tenure.store_hold.lose(), LeaseState::Lost)));
     assert!(refuses(&|tenure| tenure.store_hold.asks_for(SPAN * 2)), "it was lengthened");
     assert!(refuses(&|tenure| assert!(tenure.store_hold.leave(tenure))), "the last has left");
@@ -139,7 +164,10 @@ fn what_is_learnt_of_a_hold_all_its_users_know() {
     let first = first(&clock, 9);
     let passed = passes(&first).unwrap();
     passed.hold().lose();
-    assert_eq!((first.state(), Tenure::begin(passed, USER).state()), (LeaseState::Released, LeaseState::Lost));
+    assert_eq!(
+        (first.state(), Tenure::begin(passed, USER).state()),
+        (LeaseState::Released, LeaseState::Lost)
+    );
 }
 
 #[test]
@@ -149,7 +177,10 @@ fn a_hold_whose_next_user_never_begins_is_given_up() {
     let hold = granted_by(&watchdog, "a", Kind::Mutex, SPAN).that_passes_on(9);
     let first = Tenure::begin(hold.admit_first(), USER);
     drop(passes(&first).expect("it passes on"));
-    assert_eq!((first.store_hold.state(), first.store_hold.is_unused()), (LeaseState::Released, true));
+    assert_eq!(
+        (first.store_hold.state(), first.store_hold.is_unused()),
+        (LeaseState::Released, true)
+    );
     assert_eq!(watchdog.open_undos(), 1);
 }
 
@@ -191,7 +222,10 @@ fn a_max_hold_ends_with_the_lease_that_was_confirmed_before() {
     let end = valid_until(clock.now(), SPAN);
     clock.advance(Duration::from_secs(3));
     one.store_hold.confirmed(clock.now(), SPAN);
-    assert_eq!((limited.own_end(), one.own_end()), (Lease::new(end).until(), Lease::new(Moment::NEVER).until()));
+    assert_eq!(
+        (limited.own_end(), one.own_end()),
+        (Lease::new(end).until(), Lease::new(Moment::NEVER).until())
+    );
     clock.advance(Duration::from_secs(7));
     assert_eq!((limited.state(), one.state()), (LeaseState::Lost, LeaseState::Held));
     assert_eq!(limited.loss().unwrap().reason(), crate::LossReason::MaxHold);

@@ -20,7 +20,11 @@ impl Tenure {
     pub(crate) fn wake(&self) {
         // The mutex is needed for `ended` too: a waiter that has read the state and does not wait
         // yet must not miss this.
-        self.listeners.lock().iter().flat_map(|listeners| &listeners.events).for_each(|event| event.notify());
+        self.listeners
+            .lock()
+            .iter()
+            .flat_map(|listeners| &listeners.events)
+            .for_each(|event| event.notify());
         self.ended.notify_all();
     }
 
@@ -40,7 +44,11 @@ impl Tenure {
     /// Blocks until it is lost, closed or released, `timeout` has passed, or `cancel` is cancelled;
     /// for the last two it returns `StillHeld`. It keeps the deadline itself: the watchdog may be
     /// blocked in a connect.
-    pub(crate) fn wait_lost(self: &Arc<Self>, timeout: Duration, cancel: Option<&CancelToken>) -> LossWait {
+    pub(crate) fn wait_lost(
+        self: &Arc<Self>,
+        timeout: Duration,
+        cancel: Option<&CancelToken>,
+    ) -> LossWait {
         let deadline = Deadline::after(os::now(), timeout);
         let _woken = cancel.map(|token| token.wakes(self.clone()));
         let mut listeners = self.listeners.lock();
@@ -59,7 +67,8 @@ impl Tenure {
     }
 
     pub(crate) fn has_span(&self) -> bool {
-        cfg!(feature = "tracing") && self.listeners.lock().as_ref().is_some_and(|listeners| listeners.span.is_some())
+        cfg!(feature = "tracing")
+            && self.listeners.lock().as_ref().is_some_and(|listeners| listeners.span.is_some())
     }
 
     /// Keeps the span until its end. If the tenure is lost before this, whoever gives it up ends
@@ -91,7 +100,11 @@ impl Tenure {
 
     /// Takes the callbacks that have neither run nor been taken back.
     pub(super) fn take_callbacks(&self) -> Vec<Callback> {
-        let callbacks = self.listeners.lock().as_mut().map(|listeners| std::mem::take(&mut listeners.callbacks));
+        let callbacks = self
+            .listeners
+            .lock()
+            .as_mut()
+            .map(|listeners| std::mem::take(&mut listeners.callbacks));
         callbacks.iter().flatten().filter_map(|place| place.upgrade()?.lock().take()).collect()
     }
 
@@ -114,14 +127,16 @@ impl Tenure {
     /// The callbacks to call when renewal begins to fail.
     pub(super) fn told_of_trouble(&self) -> Vec<Arc<OnTrouble>> {
         let listeners = self.listeners.lock();
-        let living = listeners.iter().flat_map(|listeners| &listeners.on_trouble).filter_map(Weak::upgrade);
+        let living =
+            listeners.iter().flat_map(|listeners| &listeners.on_trouble).filter_map(Weak::upgrade);
         living.filter(|callback| callback.begins()).collect()
     }
 
     /// A renewal has succeeded again.
     pub(super) fn trouble_is_over(&self) {
         let listeners = self.listeners.lock();
-        let living = listeners.iter().flat_map(|listeners| &listeners.on_trouble).filter_map(Weak::upgrade);
+        let living =
+            listeners.iter().flat_map(|listeners| &listeners.on_trouble).filter_map(Weak::upgrade);
         living.for_each(|callback| callback.is_over());
     }
 }

@@ -220,11 +220,16 @@ impl Tenure {
             LostBy::Closing => (LossReason::Closed, None),
             LostBy::Store => (LossReason::TakenAway, None),
             LostBy::Neglect => {
-                let why = "the thread that renews leases has ended: close the client and make a new one";
+                let why =
+                    "the thread that renews leases has ended: close the client and make a new one";
                 (LossReason::NotRenewed, Some(Error::new(ErrorKind::Closed, why)))
             }
-            LostBy::Time if !hold.asked.is_renewed && by_own_end() => (LossReason::FixedLease, None),
-            LostBy::Time if hold.asked.is_renewed && at >= self.renewed_until() => (LossReason::MaxHold, None),
+            LostBy::Time if !hold.asked.is_renewed && by_own_end() => {
+                (LossReason::FixedLease, None)
+            }
+            LostBy::Time if hold.asked.is_renewed && at >= self.renewed_until() => {
+                (LossReason::MaxHold, None)
+            }
             LostBy::Time | LostBy::Session => (LossReason::NotRenewed, hold.why_not_renewed(at)),
         }
     }

@@ -37,7 +37,11 @@ impl Undos {
     /// The latest moment at which an undo that is under way can still hold a lock in the store.
     /// Permits without leases never end there by themselves.
     pub(super) fn standing_until(&self) -> Option<Moment> {
-        self.under_way.iter().filter(|undo| undo.name.kind.has_lease()).map(|undo| undo.expires).max()
+        self.under_way
+            .iter()
+            .filter(|undo| undo.name.kind.has_lease())
+            .map(|undo| undo.expires)
+            .max()
     }
 
     /// How many are not done.
@@ -98,7 +102,13 @@ mod tests {
         let name = |kind| Arc::new(LockName::new("", "n", kind).unwrap());
         let (now, ends) = (Moment::from_nanos(1), Moment::from_nanos(7));
         let mut undos = Undos::default();
-        undos.add(Undo::of_permits(name(Kind::CountingSemaphore), holder.clone(), 1, UnknownOutcomes::default(), now));
+        undos.add(Undo::of_permits(
+            name(Kind::CountingSemaphore),
+            holder.clone(),
+            1,
+            UnknownOutcomes::default(),
+            now,
+        ));
         undos.begin();
         assert_eq!(undos.standing_until(), None, "they have no lease that could end");
         undos.end(Some(Vec::new()), now);

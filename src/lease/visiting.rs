@@ -49,7 +49,12 @@ impl StoreHold {
     /// When it must be visited at the latest: the first end of a lease must be noticed, even that
     /// of a tenure that others outlast.
     pub(super) fn first_end(&self) -> Moment {
-        self.users.lock().tenures.iter().map(|tenure| tenure.own_end()).fold(self.lease.until(), Moment::min)
+        self.users
+            .lock()
+            .tenures
+            .iter()
+            .map(|tenure| tenure.own_end())
+            .fold(self.lease.until(), Moment::min)
     }
 
     /// Ends the renewal of those tenures whose `max_hold` is over: they keep what the store has
@@ -64,7 +69,10 @@ impl StoreHold {
     /// The request for a visit. A hold that nobody uses, because it is being handed over, is not
     /// renewed: it would stay for ever if its next user never came.
     pub(crate) fn renewal(&self, now: Moment) -> Renewal {
-        let lease = match (self.has_others(), self.tenures().iter().any(|tenure| tenure.is_renewed_at(now))) {
+        let lease = match (
+            self.has_others(),
+            self.tenures().iter().any(|tenure| tenure.is_renewed_at(now)),
+        ) {
             (false, true) => self.asked.lease,
             (false, false) => Duration::ZERO,
             (true, renew) => {
@@ -73,7 +81,11 @@ impl StoreHold {
                 // another library has cut it (some versions cut the levels of this holder as well),
                 // this puts back what was granted.
                 let at_next_visit = left.saturating_sub(self.period());
-                if renew && at_next_visit < self.asked.lease * 2 / 3 { self.asked.lease } else { left }
+                if renew && at_next_visit < self.asked.lease * 2 / 3 {
+                    self.asked.lease
+                } else {
+                    left
+                }
             }
         };
         self.renewal_for(lease)
@@ -110,12 +122,12 @@ impl StoreHold {
     }
 
     /// A renewal is sent now.
-    pub(super) fn sends_renewal(&self, now: Moment) {
+    pub(super) fn note_renewal(&self, now: Moment) {
         self.visits.sent.store(now.as_nanos(), Ordering::Release);
     }
 
     /// Its outcome has been applied.
-    pub(super) fn renewal_is_over(&self) {
+    pub(super) fn note_answer(&self) {
         self.visits.sent.store(0, Ordering::Release);
     }
 
@@ -132,7 +144,11 @@ impl StoreHold {
 
     /// A renewal has failed. Returns whom to notify, if it is the first in a row and there is a
     /// lease that can still be renewed.
-    pub(super) fn renewal_failed(&self, error: &Error, now: Moment) -> Option<(Vec<Arc<OnTrouble>>, RenewalTrouble)> {
+    pub(super) fn renewal_failed(
+        &self,
+        error: &Error,
+        now: Moment,
+    ) -> Option<(Vec<Arc<OnTrouble>>, RenewalTrouble)> {
         // Set before the tenures are listed: a callback that is added from now on checks it.
         let before = self.users.lock().failed.replace(error.clone());
         let is_live = self.lease.suspect(now) == LeaseState::Suspect;
@@ -142,7 +158,8 @@ impl StoreHold {
         let tenures = self.tenures();
         let renewed = tenures.iter().filter(|tenure| tenure.is_renewed_at(now));
         let to_tell: Vec<_> = renewed.flat_map(|tenure| tenure.told_of_trouble()).collect();
-        (!to_tell.is_empty()).then(|| (to_tell, RenewalTrouble::new(error.clone(), self.remaining())))
+        (!to_tell.is_empty())
+            .then(|| (to_tell, RenewalTrouble::new(error.clone(), self.remaining())))
     }
 
     /// Why the last renewal failed, if it did.
@@ -161,7 +178,9 @@ impl StoreHold {
         let sent = self.visits.sent.load(Ordering::Acquire);
         self.why_it_failed().or_else(|| {
             let waited = at.since(Moment::from_nanos(sent));
-            let why = || format!("the server has not answered the renewal that was sent {waited:.1?} before");
+            let why = || {
+                format!("the server has not answered the renewal that was sent {waited:.1?} before")
+            };
             (sent > 0).then(|| Error::named(ErrorKind::Unreachable, &self.asked.name.name, why()))
         })
     }

@@ -166,7 +166,9 @@ impl Watchdog {
             return true;
         }
         while table.phase != Phase::Ended {
-            if self.inner.changed.wait_until(&mut table, deadline).timed_out() && table.phase != Phase::Ended {
+            if self.inner.changed.wait_until(&mut table, deadline).timed_out()
+                && table.phase != Phase::Ended
+            {
                 return false;
             }
         }
@@ -187,7 +189,12 @@ impl Watchdog {
     /// A call of this client waits where others can see it: announces who the client is, if it does
     /// so at once. If that fails, only people miss it.
     pub(crate) fn introduce(&self) {
-        if self.inner.announcer.as_ref().is_some_and(|announcer| announcer.is_unknown(self.inner.clock.now())) {
+        if self
+            .inner
+            .announcer
+            .as_ref()
+            .is_some_and(|announcer| announcer.is_unknown(self.inner.clock.now()))
+        {
             let mut table = self.inner.table.lock();
             if self.start(&mut table).is_ok() {
                 self.inner.changed.notify_all();
@@ -212,7 +219,9 @@ impl Watchdog {
         let handle = os::thread::Builder::new()
             .name(format!("lh-renew-{}", inner.client_name))
             .spawn(move || inner.run())
-            .map_err(|e| Error::new(ErrorKind::Unreachable, "no thread for the watchdog").caused_by(e))?;
+            .map_err(|e| {
+                Error::new(ErrorKind::Unreachable, "no thread for the watchdog").caused_by(e)
+            })?;
         *self.thread.lock() = Some(handle);
         table.phase = Phase::Running;
         Ok(())

@@ -58,7 +58,11 @@ pub(super) struct Known {
 
 impl LockHolder {
     /// Queries the owners of the holders: one request for each other client.
-    pub(crate) fn all_of(client: &Arc<ClientState>, name: &LockName, status: LockStatus) -> Vec<Self> {
+    pub(crate) fn all_of(
+        client: &Arc<ClientState>,
+        name: &LockName,
+        status: LockStatus,
+    ) -> Vec<Self> {
         let LockStatus { ttl, holders, owners } = status;
         let holder = |(id, count): (String, u64)| FoundHolder { id, count, left: ttl };
         let holders = holders.into_iter().map(holder).collect();
@@ -174,8 +178,11 @@ pub(super) struct Lookups<'s> {
 }
 
 /// What all clients announce: the key of each, and when it expires.
-pub(super) fn all_announced(owners: &dyn OwnerStore) -> Result<Vec<(String, Announcement, Duration)>> {
-    let parse = |(key, one): (String, Announced)| Some((key, Announcement::parse(&one.text)?, one.left));
+pub(super) fn all_announced(
+    owners: &dyn OwnerStore,
+) -> Result<Vec<(String, Announcement, Duration)>> {
+    let parse =
+        |(key, one): (String, Announced)| Some((key, Announcement::parse(&one.text)?, one.left));
     Ok(owners.announced_by_all()?.into_iter().filter_map(parse).collect())
 }
 
@@ -214,7 +221,11 @@ impl<'s> Lookups<'s> {
             let is_this_client = ours.is_some() || self.client.who.id.owns(&id);
             let known = if is_this_client {
                 let held_for = ours.map(|hold| now.since(hold.asked.at));
-                Known { owner: self.client.config.owner.clone(), held_for, lease: Some(self.client.config.lease) }
+                Known {
+                    owner: self.client.config.owner.clone(),
+                    held_for,
+                    lease: Some(self.client.config.lease),
+                }
             } else {
                 self.known_of(&id, owners)
             };
@@ -240,7 +251,8 @@ impl<'s> Lookups<'s> {
             let owner = self.client.config.owner.clone();
             return Known { owner, held_for: None, lease: Some(self.client.config.lease) };
         }
-        let beside = owners.iter().find(|(holder, _)| *holder == id).map(|(_, owner)| owner.clone());
+        let beside =
+            owners.iter().find(|(holder, _)| *holder == id).map(|(_, owner)| owner.clone());
         match beside.filter(|_| self.client.config.owner.is_some()) {
             Some(owner) => Known { owner: Some(owner), ..Known::default() },
             None => self.announced_by(id),
@@ -275,9 +287,13 @@ impl<'s> Lookups<'s> {
             self.look_up_all();
         }
         let holds = |(_, known): &&(String, Option<(Announcement, Duration)>)| {
-            known.as_ref().is_some_and(|(announcement, _)| announcement.holds.iter().any(|hold| hold.id == id))
+            known.as_ref().is_some_and(|(announcement, _)| {
+                announcement.holds.iter().any(|hold| hold.id == id)
+            })
         };
-        let Some((_, Some((announcement, left)))) = self.known.iter().find(holds) else { return Known::default() };
+        let Some((_, Some((announcement, left)))) = self.known.iter().find(holds) else {
+            return Known::default();
+        };
         Known {
             owner: Some(announcement.owner.clone()),
             held_for: announcement.age_of_hold(id, *left),
@@ -289,14 +305,19 @@ impl<'s> Lookups<'s> {
     pub(super) fn knows(&mut self, all: Vec<(String, Announcement, Duration)>) {
         self.has_all = true;
         // The client id follows the prefix of its names, which may differ from this client's.
-        let client = |key: &str| key.get(key.len().checked_sub(CLIENT_LENGTH)?..).map(str::to_owned);
-        let known = |(key, announcement, left): (String, _, _)| Some((client(&key)?, Some((announcement, left))));
+        let client =
+            |key: &str| key.get(key.len().checked_sub(CLIENT_LENGTH)?..).map(str::to_owned);
+        let known = |(key, announcement, left): (String, _, _)| {
+            Some((client(&key)?, Some((announcement, left))))
+        };
         self.known = all.into_iter().filter_map(known).collect();
         self.most = self.most.saturating_add(self.known.len());
     }
 
     fn look_up_all(&mut self) {
-        if self.is_over || !self.client.seen.announcer.as_ref().is_some_and(|announcer| announcer.may_ask()) {
+        if self.is_over
+            || !self.client.seen.announcer.as_ref().is_some_and(|announcer| announcer.may_ask())
+        {
             return;
         }
         match self.client.store.owners().map(all_announced) {
@@ -334,7 +355,10 @@ mod tests {
             LockHolder { id, hold_count, remaining, is_this_client, known }.to_string()
         };
         let known = holder(owner.clone(), seconds(12), seconds(21));
-        assert_eq!(known, "held by billing-7 (pid 4711 on host-a) for 12 s, its lease ends in 21 s");
+        assert_eq!(
+            known,
+            "held by billing-7 (pid 4711 on host-a) for 12 s, its lease ends in 21 s"
+        );
         assert_eq!(holder(owner, None, None), "held by billing-7 (pid 4711 on host-a)");
         let java = holder(None, None, Some(Duration::from_millis(970)));
         assert_eq!(java, "held by a8a5ef81:30, its lease ends in 970 ms");

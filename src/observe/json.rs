@@ -6,9 +6,9 @@ use std::time::Duration;
 use serde::ser::{Serialize, SerializeStruct, Serializer};
 
 use super::{
-    AnnouncedLocks, Blocker, Check, Deadlock, Diagnosis, Figures, Finding, Histogram, HoldInfo, HolderOwner,
-    LockHolder, LockInfo, LockReport, LockSummary, LockWaiter, NameStats, NodeState, NodeStatus, Severity, Snapshot,
-    Stats, ThreadInfo, WaitInfo,
+    AnnouncedLocks, Blocker, Check, Deadlock, Diagnosis, Figures, Finding, Histogram, HoldInfo,
+    HolderOwner, LockHolder, LockInfo, LockReport, LockSummary, LockWaiter, NameStats, NodeState,
+    NodeStatus, Severity, Snapshot, Stats, ThreadInfo, WaitInfo,
 };
 use crate::base::primitive::Primitive;
 
@@ -91,7 +91,8 @@ struct Permits {
 
 impl Permits {
     fn of(lock: &LockSummary) -> Option<Self> {
-        let counts = matches!(lock.primitive(), Primitive::Semaphore | Primitive::CountingSemaphore);
+        let counts =
+            matches!(lock.primitive(), Primitive::Semaphore | Primitive::CountingSemaphore);
         counts.then(|| Self { free: lock.number(), taken: lock.taken() })
     }
 }

@@ -60,12 +60,20 @@ const FREE: &str = r#"{"name":"report","kind":"mutex","holders":[],"unlisted":0,
     "permits":null,"left_to_count":null,"masters":null,"last_token":null}"#;
 
 fn waiter() -> LockWaiter {
-    LockWaiter { id: "b7:4".to_owned(), remaining: Some(MS(4_000)), is_this_client: false, owner: Some(owner()) }
+    LockWaiter {
+        id: "b7:4".to_owned(),
+        remaining: Some(MS(4_000)),
+        is_this_client: false,
+        owner: Some(owner()),
+    }
 }
 
 #[test]
 fn kinds_checks_and_severities_are_their_names() {
-    is(&Primitive::ALL, r#"["mutex","fair","read","write","multi","semaphore","counting_semaphore","latch"]"#);
+    is(
+        &Primitive::ALL,
+        r#"["mutex","fair","read","write","multi","semaphore","counting_semaphore","latch"]"#,
+    );
     is(&[Check::LogIn, Check::Quorum], r#"["log_in","quorum"]"#);
     let severities = [Severity::Ok, Severity::Note, Severity::Warning, Severity::Problem];
     is(&severities, r#"["ok","note","warning","problem"]"#);
@@ -130,7 +138,8 @@ fn what_is_locked() {
 
 #[test]
 fn everything_under_a_name() {
-    let queued = format!(r#"{{"id":"b7:4","place_ends_in_ms":4000,"owner":{OWNER},"this_client":false}}"#);
+    let queued =
+        format!(r#"{{"id":"b7:4","place_ends_in_ms":4000,"owner":{OWNER},"this_client":false}}"#);
     is(&waiter(), &queued);
     let report = LockReport {
         name: "report".to_owned(),
@@ -139,7 +148,12 @@ fn everything_under_a_name() {
         number: Some(3),
         last_token: Some(FencingToken::new(17)),
     };
-    is(&report, &format!(r#"{{"name":"report","locks":[{FREE}],"queue":[{queued}],"number":3,"last_token":17}}"#));
+    is(
+        &report,
+        &format!(
+            r#"{{"name":"report","locks":[{FREE}],"queue":[{queued}],"number":3,"last_token":17}}"#
+        ),
+    );
 }
 
 #[test]
@@ -159,8 +173,12 @@ fn what_a_diagnosis_found() {
 #[test]
 fn how_servers_are() {
     is(&NodeState::Voting, r#"{"state":"voting","quarantine_ms":null}"#);
-    is(&NodeState::Quarantined { remaining: None }, r#"{"state":"quarantined","quarantine_ms":null}"#);
-    let refused = Error::new(ErrorKind::Unreachable, "no answer").caused_by(std::io::Error::other("reset"));
+    is(
+        &NodeState::Quarantined { remaining: None },
+        r#"{"state":"quarantined","quarantine_ms":null}"#,
+    );
+    let refused =
+        Error::new(ErrorKind::Unreachable, "no answer").caused_by(std::io::Error::other("reset"));
     let mut node = NodeStatus {
         address: "a:1".to_owned(),
         state: NodeState::Quarantined { remaining: Some(MS(900)) },
@@ -173,7 +191,8 @@ fn how_servers_are() {
         r#"{"address":"a:1","state":"quarantined","quarantine_ms":900,"latency_us":250,
         "last_error":"no answer: reset","slots":[[0,5460],[7000,7000]]}"#,
     );
-    (node.state, node.latency, node.last_error, node.slots) = (NodeState::Down, None, None, Vec::new());
+    (node.state, node.latency, node.last_error, node.slots) =
+        (NodeState::Down, None, None, Vec::new());
     is(
         &node,
         r#"{"address":"a:1","state":"down","quarantine_ms":null,"latency_us":null,"last_error":null,"slots":[]}"#,
@@ -204,7 +223,13 @@ fn what_a_client_does_now() {
     );
     is(&hold, &held);
     let lost = HoldInfo { state: LeaseState::Lost, left: None, token: None, ..hold.clone() };
-    is(&lost, &held.replace(r#""held":true"#, r#""held":false"#).replace("28500", "null").replace(":17", ":null"));
+    is(
+        &lost,
+        &held
+            .replace(r#""held":true"#, r#""held":false"#)
+            .replace("28500", "null")
+            .replace(":17", ":null"),
+    );
     let wait = WaitInfo {
         name: "other".into(),
         primitive: Primitive::Fair,
@@ -221,8 +246,12 @@ fn what_a_client_does_now() {
     is(&wait.holders[1], &format!(r#"{{"thread":{by},"owned":true}}"#));
     let deadlock = Deadlock { waits: vec![wait.clone()] };
     is(&deadlock, &format!(r#"{{"waits":[{waits}]}}"#));
-    let snapshot =
-        Snapshot { client_name: "billing".to_owned(), holds: vec![hold], waits: vec![wait], deadlocks: vec![deadlock] };
+    let snapshot = Snapshot {
+        client_name: "billing".to_owned(),
+        holds: vec![hold],
+        waits: vec![wait],
+        deadlocks: vec![deadlock],
+    };
     is(
         &snapshot,
         &format!(
@@ -237,7 +266,8 @@ const NO_TIMES: &str = r#"{"count":0,"sum_us":0,"mean_us":0,"p50_us":0,"p99_us":
 fn figures() -> (Figures, String) {
     let counters = Counters::default();
     let waited = Some(MS(3));
-    let (closed, no_quorum) = (Error::new(ErrorKind::Closed, ""), Error::new(ErrorKind::NoQuorum, ""));
+    let (closed, no_quorum) =
+        (Error::new(ErrorKind::Closed, ""), Error::new(ErrorKind::NoQuorum, ""));
     let outcomes = [
         (Outcome::Granted, None),
         (Outcome::Granted, waited),
@@ -271,10 +301,12 @@ fn what_was_counted() {
     is(&Histogram::default(), NO_TIMES);
     let (figures, json) = figures();
     is(&figures, &json);
-    let named = NameStats { name: "report".into(), primitive: Primitive::Mutex, figures: figures.clone() };
+    let named =
+        NameStats { name: "report".into(), primitive: Primitive::Mutex, figures: figures.clone() };
     let named_json = format!(r#"{{"name":"report","kind":"mutex","figures":{json}}}"#);
     is(&named, &named_json);
-    let traffic = TrafficCounts { requests: 4, sent: 5, received: 6, opened: 7, broken: 8, reopened: 9 };
+    let traffic =
+        TrafficCounts { requests: 4, sent: 5, received: 6, opened: 7, broken: 8, reopened: 9 };
     let mut stats = Stats {
         client_name: "billing".to_owned(),
         uptime: MS(60_500),
@@ -296,7 +328,13 @@ fn what_was_counted() {
     );
     stats.traffic = None;
     let in_memory = serde_json::to_value(&stats).unwrap();
-    let traffic =
-        ["requests", "bytes_sent", "bytes_received", "connections_opened", "connections_broken", "reconnects"];
+    let traffic = [
+        "requests",
+        "bytes_sent",
+        "bytes_received",
+        "connections_opened",
+        "connections_broken",
+        "reconnects",
+    ];
     assert!(traffic.iter().all(|key| in_memory[key].is_null()), "{in_memory}");
 }

@@ -173,7 +173,9 @@ impl LockSummary {
     #[must_use]
     pub fn taken(&self) -> u64 {
         let listed = match self.primitive {
-            Primitive::Semaphore => self.holders.iter().map(|holder| u64::from(holder.hold_count())).sum(),
+            Primitive::Semaphore => {
+                self.holders.iter().map(|holder| u64::from(holder.hold_count())).sum()
+            }
             _ => self.holders.len() as u64,
         };
         listed + self.unlisted
@@ -198,7 +200,9 @@ impl LockSummary {
     fn write_rest(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.primitive, self.number) {
             (Primitive::Latch, Some(left)) => write!(f, " {left} left to count")?,
-            (Primitive::Semaphore, Some(free)) => write!(f, " {free} free, {} taken", self.taken())?,
+            (Primitive::Semaphore, Some(free)) => {
+                write!(f, " {free} free, {} taken", self.taken())?
+            }
             (_, Some(free)) => write!(f, " {free} free")?,
             (_, None) if self.holders.is_empty() => write!(f, " free")?,
             (_, None) => {}
@@ -319,7 +323,10 @@ impl fmt::Display for LockReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "\"{}\"", shortened(&self.name, 60))?;
         if let Some(number) = self.number {
-            write!(f, "\n  the number {number} of a latch or a semaphore: nothing in the store shows which")?;
+            write!(
+                f,
+                "\n  the number {number} of a latch or a semaphore: nothing in the store shows which"
+            )?;
         }
         for lock in &self.locks {
             write!(f, "\n  {}", lock.primitive)?;
@@ -349,7 +356,8 @@ impl fmt::Display for LockReport {
 /// What [`LockClient::locks`](crate::LockClient::locks) does.
 pub(crate) fn locks(client: &Arc<ClientState>, pattern: &str) -> Result<Vec<LockSummary>> {
     client.check_usable()?;
-    let wanted = Wanted { prefix: client.config.key_prefix.to_string(), pattern: Glob::parse(pattern)? };
+    let wanted =
+        Wanted { prefix: client.config.key_prefix.to_string(), pattern: Glob::parse(pattern)? };
     let found = client.store.listing().list(&wanted)?;
     let mut lookups = Lookups::new(client, MOST_LOOKUPS);
     let summary = |one: &Found| LockSummary::of(&mut lookups, wanted.name_of(&one.key)?, one);
@@ -359,7 +367,8 @@ pub(crate) fn locks(client: &Arc<ClientState>, pattern: &str) -> Result<Vec<Lock
 /// What [`LockClient::announced_locks`](crate::LockClient::announced_locks) does.
 pub(crate) fn announced_locks(client: &Arc<ClientState>, pattern: &str) -> Result<AnnouncedLocks> {
     client.check_usable()?;
-    let wanted = Wanted { prefix: client.config.key_prefix.to_string(), pattern: Glob::parse(pattern)? };
+    let wanted =
+        Wanted { prefix: client.config.key_prefix.to_string(), pattern: Glob::parse(pattern)? };
     let clients = client.store.owners().map(all_announced).transpose()?.unwrap_or_default();
     let holds = clients.iter().flat_map(|(_, announcement, _)| &announcement.holds);
     let keys: BTreeSet<String> = holds.map(|hold| hold.key.clone()).collect();
@@ -394,7 +403,11 @@ pub(crate) fn inspect(client: &Arc<ClientState>, name: &str) -> Result<Option<Lo
     for one in &found {
         report.locks.extend(LockSummary::of(&mut lookups, name, one));
         for (place, waiter) in one.queue.iter().cloned().enumerate() {
-            let known = if place < MOST_WAITERS { lookups.known_of(&waiter.id, &one.owners) } else { Known::default() };
+            let known = if place < MOST_WAITERS {
+                lookups.known_of(&waiter.id, &one.owners)
+            } else {
+                Known::default()
+            };
             report.queue.push(LockWaiter::of(client, waiter, known));
         }
     }

@@ -231,10 +231,14 @@ impl fmt::Display for HoldInfo {
         let how = if self.owned { "owned, taken by" } else { "by" };
         write!(f, " {how} {} for {:.1?}", self.thread, self.held_for)?;
         match (self.state, self.left) {
-            (LeaseState::Held | LeaseState::Suspect, Some(left)) => write!(f, ", lease ends in {left:.1?}")?,
+            (LeaseState::Held | LeaseState::Suspect, Some(left)) => {
+                write!(f, ", lease ends in {left:.1?}")?
+            }
             (LeaseState::Held | LeaseState::Suspect, None) => write!(f, ", no lease")?,
             (LeaseState::Lost, _) => write!(f, ", LOST")?,
-            (LeaseState::Released | LeaseState::Closed, _) => write!(f, ", its release is under way")?,
+            (LeaseState::Released | LeaseState::Closed, _) => {
+                write!(f, ", its release is under way")?
+            }
         }
         if self.state == LeaseState::Suspect {
             write!(f, " (its last renewal failed)")?;
@@ -337,7 +341,13 @@ impl fmt::Display for Deadlock {
         let next = self.waits.iter().cycle().skip(1);
         for (place, (wait, next)) in self.waits.iter().zip(next).enumerate() {
             let comma = if place > 0 { ", " } else { "" };
-            write!(f, "{comma}{} waits for {} (\"{}\")", wait.thread, next.thread, shortened(&wait.name, 40))?;
+            write!(
+                f,
+                "{comma}{} waits for {} (\"{}\")",
+                wait.thread,
+                next.thread,
+                shortened(&wait.name, 40)
+            )?;
         }
         Ok(())
     }
@@ -347,7 +357,12 @@ impl Snapshot {
     pub(crate) fn of(client: &ClientState) -> Self {
         let client_name = client.who.client_name.clone();
         if client.is_forked() {
-            return Self { client_name, holds: Vec::new(), waits: Vec::new(), deadlocks: Vec::new() };
+            return Self {
+                client_name,
+                holds: Vec::new(),
+                waits: Vec::new(),
+                deadlocks: Vec::new(),
+            };
         }
         // Waits are read first: what a thread held when it began to wait, it holds while it waits.
         let (waits, now) = (client.seen.waits.all(), os::now());
@@ -355,14 +370,25 @@ impl Snapshot {
         let permits: Vec<_> = client.holds.outstanding_permits.lock().values().cloned().collect();
         let mut holds: Vec<_> = entries.iter().map(|entry| HoldInfo::of(entry)).collect();
         let lease_now = client.clock.now();
-        holds.extend(permits.iter().map(|permits| HoldInfo::of_permits(permits, lease_now.since(permits.since))));
+        holds.extend(
+            permits
+                .iter()
+                .map(|permits| HoldInfo::of_permits(permits, lease_now.since(permits.since))),
+        );
         holds.sort_by_key(|hold| std::cmp::Reverse(hold.held_for));
         let in_the_way = |wait: &ListedWait| -> Vec<Blocker> {
-            let own = entries.iter().filter(|entry| is_in_the_way(entry, &wait.name)).map(|entry| blocker(entry));
+            let own = entries
+                .iter()
+                .filter(|entry| is_in_the_way(entry, &wait.name))
+                .map(|entry| blocker(entry));
             let without_lease = permits.iter().filter(|permits| permits.name.key == wait.name.key);
-            own.chain(without_lease.map(|permits| Blocker::OwnedGuard(ThreadInfo::of(&permits.thread)))).collect()
+            own.chain(
+                without_lease.map(|permits| Blocker::OwnedGuard(ThreadInfo::of(&permits.thread))),
+            )
+            .collect()
         };
-        let waits: Vec<_> = waits.iter().map(|wait| WaitInfo::of(wait, now, in_the_way(wait))).collect();
+        let waits: Vec<_> =
+            waits.iter().map(|wait| WaitInfo::of(wait, now, in_the_way(wait))).collect();
         let deadlocks = circles(&waits);
         Self { client_name, holds, waits, deadlocks }
     }
@@ -397,7 +423,11 @@ impl Snapshot {
 
 fn blocker(entry: &Tenure) -> Blocker {
     let thread = ThreadInfo::of(&entry.thread);
-    if entry.user.owner == Owner::Guard { Blocker::OwnedGuard(thread) } else { Blocker::Thread(thread) }
+    if entry.user.owner == Owner::Guard {
+        Blocker::OwnedGuard(thread)
+    } else {
+        Blocker::Thread(thread)
+    }
 }
 
 /// Whether a hold keeps a call for the name waiting.
@@ -409,12 +439,15 @@ fn is_in_the_way(entry: &Tenure, name: &LockName) -> bool {
         Kind::Mutex | Kind::Fair => matches!(held, Kind::Mutex | Kind::Fair),
         kind => held == kind,
     };
-    excludes && entry.lock_name().key == name.key && matches!(entry.state(), LeaseState::Held | LeaseState::Suspect)
+    excludes
+        && entry.lock_name().key == name.key
+        && matches!(entry.state(), LeaseState::Held | LeaseState::Suspect)
 }
 
 /// Follows each wait to the threads that hold what it waits for.
 fn circles(waits: &[WaitInfo]) -> Vec<Deadlock> {
-    let by_thread: HashMap<ThreadId, usize> = waits.iter().enumerate().map(|(at, wait)| (wait.thread.id, at)).collect();
+    let by_thread: HashMap<ThreadId, usize> =
+        waits.iter().enumerate().map(|(at, wait)| (wait.thread.id, at)).collect();
     let next = |at: usize| -> Vec<usize> {
         let bound = waits[at].holders.iter().filter_map(|holder| match holder {
             Blocker::Thread(thread) => by_thread.get(&thread.id).copied(),
@@ -435,7 +468,9 @@ fn circles(waits: &[WaitInfo]) -> Vec<Deadlock> {
                 continue;
             };
             if let Some(begin) = path.iter().position(|(at, _)| *at == to) {
-                found.push(Deadlock { waits: path[begin..].iter().map(|(at, _)| waits[*at].clone()).collect() });
+                found.push(Deadlock {
+                    waits: path[begin..].iter().map(|(at, _)| waits[*at].clone()).collect(),
+                });
             } else if !std::mem::replace(&mut seen[to], true) {
                 path.push((to, next(to)));
             }

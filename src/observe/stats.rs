@@ -142,7 +142,8 @@ impl Stats {
     /// The entry of one name for one use, if it is among [`names`](Self::names).
     #[must_use]
     pub fn name(&self, name: &str, primitive: Primitive) -> Option<&Figures> {
-        let named = self.names.iter().find(|named| *named.name == *name && named.primitive == primitive);
+        let named =
+            self.names.iter().find(|named| *named.name == *name && named.primitive == primitive);
         named.map(NameStats::figures)
     }
 
@@ -216,7 +217,10 @@ impl fmt::Display for Stats {
             let (sent, received) = (bytes(traffic.sent), bytes(traffic.received));
             writeln!(f, "  {} requests, {sent} sent, {received} received", traffic.requests)?;
             let (opened, broken, again) = (traffic.opened, traffic.broken, traffic.reopened);
-            writeln!(f, "  {opened} connections opened, {broken} broken, {again} of those replaced")?;
+            writeln!(
+                f,
+                "  {opened} connections opened, {broken} broken, {again} of those replaced"
+            )?;
         }
         writeln!(f)?;
         writeln!(
@@ -231,7 +235,9 @@ impl fmt::Display for Stats {
         for named in &self.names {
             row(f, &shortened(named.name(), LABEL), named.figures())?;
         }
-        let all = self.primitives().filter_map(|(primitive, figures)| Some((primitive, trouble_of(figures)?)));
+        let all = self
+            .primitives()
+            .filter_map(|(primitive, figures)| Some((primitive, trouble_of(figures)?)));
         for (primitive, trouble) in all {
             wrapped(f, &format!("{primitive}: {}", trouble.join(", ")))?;
         }
@@ -267,10 +273,16 @@ fn trouble_of(figures: &Figures) -> Option<Vec<String>> {
         (figures.renewals(), "renewals"),
         (figures.renewal_failures(), "renewals failed"),
     ];
-    let mut parts: Vec<_> =
-        counts.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}")).collect();
-    parts
-        .extend(figures.losses().map(|(reason, count)| format!("{count} lost ({})", reason.label().replace('_', " "))));
+    let mut parts: Vec<_> = counts
+        .iter()
+        .filter(|(count, _)| *count > 0)
+        .map(|(count, what)| format!("{count} {what}"))
+        .collect();
+    parts.extend(
+        figures
+            .losses()
+            .map(|(reason, count)| format!("{count} lost ({})", reason.label().replace('_', " "))),
+    );
     parts.extend(figures.errors().map(|(kind, count)| format!("{count} with the error {kind:?}")));
     (!parts.is_empty()).then_some(parts)
 }

@@ -27,7 +27,12 @@ pub(crate) fn since(then: Instant) -> Duration {
 
 /// A clock that also counts the time during which the machine sleeps, in nanoseconds. Apple's
 /// `CLOCK_MONOTONIC` does, and that of Linux does not; `Instant` is a clock that stops on both.
-#[cfg(any(target_os = "linux", target_os = "android", target_os = "openbsd", target_vendor = "apple"))]
+#[cfg(any(
+    target_os = "linux",
+    target_os = "android",
+    target_os = "openbsd",
+    target_vendor = "apple"
+))]
 pub(crate) fn boot_nanos() -> u64 {
     #[cfg(target_vendor = "apple")]
     const COUNTS_SLEEP: rustix::time::ClockId = rustix::time::ClockId::Monotonic;
@@ -42,7 +47,12 @@ pub(crate) fn boot_nanos() -> u64 {
 /// `QueryUnbiasedInterruptTime` stops then, and `GetTickCount64` advances in steps of 10 to 16 ms,
 /// by which a guard would believe too long. On other systems `Instant` does not count sleep, or not
 /// certainly, and a machine that slept is noticed a little later by the jump of the wall clock.
-#[cfg(not(any(target_os = "linux", target_os = "android", target_os = "openbsd", target_vendor = "apple")))]
+#[cfg(not(any(
+    target_os = "linux",
+    target_os = "android",
+    target_os = "openbsd",
+    target_vendor = "apple"
+)))]
 pub(crate) fn boot_nanos() -> u64 {
     use std::sync::LazyLock;
     static START: LazyLock<Instant> = LazyLock::new(Instant::now);

@@ -52,10 +52,18 @@ pub(crate) trait MultiStore {
     /// # Errors
     /// If the locks are at several servers, an outage of one of them is [of a
     /// part](crate::base::error::Error::is_of_a_part): nothing is held at the others meanwhile.
-    fn acquire_all(&self, acquire: &AcquireAll<'_>, unknowns: &mut UnknownOutcomes) -> Result<AcquiredAll>;
+    fn acquire_all(
+        &self,
+        acquire: &AcquireAll<'_>,
+        unknowns: &mut UnknownOutcomes,
+    ) -> Result<AcquiredAll>;
 
     /// Releases several plain locks at once. One outcome for each, in order.
-    fn release_all(&self, releases: &[Release<'_>], unknowns: &mut UnknownOutcomes) -> Result<Vec<Result<Released>>>;
+    fn release_all(
+        &self,
+        releases: &[Release<'_>],
+        unknowns: &mut UnknownOutcomes,
+    ) -> Result<Vec<Result<Released>>>;
 }
 
 pub(crate) trait QueueStore {
@@ -85,7 +93,13 @@ pub(crate) struct CountAnswer {
 
 pub(crate) trait CountStore {
     /// Changes a count that has no holder. Repeats have the same `id` and change nothing more.
-    fn count(&self, name: &LockName, change: Count, id: &str, unknowns: &mut UnknownOutcomes) -> Result<CountAnswer>;
+    fn count(
+        &self,
+        name: &LockName,
+        change: Count,
+        id: &str,
+        unknowns: &mut UnknownOutcomes,
+    ) -> Result<CountAnswer>;
 
     /// For a semaphore, the free and the held permits. For a latch, the remaining count and when it
     /// was last opened.
@@ -108,7 +122,13 @@ pub(crate) trait FenceStore {
     fn claim(&self, key: &str, token: u64) -> Result<FenceAnswer>;
 
     /// `unknowns`: those of earlier writes of the same claim, which must not run after this one.
-    fn write(&self, key: &str, token: u64, value: &[u8], unknowns: &mut UnknownOutcomes) -> Result<FenceAnswer>;
+    fn write(
+        &self,
+        key: &str,
+        token: u64,
+        value: &[u8],
+        unknowns: &mut UnknownOutcomes,
+    ) -> Result<FenceAnswer>;
 }
 
 /// Statements for the user's own transaction. Each takes the key of the lock and the token of the

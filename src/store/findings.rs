@@ -26,8 +26,9 @@ pub(super) fn failed(error: &Error) -> Finding {
         ErrorKind::Tls => Finding::problem(Check::Tls, found),
         ErrorKind::Unsupported => Finding::problem(Check::Version, found),
         ErrorKind::ReadOnly => Finding::problem(Check::Role, found),
-        _ => Finding::problem(Check::Reachable, found)
-            .advise("check that the server runs, its address and port, and what is in between (a firewall)"),
+        _ => Finding::problem(Check::Reachable, found).advise(
+            "check that the server runs, its address and port, and what is in between (a firewall)",
+        ),
     };
     finding.advised_by(error)
 }
@@ -44,8 +45,9 @@ pub(super) fn secured(stream: &Stream, clock: &dyn Clock) -> Finding {
     }
     let _ = clock;
     if stream.is_exposed() {
-        return Finding::note(Check::Tls, "the connection is not encrypted")
-            .advise("use TLS (cargo feature tls) where others can see or change what crosses the network");
+        return Finding::note(Check::Tls, "the connection is not encrypted").advise(
+            "use TLS (cargo feature tls) where others can see or change what crosses the network",
+        );
     }
     Finding::ok(Check::Tls, "the connection has no TLS, and does not leave this machine")
 }
@@ -57,15 +59,24 @@ fn ends(end: Option<Duration>, now: Duration) -> Finding {
     match end.checked_sub(now) {
         None => Finding::problem(
             Check::Tls,
-            format!("the connection has TLS, with a certificate that ended {} days ago", days(now - end)),
+            format!(
+                "the connection has TLS, with a certificate that ended {} days ago",
+                days(now - end)
+            ),
         )
         .advise("renew the certificate of the server: clients that check it cannot connect"),
         Some(left) if left < SOON => {
-            let found = format!("the connection has TLS, with a certificate that ends in {} days", days(left));
+            let found = format!(
+                "the connection has TLS, with a certificate that ends in {} days",
+                days(left)
+            );
             Finding::warning(Check::Tls, found).advise("renew the certificate of the server")
         }
         Some(left) => {
-            let found = format!("the connection has TLS, with a certificate that ends in {} days", days(left));
+            let found = format!(
+                "the connection has TLS, with a certificate that ends in {} days",
+                days(left)
+            );
             Finding::ok(Check::Tls, found)
         }
     }
@@ -79,7 +90,10 @@ pub(super) fn wall_micros(clock: &dyn Clock) -> u64 {
 /// Examines all targets side by side, each on a thread that ends with its questions and whose I/O
 /// is bounded. If the system cannot start a thread, the caller asks.
 #[cfg(any(feature = "postgres", feature = "zookeeper"))]
-pub(super) fn examine_each<X: Sync>(targets: &[X], ask: impl Fn(&X) -> Examined + Sync) -> Vec<Examined> {
+pub(super) fn examine_each<X: Sync>(
+    targets: &[X],
+    ask: impl Fn(&X) -> Examined + Sync,
+) -> Vec<Examined> {
     let ask = &ask;
     std::thread::scope(|scope| {
         let begin = |target| {
@@ -87,9 +101,11 @@ pub(super) fn examine_each<X: Sync>(targets: &[X], ask: impl Fn(&X) -> Examined 
             (target, builder.spawn_scoped(scope, move || ask(target)).ok())
         };
         let begun: Vec<_> = targets.iter().map(begin).collect();
-        let end = |(target, thread): (&X, Option<std::thread::ScopedJoinHandle<'_, Examined>>)| match thread {
-            Some(thread) => thread.join().unwrap_or_default(),
-            None => ask(target),
+        let end = |(target, thread): (&X, Option<std::thread::ScopedJoinHandle<'_, Examined>>)| {
+            match thread {
+                Some(thread) => thread.join().unwrap_or_default(),
+                None => ask(target),
+            }
         };
         begun.into_iter().map(end).collect()
     })
@@ -125,7 +141,8 @@ impl Examined {
         if self.usable {
             return self;
         }
-        let findings = self.findings.into_iter().map(|finding| finding.at_worst(Severity::Warning)).collect();
+        let findings =
+            self.findings.into_iter().map(|finding| finding.at_worst(Severity::Warning)).collect();
         Self { findings, ..self }
     }
 

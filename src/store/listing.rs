@@ -22,7 +22,8 @@ pub(crate) struct Wanted {
 impl Wanted {
     /// The name without the prefix, if it is wanted.
     pub(crate) fn name_of<'k>(&self, key: &'k str) -> Option<&'k str> {
-        key.strip_prefix(&*self.prefix).filter(|name| !name.is_empty() && self.pattern.matches(name))
+        key.strip_prefix(&*self.prefix)
+            .filter(|name| !name.is_empty() && self.pattern.matches(name))
     }
 }
 

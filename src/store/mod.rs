@@ -30,13 +30,14 @@ mod wake_ups;
 pub(crate) mod zookeeper;
 
 pub(crate) use capabilities::{
-    AcquireAll, AcquiredAll, Count, CountAnswer, CountStore, FenceAnswer, FenceStatements, FenceStore, MultiStore,
-    Part, QueueStore,
+    AcquireAll, AcquiredAll, Count, CountAnswer, CountStore, FenceAnswer, FenceStatements,
+    FenceStore, MultiStore, Part, QueueStore,
 };
 pub(crate) use listing::{Found, FoundHolder, FoundWaiter, ListingStore, MOST_LISTED, Wanted};
 pub(crate) use owners::{Announced, LockStatus, MOST_CLIENTS, OwnerStore};
 pub(crate) use requests::{
-    Acquire, Acquired, Granted, HandedOver, HoldCounts, Release, Released, Renewal, Renewed, TokenRule, Undo, Waiting,
+    Acquire, Acquired, Granted, HandedOver, HoldCounts, Release, Released, Renewal, Renewed,
+    TokenRule, Undo, Waiting,
 };
 pub(crate) use unknown_outcomes::{Spent, UnknownOutcomes};
 pub(crate) use wake_ups::{Received, Subscriber, SubscriptionSender, Topic};
@@ -130,7 +131,10 @@ pub(crate) trait LockStore: Any + Send + Sync + std::fmt::Debug {
     fn force_unlock(&self, name: &LockName) -> Result<bool>;
 
     /// Opens a subscription to releases. A read waits for at most `read_timeout`.
-    fn subscribe(&self, read_timeout: Duration) -> Result<(Box<dyn Subscriber>, Box<dyn SubscriptionSender>)>;
+    fn subscribe(
+        &self,
+        read_timeout: Duration,
+    ) -> Result<(Box<dyn Subscriber>, Box<dyn SubscriptionSender>)>;
 
     /// Whether the number of listeners that a release returns includes this client, if it is
     /// subscribed.

@@ -209,7 +209,16 @@ impl Undo {
         expires: Moment,
     ) -> Self {
         let Release { holder, permits, left, granted, kept_until, .. } = *release;
-        Self { name: name.clone(), holder: holder.clone(), permits, left, granted, unknowns, expires, kept_until }
+        Self {
+            name: name.clone(),
+            holder: holder.clone(),
+            permits,
+            left,
+            granted,
+            unknowns,
+            expires,
+            kept_until,
+        }
     }
 
     /// Undoes an attempt of which it is not known whether it was granted.

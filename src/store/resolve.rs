@@ -29,7 +29,8 @@ pub(crate) fn resolve_first(
     let mut kept = Vec::new();
     // After the TTL of the idempotency key a repeat could return the permits twice.
     let asked_at = clock.now();
-    let is_expired = |undo: &Undo| asked_at >= undo.expires && undo.permits_without_lease().is_some();
+    let is_expired =
+        |undo: &Undo| asked_at >= undo.expires && undo.permits_without_lease().is_some();
     let (expired, rest): (Vec<Undo>, Vec<Undo>) = undos.drain(..).partition(is_expired);
     *undos = rest;
     expired.iter().for_each(Undo::warn_of_a_leak);

@@ -112,7 +112,8 @@ impl Topics {
     /// An unconfirmed one stays: its confirmation must not be taken for that of the next.
     pub(super) fn end_idle_turns(&mut self, now: Instant) -> bool {
         let turns = &mut self.turns;
-        let is_over = turns.idle_since.is_some_and(|since| now.saturating_duration_since(since) > LINGER);
+        let is_over =
+            turns.idle_since.is_some_and(|since| now.saturating_duration_since(since) > LINGER);
         let ends = turns.confirmed && is_over;
         if ends {
             (turns.asked, turns.confirmed, turns.idle_since) = (false, false, None);
@@ -155,7 +156,8 @@ mod tests {
 
     #[test]
     fn the_first_topic_of_a_channel_subscribes_and_the_last_ends_it() {
-        let (mut topics, one, other) = (Topics::new("turns".into()), freed(Kind::Mutex), freed(Kind::Fair));
+        let (mut topics, one, other) =
+            (Topics::new("turns".into()), freed(Kind::Mutex), freed(Kind::Fair));
         assert_eq!(topics.watch("c", &one), Progress::New);
         assert_eq!(topics.watch("c", &other), Progress::Asked);
         assert_eq!(topics.confirm("c"), Some(vec![one.clone(), other.clone()]));
@@ -163,7 +165,9 @@ mod tests {
         assert!(!topics.unwatch("c", &one));
         assert_eq!(topics.watch("c", &one), Progress::Confirmed);
         assert_eq!(topics.of("c"), Some(vec![other.clone(), one.clone()]));
-        assert!(!topics.unwatch("c", &other) && topics.unwatch("c", &one) && !topics.unwatch("c", &one));
+        assert!(
+            !topics.unwatch("c", &other) && topics.unwatch("c", &one) && !topics.unwatch("c", &one)
+        );
         assert_eq!((topics.of("c"), topics.watch("c", &one)), (None, Progress::New));
     }
 
@@ -173,7 +177,9 @@ mod tests {
         let later = || Instant::now() + 2 * LINGER;
         assert_eq!(topics.watch_turn("h1", &turn("h1")), Progress::New);
         assert_eq!(topics.watch_turn("h2", &turn("h2")), Progress::Asked);
-        assert!(topics.unwatch_turn("h1") && topics.unwatch_turn("h2") && !topics.unwatch_turn("h2"));
+        assert!(
+            topics.unwatch_turn("h1") && topics.unwatch_turn("h2") && !topics.unwatch_turn("h2")
+        );
         assert!(!topics.end_idle_turns(later()), "it is not confirmed");
         assert_eq!(topics.confirm("turns"), Some(vec![]));
         assert!(!topics.end_idle_turns(Instant::now()), "it lingers");

@@ -152,13 +152,20 @@ impl CountingSemaphore {
         check_count(permits, MOST_PERMITS).map_err(|e| e.for_name(self.name()))?;
         let (client, name) = (&self.handle.client, self.handle.begin(Kind::CountingSemaphore)?);
         let cancel = self.handle.terms.cancel.as_ref();
-        recorded(client, Primitive::CountingSemaphore, std::slice::from_ref(&name), deadline, |record| {
-            let attempt = AcquireAttempt::new(client, &name, permits, TAKEN_TTL, TokenRule::Off, cancel)?;
-            let mut call = PermitCall { attempt, permits };
-            let permit = contend(&mut call, deadline);
-            record.take_from(&mut call.attempt);
-            permit
-        })
+        recorded(
+            client,
+            Primitive::CountingSemaphore,
+            std::slice::from_ref(&name),
+            deadline,
+            |record| {
+                let attempt =
+                    AcquireAttempt::new(client, &name, permits, TAKEN_TTL, TokenRule::Off, cancel)?;
+                let mut call = PermitCall { attempt, permits };
+                let permit = contend(&mut call, deadline);
+                record.take_from(&mut call.attempt);
+                permit
+            },
+        )
     }
 }
 

@@ -122,7 +122,11 @@ impl<H: HeldLock, B> Guard<H, B> {
         self.held.wait_lost(timeout, None)
     }
 
-    pub(crate) fn wait_lost_or_cancelled(&self, timeout: Duration, token: &CancelToken) -> Result<LossWait> {
+    pub(crate) fn wait_lost_or_cancelled(
+        &self,
+        timeout: Duration,
+        token: &CancelToken,
+    ) -> Result<LossWait> {
         match self.held.wait_lost(timeout, Some(token)) {
             LossWait::StillHeld if token.is_cancelled() => Err(cancelled().for_name(self.name())),
             ended => Ok(ended),
@@ -142,7 +146,10 @@ impl<H: HeldLock, B> Guard<H, B> {
         self.callbacks.lost(|on_lost| self.parts().iter().for_each(|hold| hold.on_lost(on_lost)))
     }
 
-    pub(crate) fn on_renewal_trouble(&self, callback: impl Fn(&RenewalTrouble) + Send + Sync + 'static) {
+    pub(crate) fn on_renewal_trouble(
+        &self,
+        callback: impl Fn(&RenewalTrouble) + Send + Sync + 'static,
+    ) {
         if self.is_forked() {
             return;
         }
@@ -180,11 +187,15 @@ impl<H: HeldLock, B> Guard<H, B> {
     pub(crate) fn fencing_token(&self) -> Result<FencingToken> {
         let why = match self.parts() {
             // Even inside a write hold, or after a downgrade: other readers may share the lock.
-            _ if self.side == Side::Read => "a read hold has no fencing token: others may hold the lock too",
+            _ if self.side == Side::Read => {
+                "a read hold has no fencing token: others may hold the lock too"
+            }
             [hold, ..] if hold.lock_name().kind == Kind::Semaphore => {
                 "a permit has no fencing token: others may hold permits too"
             }
-            _ if H::IS_SET => "each of several locks has its own fencing token: call MultiLockGuard::fencing_token",
+            _ if H::IS_SET => {
+                "each of several locks has its own fencing token: call MultiLockGuard::fencing_token"
+            }
             _ => return self.fencing_token_of(self.name()),
         };
         Err(Error::named(ErrorKind::InvalidInput, self.name(), why))
@@ -224,7 +235,10 @@ impl<H: HeldLock, B> Guard<H, B> {
         parts[0].finish_callbacks(callbacks, &outcome, loss);
         if outcome.as_ref().is_err_and(|e| e.kind() == ErrorKind::Lost) {
             // The watchdog may not have noticed the loss, and no longer checks the hold.
-            parts.iter().filter_map(|hold| hold.loss_to_log()).for_each(|line| log::warn!("{line}"));
+            parts
+                .iter()
+                .filter_map(|hold| hold.loss_to_log())
+                .for_each(|line| log::warn!("{line}"));
         }
         outcome
     }

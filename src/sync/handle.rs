@@ -49,7 +49,8 @@ impl<N> Handle<N> {
     /// errors.
     pub(crate) fn usable_as(&self, label: impl FnOnce(&N) -> String) -> Result<&N> {
         let name = self.name.as_ref().map_err(Clone::clone)?;
-        let usable = self.terms.check(&*self.client.store).and_then(|()| self.client.check_usable());
+        let usable =
+            self.terms.check(&*self.client.store).and_then(|()| self.client.check_usable());
         usable.map(|()| name).map_err(|e| e.for_name(&label(name)))
     }
 }
@@ -94,18 +95,36 @@ impl Handle {
         self.name_of_kind(kind).inspect_err(|e| self.client.seen.observer.refused(kind.into(), e))
     }
 
-    pub(crate) fn for_thread(&self, kind: Kind, deadline: Deadline) -> Result<Option<Guard<Hold, ThreadBound>>> {
+    pub(crate) fn for_thread(
+        &self,
+        kind: Kind,
+        deadline: Deadline,
+    ) -> Result<Option<Guard<Hold, ThreadBound>>> {
         let hold = acquire_for_thread(&self.client, &self.begin(kind)?, &self.terms, deadline)?;
         Ok(hold.map(|hold| Guard::new(hold, side_of(kind))))
     }
 
-    pub(crate) fn owned(&self, kind: Kind, deadline: Deadline) -> Result<Option<Guard<Hold, Movable>>> {
+    pub(crate) fn owned(
+        &self,
+        kind: Kind,
+        deadline: Deadline,
+    ) -> Result<Option<Guard<Hold, Movable>>> {
         let hold = acquire_owned(&self.client, &self.begin(kind)?, 1, &self.terms, deadline)?;
         Ok(hold.map(|hold| Guard::new(hold, side_of(kind))))
     }
 
-    pub(crate) fn permits(&self, permits: u32, deadline: Deadline) -> Result<Option<Guard<Hold, Movable>>> {
-        let hold = acquire_owned(&self.client, &self.begin(Kind::Semaphore)?, permits, &self.terms, deadline)?;
+    pub(crate) fn permits(
+        &self,
+        permits: u32,
+        deadline: Deadline,
+    ) -> Result<Option<Guard<Hold, Movable>>> {
+        let hold = acquire_owned(
+            &self.client,
+            &self.begin(Kind::Semaphore)?,
+            permits,
+            &self.terms,
+            deadline,
+        )?;
         Ok(hold.map(|hold| Guard::new(hold, Side::Main)))
     }
 
@@ -116,7 +135,9 @@ impl Handle {
 
     pub(crate) fn holders(&self) -> Result<Vec<LockHolder>> {
         let name = self.usable()?;
-        Ok(self.status()?.map_or_else(Vec::new, |status| LockHolder::all_of(&self.client, name, status)))
+        Ok(self
+            .status()?
+            .map_or_else(Vec::new, |status| LockHolder::all_of(&self.client, name, status)))
     }
 
     pub(crate) fn force_unlock(&self) -> Result<bool> {

@@ -171,7 +171,10 @@ macro_rules! impl_held {
                 self.0.on_lost(callback);
             }
 
-            fn on_renewal_trouble(&self, callback: Box<dyn Fn(&$crate::RenewalTrouble) + Send + Sync>) {
+            fn on_renewal_trouble(
+                &self,
+                callback: Box<dyn Fn(&$crate::RenewalTrouble) + Send + Sync>,
+            ) {
                 self.0.on_renewal_trouble(callback);
             }
 

@@ -100,7 +100,11 @@ impl CountDownLatch {
         if self.try_set_count(count)? {
             return Ok(());
         }
-        Err(Error::named(ErrorKind::Conflict, self.name(), "the latch is already counting; delete it to start again"))
+        Err(Error::named(
+            ErrorKind::Conflict,
+            self.name(),
+            "the latch is already counting; delete it to start again",
+        ))
     }
 
     /// Counts down by one, and at zero lets all waiters continue. Returns the remaining count; also
@@ -179,13 +183,15 @@ impl CountDownLatch {
     fn wait_with(&self, deadline: Deadline) -> Result<bool> {
         let (client, name) = (&self.handle.client, self.handle.begin(Kind::Latch)?);
         let cancel = self.handle.terms.cancel.as_ref();
-        let opened = recorded(client, Primitive::Latch, std::slice::from_ref(&name), deadline, |record| {
-            let attempt = AcquireAttempt::new(client, &name, 1, RECHECK, TokenRule::Off, cancel)?;
-            let mut waiter = Waiter { attempt, opened: None };
-            let opened = contend(&mut waiter, deadline);
-            record.take_from(&mut waiter.attempt);
-            opened
-        })?;
+        let opened =
+            recorded(client, Primitive::Latch, std::slice::from_ref(&name), deadline, |record| {
+                let attempt =
+                    AcquireAttempt::new(client, &name, 1, RECHECK, TokenRule::Off, cancel)?;
+                let mut waiter = Waiter { attempt, opened: None };
+                let opened = contend(&mut waiter, deadline);
+                record.take_from(&mut waiter.attempt);
+                opened
+            })?;
         Ok(opened.is_some())
     }
 }
@@ -207,8 +213,11 @@ impl<'a> Contender<'a> for Waiter<'a> {
 
     fn try_once(&mut self, _waits: bool) -> Result<Tried<()>> {
         let AcquireAttempt { client, name, .. } = self.attempt;
-        let (left, opened) =
-            client.store.counts().and_then(|counts| counts.counted(name)).map_err(|e| e.for_name(&name.name))?;
+        let (left, opened) = client
+            .store
+            .counts()
+            .and_then(|counts| counts.counted(name))
+            .map_err(|e| e.for_name(&name.name))?;
         // A latch that counts now may have been opened and set again since the first attempt.
         if left <= 0 || opened > *self.opened.get_or_insert(opened) {
             return Ok(Tried::Won(()));

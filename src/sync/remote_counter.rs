@@ -27,13 +27,19 @@ impl<'a> Counter<'a> {
     /// The remaining count or the number of free permits, and how many permits are held.
     pub(crate) fn ask(&self) -> Result<(i64, i64)> {
         let name = self.handle.usable()?;
-        self.handle.client.store.counts().and_then(|counts| counts.counted(name)).map_err(|e| e.for_name(&name.name))
+        self.handle
+            .client
+            .store
+            .counts()
+            .and_then(|counts| counts.counted(name))
+            .map_err(|e| e.for_name(&name.name))
     }
 
     /// Sets the count, unless it was set before: then the answer has the existing count. The
     /// smallest count that may be set is `least`, which is 0 or 1.
     pub(crate) fn set_from(&self, least: u32, count: u32) -> Result<CountAnswer> {
-        check_count(count.max(1 - least), MOST_PERMITS).map_err(|e| e.for_name(self.handle.name()))?;
+        check_count(count.max(1 - least), MOST_PERMITS)
+            .map_err(|e| e.for_name(self.handle.name()))?;
         self.change(Count::Set(count))
     }
 
@@ -41,7 +47,8 @@ impl<'a> Counter<'a> {
     pub(crate) fn add(&self, permits: i64) -> Result<i64> {
         let name = self.handle.usable()?;
         if permits == 0 || permits.unsigned_abs() > u64::from(MOST_PERMITS) {
-            let why = format!("{permits} is out of range: add or remove between 1 and 2^31 - 1 permits");
+            let why =
+                format!("{permits} is out of range: add or remove between 1 and 2^31 - 1 permits");
             return Err(Error::named(ErrorKind::InvalidInput, &name.name, why));
         }
         self.change(Count::Add(permits)).map(|answer| answer.value)

@@ -111,7 +111,11 @@ impl Semaphore {
         }
         let (free, held) = counter.ask()?;
         let there_are = free + held;
-        Ok(if there_are == i64::from(permits) { SetPermits::Same } else { SetPermits::Different { there_are } })
+        Ok(if there_are == i64::from(permits) {
+            SetPermits::Same
+        } else {
+            SetPermits::Different { there_are }
+        })
     }
 
     /// Adds permits, or removes some for good if `permits` is negative. If more are removed than
@@ -141,7 +145,9 @@ impl Semaphore {
     /// # Errors
     /// When the request fails.
     pub fn acquired_permits(&self) -> Result<u32> {
-        Counter::new(&self.handle).ask().map(|(_, held)| u32::try_from(held.max(0)).unwrap_or(u32::MAX))
+        Counter::new(&self.handle)
+            .ask()
+            .map(|(_, held)| u32::try_from(held.max(0)).unwrap_or(u32::MAX))
     }
 
     /// Returns the permits of a guard that was [forgotten](SemaphorePermit::forget), in this or
@@ -269,7 +275,10 @@ impl SemaphorePermit {
     #[must_use = "the id can return the permits"]
     pub fn forget(self) -> PermitId {
         let hold = self.0.forget();
-        PermitId { holder: hold.store_hold.asked.holder.clone(), permits: hold.store_hold.asked.permits }
+        PermitId {
+            holder: hold.store_hold.asked.holder.clone(),
+            permits: hold.store_hold.asked.permits,
+        }
     }
 }
 
@@ -312,10 +321,13 @@ impl FromStr for PermitId {
 
     fn from_str(text: &str) -> Result<Self> {
         let parsed = text.split_once(':').and_then(|(holder, permits)| {
-            let permits = permits.parse().ok().filter(|n| check_count(*n, MOST_PERMITS_AT_ONCE).is_ok())?;
+            let permits =
+                permits.parse().ok().filter(|n| check_count(*n, MOST_PERMITS_AT_ONCE).is_ok())?;
             Some(Self { holder: Holder::parse_permits(holder)?, permits })
         });
-        parsed.ok_or_else(|| Error::new(ErrorKind::InvalidInput, format!("{text:?} is not a permit id")))
+        parsed.ok_or_else(|| {
+            Error::new(ErrorKind::InvalidInput, format!("{text:?} is not a permit id"))
+        })
     }
 }
 
@@ -328,8 +340,18 @@ mod tests {
         let id = PermitId { holder: Holder::random_permits(), permits: 2 };
         assert_eq!(id.to_string().parse::<PermitId>().unwrap(), id);
         assert_eq!(id.redisson_ids()[1], format!("{}00000002", id.holder.as_str()));
-        for bad in ["", "x", "00:1", &format!("{}:0", id.holder.as_str()), &format!("{}:10001", id.holder.as_str())] {
-            assert_eq!(bad.parse::<PermitId>().unwrap_err().kind(), ErrorKind::InvalidInput, "{bad}");
+        for bad in [
+            "",
+            "x",
+            "00:1",
+            &format!("{}:0", id.holder.as_str()),
+            &format!("{}:10001", id.holder.as_str()),
+        ] {
+            assert_eq!(
+                bad.parse::<PermitId>().unwrap_err().kind(),
+                ErrorKind::InvalidInput,
+                "{bad}"
+            );
         }
     }
 }

@@ -73,7 +73,8 @@ impl<'a> AcquireAttempt<'a> {
         token: TokenRule,
         cancel: Option<&'a CancelToken>,
     ) -> Result<Self> {
-        let mut attempt = Self::of_all(client, name, std::slice::from_ref(name), lease, token, cancel)?;
+        let mut attempt =
+            Self::of_all(client, name, std::slice::from_ref(name), lease, token, cancel)?;
         (attempt.wanted.permits, attempt.wanted.primitive) = (permits, name.kind.into());
         Ok(attempt)
     }
@@ -93,8 +94,20 @@ impl<'a> AcquireAttempt<'a> {
         let wanted = Wanted { all, primitive: Primitive::Multi, permits: 1, lease, token };
         let (tokens, generation, traces) = (1, 0, Traces::default());
         let (may_wait, announced, wait) = (false, None, None);
-        let attempt =
-            Self { client, name, wanted, holder, cancel, tokens, generation, traces, may_wait, announced, wait, call };
+        let attempt = Self {
+            client,
+            name,
+            wanted,
+            holder,
+            cancel,
+            tokens,
+            generation,
+            traces,
+            may_wait,
+            announced,
+            wait,
+            call,
+        };
         // A call that only re-enters holds of its own thread has nothing to wait for.
         if all.is_empty() { Ok(attempt) } else { attempt.ensure_waits().map(|()| attempt) }
     }
@@ -103,7 +116,8 @@ impl<'a> AcquireAttempt<'a> {
     /// Why it stopped waiting and sends no more requests: `Closed`, `Cancelled`.
     pub(crate) fn ensure_waits(&self) -> Result<()> {
         let waits = self.client.life.ensure_waits();
-        let waits = waits.and_then(|()| if self.is_cancelled() { Err(cancelled()) } else { Ok(()) });
+        let waits =
+            waits.and_then(|()| if self.is_cancelled() { Err(cancelled()) } else { Ok(()) });
         waits.map_err(|e| e.for_name(&self.name.name))
     }
 
@@ -134,7 +148,17 @@ impl<'a> AcquireAttempt<'a> {
             (true, true) => Waiting::Again,
         };
         let (permits, lease, token, tokens) = (*permits, *lease, *token, self.tokens);
-        Acquire { name, holder, permits, lease, held: 0, token, tokens, waiting, goes_on: self.may_wait }
+        Acquire {
+            name,
+            holder,
+            permits,
+            lease,
+            held: 0,
+            token,
+            tokens,
+            waiting,
+            goes_on: self.may_wait,
+        }
     }
 
     /// What a request that was sent at this moment asked for.
@@ -182,7 +206,8 @@ impl<'a> AcquireAttempt<'a> {
     /// keeps new readers out. In a store that queues all waiters, each has a place.
     fn leaves_marker(&self) -> bool {
         let kind = self.name.kind;
-        kind != Kind::Latch && (matches!(kind, Kind::Fair | Kind::Write) || self.client.store.queues_all())
+        kind != Kind::Latch
+            && (matches!(kind, Kind::Fair | Kind::Write) || self.client.store.queues_all())
     }
 
     /// Whether it has a place in a queue in the store, and sends its own requests.
@@ -193,7 +218,9 @@ impl<'a> AcquireAttempt<'a> {
     /// Processes the outcome of an acquire of all names.
     pub(crate) fn note_all(&mut self, acquired: &Result<AcquiredAll>) {
         match acquired {
-            Ok(AcquiredAll::Granted { .. }) => (self.traces.has_marker, self.traces.queued) = (false, false),
+            Ok(AcquiredAll::Granted { .. }) => {
+                (self.traces.has_marker, self.traces.queued) = (false, false)
+            }
             Ok(_) => self.traces.queued = self.traces.has_marker,
             Err(_) => {}
         }
@@ -224,7 +251,8 @@ impl<'a> AcquireAttempt<'a> {
             }
             Acquired::Split { .. } => Ok(Tried::Busy(None)),
             Acquired::TooFew { permits: 0 } => {
-                Err(Error::named(ErrorKind::Conflict, name, "the semaphore has no permits").advise(Advice::SetPermits))
+                Err(Error::named(ErrorKind::Conflict, name, "the semaphore has no permits")
+                    .advise(Advice::SetPermits))
             }
             Acquired::TooFew { permits } => Err(Error::named(
                 ErrorKind::Conflict,

@@ -96,7 +96,15 @@ impl ClientState {
         let announcer = config
             .owner
             .clone()
-            .map(|owner| Announcer::new(&config.key_prefix, id.as_str(), owner, config.lease, config.has_label))
+            .map(|owner| {
+                Announcer::new(
+                    &config.key_prefix,
+                    id.as_str(),
+                    owner,
+                    config.lease,
+                    config.has_label,
+                )
+            })
             .map(|announcer| Arc::new(announcer.with_places(has_place)));
         let watchdog = Watchdog::new(
             client_name.clone(),
@@ -155,12 +163,19 @@ impl ClientState {
     /// Wakes this client's own waiters after one of its threads freed `name`: they need not wait
     /// for the message, which reached `listeners` subscribers. `received_before`: how many messages
     /// the waiters had received before the release was sent.
-    pub(crate) fn notify_freed(&self, name: &LockName, run: RunLength, listeners: Option<u64>, received_before: u64) {
+    pub(crate) fn notify_freed(
+        &self,
+        name: &LockName,
+        run: RunLength,
+        listeners: Option<u64>,
+        received_before: u64,
+    ) {
         let listeners = listeners.unwrap_or(0);
         // Few others publish on this topic in between, so the next message is usually this
         // client's.
         let own = u64::from(listeners > 0 && self.notifications.is_subscribed(&Topic::freed(name)));
-        let messages = Messages { received: received_before, own: own * self.store.messages_per_release() };
+        let messages =
+            Messages { received: received_before, own: own * self.store.messages_per_release() };
         let others = if self.store.counts_own_listener() { listeners - own } else { listeners };
         self.local_queues.released(&name.key, run, others, messages);
     }
@@ -212,6 +227,9 @@ impl std::fmt::Debug for ClientState {
         if self.is_forked() {
             return client.field("forked", &true).finish_non_exhaustive();
         }
-        client.field("store", &self.store).field("closed", &self.life.is_closed()).finish_non_exhaustive()
+        client
+            .field("store", &self.store)
+            .field("closed", &self.life.is_closed())
+            .finish_non_exhaustive()
     }
 }

@@ -17,12 +17,18 @@ use crate::wait::wait_loop::{LeadEnd, has_answer, lead, try_first};
 /// # Errors
 /// `Closed` and `Cancelled` when its wait was ended, among others. A grant that arrives at the same
 /// moment wins.
-pub(crate) fn contend<'a, C: Contender<'a>>(contender: &mut C, deadline: Deadline) -> Result<Option<C::Won>> {
+pub(crate) fn contend<'a, C: Contender<'a>>(
+    contender: &mut C,
+    deadline: Deadline,
+) -> Result<Option<C::Won>> {
     let outcome = try_or_wait(contender, deadline);
     contender.attempt().end(outcome)
 }
 
-fn try_or_wait<'a, C: Contender<'a>>(contender: &mut C, deadline: Deadline) -> Result<Option<C::Won>> {
+fn try_or_wait<'a, C: Contender<'a>>(
+    contender: &mut C,
+    deadline: Deadline,
+) -> Result<Option<C::Won>> {
     let AcquireAttempt { client, name, .. } = *contender.attempt();
     if deadline == Deadline::Now {
         return match contender.try_once(false)? {
@@ -35,8 +41,10 @@ fn try_or_wait<'a, C: Contender<'a>>(contender: &mut C, deadline: Deadline) -> R
     // Shared locks can have several holders: if no thread of this client waits, there is no reason
     // to queue. A latch is read in any case: the caller can later notice that the latch was opened
     // in between only by comparing with what it saw at first.
-    let queues = !is_shared(name.kind) || contender.helped().is_some_and(|helped| helped.queues_with_others());
-    let at_once = name.kind == Kind::Latch || !queues && !client.local_queues.is_occupied(&name.key);
+    let queues = !is_shared(name.kind)
+        || contender.helped().is_some_and(|helped| helped.queues_with_others());
+    let at_once =
+        name.kind == Kind::Latch || !queues && !client.local_queues.is_occupied(&name.key);
     if at_once && client.holds.blocks(name).is_none() {
         match try_first(contender)? {
             Tried::Won(won) => return Ok(Some(won)),
@@ -82,7 +90,8 @@ pub(crate) fn queue_up<'a, C: Contender<'a>>(
             }
             EnqueueOutcome::Joined(admission) => {
                 let helped = contender.helped();
-                if let Some(won) = helped.and_then(|helped| helped.take_over(admission).transpose()) {
+                if let Some(won) = helped.and_then(|helped| helped.take_over(admission).transpose())
+                {
                     return won.map(Some);
                 }
                 first = None;
@@ -106,7 +115,11 @@ pub(crate) fn queue_up<'a, C: Contender<'a>>(
 
 /// Until the call leads the local queue of its name, or its wait there is over. A waiter with a
 /// place in a queue at the server leads a queue of its own at once.
-fn enqueue<'a, C: Contender<'a>>(contender: &mut C, entry: Entry, deadline: Deadline) -> EnqueueOutcome<'a> {
+fn enqueue<'a, C: Contender<'a>>(
+    contender: &mut C,
+    entry: Entry,
+    deadline: Deadline,
+) -> EnqueueOutcome<'a> {
     let AcquireAttempt { client, name, cancel, .. } = *contender.attempt();
     if contender.attempt().has_place() {
         return EnqueueOutcome::Leader(client.local_queues.at_server(&contender.attempt().holder));

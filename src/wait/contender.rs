@@ -40,6 +40,9 @@ pub(crate) trait Helped {
     fn take_over(&mut self, admission: Admission) -> Result<Option<Self::Won>>;
 
     /// Processes the outcome of the acquire that another thread has sent.
-    fn on_piggyback_reply(&mut self, acquired: Result<Acquired>, unknowns: UnknownOutcomes)
-    -> Result<Tried<Self::Won>>;
+    fn on_piggyback_reply(
+        &mut self,
+        acquired: Result<Acquired>,
+        unknowns: UnknownOutcomes,
+    ) -> Result<Tried<Self::Won>>;
 }

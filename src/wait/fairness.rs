@@ -176,7 +176,13 @@ impl Fairness {
 
     /// A run has ended with a release. `others`: how many other clients listen, as far as is known.
     /// `waiters`: whether threads of this client wait.
-    pub(super) fn released(&mut self, run: RunLength, others: u64, messages: Messages, waiters: bool) {
+    pub(super) fn released(
+        &mut self,
+        run: RunLength,
+        others: u64,
+        messages: Messages,
+        waiters: bool,
+    ) {
         let now = os::now();
         if self.gap_is_open {
             self.gap_was_taken(messages.received > self.order.own);
@@ -223,8 +229,11 @@ impl Fairness {
         }
         let messages = messages();
         let before = self.order.last_until.saturating_sub(messages);
-        let is_first = before == 0 || self.order.waited_at == Some(messages) || !self.knows_others();
-        (!is_first).then(|| COURTESY * u32::try_from(before).map_or(MOST_COURTESIES, |n| n.min(MOST_COURTESIES)))
+        let is_first =
+            before == 0 || self.order.waited_at == Some(messages) || !self.knows_others();
+        (!is_first).then(|| {
+            COURTESY * u32::try_from(before).map_or(MOST_COURTESIES, |n| n.min(MOST_COURTESIES))
+        })
     }
 
     /// It has let others go first for as long as [`courtesy`](Self::courtesy) says, with this many
@@ -270,7 +279,8 @@ impl Fairness {
     fn tokens_after(&mut self, run: RunLength, waiters: bool) -> u32 {
         let earned = u64::try_from(run.lasted.as_micros()).unwrap_or(u64::MAX / 2) * 2 / 3;
         let drawn = u64::from(self.tokens.max(run.turns));
-        self.spare_tokens = (self.spare_tokens + earned).saturating_sub(drawn).min(u64::from(MOST_TOKENS));
+        self.spare_tokens =
+            (self.spare_tokens + earned).saturating_sub(drawn).min(u64::from(MOST_TOKENS));
         let wanted = match waiters {
             true if run.turns >= self.tokens => run.turns.saturating_mul(4),
             true => run.turns.saturating_mul(2).max(self.tokens / 8 * 7),

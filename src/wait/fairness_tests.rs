@@ -14,7 +14,10 @@ const SHORT: Duration = Duration::from_micros(100);
 fn alone_a_run_ends_only_by_its_length() {
     let mut fairness = Fairness::default();
     for _ in 0..3 {
-        assert!(fairness.goes_on(run(10_000, LONGEST_RUN - SHORT)) && !fairness.goes_on(run(2, LONGEST_RUN)));
+        assert!(
+            fairness.goes_on(run(10_000, LONGEST_RUN - SHORT))
+                && !fairness.goes_on(run(2, LONGEST_RUN))
+        );
         fairness.released(run(10, FIRST_SPAN), 0, received(0, 0), true);
         assert!(!fairness.owes_gap() && !fairness.is_over(run(1, LAST_SPAN)));
     }
@@ -141,7 +144,10 @@ fn a_lock_that_was_never_free_for_long_is_left_free() {
     let last = Duration::from_millis(50);
     assert!(fairness.may_hand_over(run(2, LONGEST_UNBROKEN - last)) && !fairness.owes_blind_gap());
     std::thread::sleep(last);
-    assert!(!fairness.may_hand_over(run(2, SHORT)) && fairness.owes_blind_gap(), "the run before counts as well");
+    assert!(
+        !fairness.may_hand_over(run(2, SHORT)) && fairness.owes_blind_gap(),
+        "the run before counts as well"
+    );
     fairness.is_left_free();
     assert!(fairness.owes_blind_gap());
     fairness.left_blind_gap();

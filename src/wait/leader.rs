@@ -63,7 +63,9 @@ impl Leader<'_> {
     /// From now on the waiter asks under another holder, by which a releasing thread finds it. True
     /// if its place is in a queue at the server and it had another holder there.
     pub(crate) fn asks_as(&mut self, holder: &Holder) -> bool {
-        let Membership { table: QueueTable::ByHolder(queues), local_queue, name } = &mut self.membership else {
+        let Membership { table: QueueTable::ByHolder(queues), local_queue, name } =
+            &mut self.membership
+        else {
             return false;
         };
         if **name == *holder.as_str() {

@@ -49,7 +49,8 @@ impl Life {
             false => Ok(()),
             true if self.is_closed() => Err(closed()),
             true => {
-                let why = "the client has stopped waiting: it takes no new lock, and keeps what it holds";
+                let why =
+                    "the client has stopped waiting: it takes no new lock, and keeps what it holds";
                 Err(Error::new(ErrorKind::Closed, why))
             }
         }
@@ -68,7 +69,11 @@ impl Life {
     ///
     /// # Errors
     /// Those of `close`; `Unreachable` if it is still running at the deadline.
-    pub(crate) fn close(&self, deadline: Instant, close: impl FnOnce() -> Result<()>) -> Result<()> {
+    pub(crate) fn close(
+        &self,
+        deadline: Instant,
+        close: impl FnOnce() -> Result<()>,
+    ) -> Result<()> {
         let mut closing = self.closing.lock();
         loop {
             match &*closing {
@@ -140,7 +145,9 @@ struct CloseEnds<'l> {
 
 impl Drop for CloseEnds<'_> {
     fn drop(&mut self) {
-        let panicked = || Err(Error::new(ErrorKind::Unreachable, "the thread that closed the client panicked"));
+        let panicked = || {
+            Err(Error::new(ErrorKind::Unreachable, "the thread that closed the client panicked"))
+        };
         *self.life.closing.lock() = Closing::Done(self.outcome.take().unwrap_or_else(panicked));
         self.life.closing_changed.notify_all();
     }

@@ -52,9 +52,11 @@ impl LocalQueues {
     /// The leader of a queue of its own, for a waiter whose place is in a queue at the server: that
     /// queue alone decides the order.
     pub(crate) fn at_server(&self, holder: &Holder) -> Leader<'_> {
-        let (local_queue, name): (Arc<LocalQueue>, Arc<str>) = (Arc::default(), holder.as_str().into());
+        let (local_queue, name): (Arc<LocalQueue>, Arc<str>) =
+            (Arc::default(), holder.as_str().into());
         self.at_server.lock().insert(name.clone(), local_queue.clone());
-        let membership = Membership { table: QueueTable::ByHolder(&self.at_server), local_queue, name };
+        let membership =
+            Membership { table: QueueTable::ByHolder(&self.at_server), local_queue, name };
         Leader { membership, has_waited: false, piggyback: None }
     }
 
@@ -84,13 +86,21 @@ impl LocalQueues {
         let place = |waiter| membership.local_queue.state.lock().place(entry, waiter);
         let mut waiter = None;
         let placed = match place(None) {
-            Placed::Behind => place(Some(waiter.insert(Arc::new(Waiter::new(prepare().map(Arc::new)))))),
+            Placed::Behind => {
+                place(Some(waiter.insert(Arc::new(Waiter::new(prepare().map(Arc::new))))))
+            }
             placed => placed,
         };
         let waiter = match (placed, waiter) {
             (Placed::Behind, Some(waiter)) => waiter,
             (Placed::Outage, _) => return EnqueueOutcome::Outage,
-            _ => return EnqueueOutcome::Leader(Leader { membership, has_waited: false, piggyback: None }),
+            _ => {
+                return EnqueueOutcome::Leader(Leader {
+                    membership,
+                    has_waited: false,
+                    piggyback: None,
+                });
+            }
         };
         enters();
         let _woken = cancel.map(|token| token.wakes(waiter.clone()));
@@ -128,13 +138,20 @@ impl LocalQueues {
             return None;
         }
         let piggyback = state.take_piggyback()?;
-        Some(TakenPiggyback::new(piggyback, state.fairness.tokens(true), local_queue.event.round(), None))
+        Some(TakenPiggyback::new(
+            piggyback,
+            state.fairness.tokens(true),
+            local_queue.event.round(),
+            None,
+        ))
     }
 
     /// Whether the messages received before the release of `hold` have to be counted.
     pub(crate) fn counts_messages(&self, hold: &StoreHold) -> bool {
         let map = self.map.lock();
-        let counts = |local_queue: &Arc<LocalQueue>| local_queue.state.lock().fairness.counts_messages(hold.run());
+        let counts = |local_queue: &Arc<LocalQueue>| {
+            local_queue.state.lock().fairness.counts_messages(hold.run())
+        };
         map.get(&hold.asked.name.key).is_some_and(counts)
     }
 
@@ -147,8 +164,12 @@ impl LocalQueues {
         let mut state = local_queue.state.lock();
         let QueueState { parking, fairness, piggyback, .. } = &mut *state;
         // A hold that is already parked here was lost, and nobody has noticed yet.
-        let Some(piggyback) = piggyback.as_ref().filter(|_| parking.is_free()) else { return false };
-        let Some(admission) = piggyback.succeeds(tenure, |run| fairness.goes_on(run)) else { return false };
+        let Some(piggyback) = piggyback.as_ref().filter(|_| parking.is_free()) else {
+            return false;
+        };
+        let Some(admission) = piggyback.succeeds(tenure, |run| fairness.goes_on(run)) else {
+            return false;
+        };
         // Beside other clients a run has few turns, so each should go to a different thread.
         if parking.park(admission, fairness.knows_others()) {
             let local_queue = local_queue.clone();
@@ -174,7 +195,10 @@ impl LocalQueues {
         let mut joined = SmallVec::<[Arc<Waiter>; 8]>::new();
         let mut state = local_queue.state.lock();
         while let Some(next) = state.waiters.front() {
-            let Some(admission) = next.piggyback().and_then(|piggyback| piggyback.joins(hold)) else { break };
+            let Some(admission) = next.piggyback().and_then(|piggyback| piggyback.joins(hold))
+            else {
+                break;
+            };
             next.becomes(Became::Reader(admission));
             joined.extend(state.waiters.pop_front());
         }
@@ -209,7 +233,13 @@ impl LocalQueues {
     /// A thread of this client freed the lock after this run: the leader of its queue need not wait
     /// for the message. `others`: how many other clients are subscribed (a hint: it does not count
     /// those that are reconnecting).
-    pub(crate) fn released(&self, name: &Arc<str>, run: RunLength, others: u64, messages: Messages) {
+    pub(crate) fn released(
+        &self,
+        name: &Arc<str>,
+        run: RunLength,
+        others: u64,
+        messages: Messages,
+    ) {
         let mut map = self.map.lock();
         let local_queue = match map.get(name) {
             Some(local_queue) => local_queue.clone(),

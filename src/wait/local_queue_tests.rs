@@ -12,12 +12,25 @@ fn piggyback() -> Option<Piggyback> {
     let holder = crate::base::holder::ClientId::random(Duration::from_secs(5)).fresh_holder();
     let name = lock_name();
     let (lease, token, waiting) = (Duration::from_secs(1), TokenRule::Off, Waiting::No);
-    let request =
-        Acquire { name: &name, holder: &holder, permits: 1, lease, held: 0, token, tokens: 1, waiting, goes_on: false };
+    let request = Acquire {
+        name: &name,
+        holder: &holder,
+        permits: 1,
+        lease,
+        held: 0,
+        token,
+        tokens: 1,
+        waiting,
+        goes_on: false,
+    };
     Some(Piggyback::new(&request, false))
 }
 
-fn queue<'s>(local_queues: &'s LocalQueues, deadline: Deadline, cancel: Option<&CancelToken>) -> EnqueueOutcome<'s> {
+fn queue<'s>(
+    local_queues: &'s LocalQueues,
+    deadline: Deadline,
+    cancel: Option<&CancelToken>,
+) -> EnqueueOutcome<'s> {
     local_queues.queue(&lock_name(), Entry::AtTheEnd, (deadline, cancel), piggyback, || ())
 }
 
@@ -28,7 +41,9 @@ fn lock_name() -> Arc<LockName> {
 #[test]
 fn the_role_passes_in_order_and_the_queue_goes_with_its_last_member() {
     let local_queues = LocalQueues::default();
-    let EnqueueOutcome::Leader(first) = queue(&local_queues, Deadline::Never, None) else { panic!() };
+    let EnqueueOutcome::Leader(first) = queue(&local_queues, Deadline::Never, None) else {
+        panic!()
+    };
     assert!(!first.has_waited && local_queues.is_occupied("n"));
     std::thread::scope(|s| {
         let second = s.spawn(|| match queue(&local_queues, Deadline::Never, None) {
@@ -49,9 +64,12 @@ fn the_role_passes_in_order_and_the_queue_goes_with_its_last_member() {
 #[test]
 fn closing_wakes_the_waiters() {
     let local_queues = LocalQueues::default();
-    let EnqueueOutcome::Leader(first) = queue(&local_queues, Deadline::Never, None) else { panic!() };
+    let EnqueueOutcome::Leader(first) = queue(&local_queues, Deadline::Never, None) else {
+        panic!()
+    };
     std::thread::scope(|s| {
-        let second = s.spawn(|| matches!(queue(&local_queues, Deadline::Never, None), EnqueueOutcome::Ended));
+        let second = s
+            .spawn(|| matches!(queue(&local_queues, Deadline::Never, None), EnqueueOutcome::Ended));
         while first.membership.local_queue.state.lock().waiters.is_empty() {
             std::thread::yield_now();
         }
@@ -63,20 +81,30 @@ fn closing_wakes_the_waiters() {
 #[test]
 fn a_cancelled_waiter_leaves_and_the_role_goes_to_the_next() {
     let local_queues = LocalQueues::default();
-    let EnqueueOutcome::Leader(first) = queue(&local_queues, Deadline::Never, None) else { panic!() };
+    let EnqueueOutcome::Leader(first) = queue(&local_queues, Deadline::Never, None) else {
+        panic!()
+    };
     let local_queue = first.membership.local_queue.clone();
     let waiting = || local_queue.state.lock().waiters.len();
-    let until = |count| (0..).take_while(|_| waiting() != count).for_each(|_| std::thread::yield_now());
+    let until =
+        |count| (0..).take_while(|_| waiting() != count).for_each(|_| std::thread::yield_now());
     let token = CancelToken::new();
     std::thread::scope(|s| {
-        let second = s.spawn(|| matches!(queue(&local_queues, Deadline::Never, Some(&token)), EnqueueOutcome::Ended));
+        let second = s.spawn(|| {
+            matches!(queue(&local_queues, Deadline::Never, Some(&token)), EnqueueOutcome::Ended)
+        });
         until(1);
-        let third = s.spawn(|| matches!(queue(&local_queues, Deadline::Never, None), EnqueueOutcome::Leader(_)));
+        let third = s.spawn(|| {
+            matches!(queue(&local_queues, Deadline::Never, None), EnqueueOutcome::Leader(_))
+        });
         until(2);
         token.cancel();
         assert!(second.join().unwrap());
         assert_eq!(waiting(), 1);
-        assert!(matches!(queue(&local_queues, Deadline::Never, Some(&token)), EnqueueOutcome::Ended));
+        assert!(matches!(
+            queue(&local_queues, Deadline::Never, Some(&token)),
+            EnqueueOutcome::Ended
+        ));
         drop(first);
         assert!(third.join().unwrap());
     });
@@ -87,9 +115,12 @@ fn a_cancelled_waiter_leaves_and_the_role_goes_to_the_next() {
 fn a_leader_that_is_ended_leaves_the_yield_to_the_next() {
     let local_queues = LocalQueues::default();
     local_queues.released(&"n".into(), LONG_RUN, 1, Messages { received: 0, own: 0 });
-    let EnqueueOutcome::Leader(leader) = queue(&local_queues, Deadline::Never, None) else { panic!() };
+    let EnqueueOutcome::Leader(leader) = queue(&local_queues, Deadline::Never, None) else {
+        panic!()
+    };
     leader.event().end_wait();
-    leader.let_others_first(|pause| pause, |awaited, pause| leader.event().wait_for(awaited, pause));
+    leader
+        .let_others_first(|pause| pause, |awaited, pause| leader.event().wait_for(awaited, pause));
     assert!(leader.must_yield());
 }
 
@@ -120,7 +151,9 @@ fn an_outage_is_forgotten_with_the_last_waiter_that_knew_of_it() {
 #[test]
 fn a_caller_inside_code_of_the_user_has_no_place_and_no_role() {
     let local_queues = LocalQueues::default();
-    let EnqueueOutcome::Leader(first) = queue(&local_queues, Deadline::Never, None) else { panic!() };
+    let EnqueueOutcome::Leader(first) = queue(&local_queues, Deadline::Never, None) else {
+        panic!()
+    };
     let local_queue = first.membership.local_queue.clone();
     let first = std::cell::RefCell::new(Some(first));
     let prepare = || {
@@ -129,7 +162,8 @@ fn a_caller_inside_code_of_the_user_has_no_place_and_no_role() {
         assert!(!local_queue.state.lock().leader, "it was not made the leader");
         piggyback()
     };
-    match local_queues.queue(&lock_name(), Entry::AtTheEnd, (Deadline::Never, None), prepare, || ()) {
+    match local_queues.queue(&lock_name(), Entry::AtTheEnd, (Deadline::Never, None), prepare, || ())
+    {
         EnqueueOutcome::Leader(leader) => assert!(!leader.has_waited && !leader.has_piggyback()),
         _ => panic!("it leads"),
     }
@@ -140,7 +174,9 @@ fn a_caller_inside_code_of_the_user_has_no_place_and_no_role() {
 fn a_panic_before_a_caller_has_a_place_leaves_nothing() {
     use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
     let local_queues = LocalQueues::default();
-    let EnqueueOutcome::Leader(first) = queue(&local_queues, Deadline::Never, None) else { panic!() };
+    let EnqueueOutcome::Leader(first) = queue(&local_queues, Deadline::Never, None) else {
+        panic!()
+    };
     let prepare = || resume_unwind(Box::new("injected"));
     let place = (Deadline::Never, None);
     let queues = || drop(local_queues.queue(&lock_name(), Entry::AtTheEnd, place, prepare, || ()));
@@ -153,7 +189,9 @@ fn a_panic_before_a_caller_has_a_place_leaves_nothing() {
 #[test]
 fn a_leader_that_comes_back_enters_at_the_front() {
     let local_queues = LocalQueues::default();
-    let EnqueueOutcome::Leader(first) = queue(&local_queues, Deadline::Never, None) else { panic!() };
+    let EnqueueOutcome::Leader(first) = queue(&local_queues, Deadline::Never, None) else {
+        panic!()
+    };
     let local_queue = first.membership.local_queue.clone();
     let until = |count| {
         while local_queue.state.lock().waiters.len() != count {
@@ -161,12 +199,16 @@ fn a_leader_that_comes_back_enters_at_the_front() {
         }
     };
     std::thread::scope(|s| {
-        let second = s.spawn(|| matches!(queue(&local_queues, Deadline::Never, None), EnqueueOutcome::Leader(_)));
+        let second = s.spawn(|| {
+            matches!(queue(&local_queues, Deadline::Never, None), EnqueueOutcome::Leader(_))
+        });
         until(1);
         let back = s.spawn(|| {
             let place = (Deadline::Never, None);
             match local_queues.queue(&lock_name(), Entry::AtTheFront, place, piggyback, || ()) {
-                EnqueueOutcome::Leader(leader) => leader.membership.local_queue.state.lock().waiters.len(),
+                EnqueueOutcome::Leader(leader) => {
+                    leader.membership.local_queue.state.lock().waiters.len()
+                }
                 _ => panic!("it leads"),
             }
         });
@@ -181,7 +223,12 @@ fn a_leader_that_comes_back_enters_at_the_front() {
 fn unused_queues_are_swept_also_by_a_client_that_never_waits() {
     let local_queues = LocalQueues::default();
     for n in 0..10_000 {
-        local_queues.released(&format!("n{n}").into(), RunLength::ONE, 1, Messages { received: 0, own: 0 });
+        local_queues.released(
+            &format!("n{n}").into(),
+            RunLength::ONE,
+            1,
+            Messages { received: 0, own: 0 },
+        );
         if n == 1_000 {
             let long_ago = Instant::now().checked_sub(2 * MEMORY);
             local_queues
@@ -219,7 +266,9 @@ fn a_queue_that_was_left_serves_the_next_name_as_a_new_one() {
     let second = lead("b");
     let event = second.event().clone();
     assert!(spare().is_none(), "it is in use");
-    assert!(!event.is_notified() && event.messages() == 0 && !event.is_answered_within(Duration::MAX));
+    assert!(
+        !event.is_notified() && event.messages() == 0 && !event.is_answered_within(Duration::MAX)
+    );
     drop(second);
     assert!(spare().is_none(), "a late message for the name must not wake the leader of another");
     drop(lead("c"));
@@ -231,7 +280,9 @@ fn a_client_yields_after_a_run_with_others_waiting() {
     let local_queues = LocalQueues::default();
     let name: Arc<str> = "n".into();
     local_queues.released(&name, LONG_RUN, 1, Messages { received: 0, own: 0 });
-    let EnqueueOutcome::Leader(leader) = queue(&local_queues, Deadline::Never, None) else { panic!() };
+    let EnqueueOutcome::Leader(leader) = queue(&local_queues, Deadline::Never, None) else {
+        panic!()
+    };
     assert!(leader.must_yield());
     leader.let_others_first(|_| Duration::from_millis(1), |_, _| false);
     assert!(!leader.must_yield());

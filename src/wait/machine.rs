@@ -163,7 +163,9 @@ impl Wait {
     /// `now`: read only where the time matters.
     pub(super) fn next(&mut self, happened: Happened, now: &impl Fn() -> Instant) -> Step {
         match happened {
-            Happened::Begun { first, has_waited, is_covered } => self.begins(first, has_waited, is_covered),
+            Happened::Begun { first, has_waited, is_covered } => {
+                self.begins(first, has_waited, is_covered)
+            }
             Happened::Looked(sight) => self.looked(sight, now),
             Happened::Answered(answer) => self.answered(answer, now),
             Happened::AnsweredBeside(answer) => {
@@ -172,7 +174,9 @@ impl Wait {
             }
             Happened::NothingCame => Step::Look,
             Happened::Failed { error, outage } => self.failed(error, outage, now),
-            Happened::Listens { since, round, is_confirmed } => self.listens(since, round, is_confirmed, now),
+            Happened::Listens { since, round, is_confirmed } => {
+                self.listens(since, round, is_confirmed, now)
+            }
             // An earlier answer is too old: other clients had the lock in between.
             Happened::OthersCameFirst => {
                 self.answer = None;
@@ -214,7 +218,8 @@ impl Wait {
         }
         // Not one more request: each thread that leads the queue in turn would send one, and the
         // last of fifty would learn of the outage after fifty I/O timeouts.
-        if let Some((lasted, error)) = sight.outage.filter(|(lasted, _)| self.is_too_long(*lasted)) {
+        if let Some((lasted, error)) = sight.outage.filter(|(lasted, _)| self.is_too_long(*lasted))
+        {
             return Step::Return(Err(given_up(error, lasted)));
         }
         self.is_last = self.is_at_deadline(now);
@@ -232,7 +237,9 @@ impl Wait {
         if self.is_last {
             return Step::Return(Ok(()));
         }
-        let mistrusts = std::mem::take(&mut self.was_woken_by_timer) && answer.ttl.is_some() && !self.terms.has_turn;
+        let mistrusts = std::mem::take(&mut self.was_woken_by_timer)
+            && answer.ttl.is_some()
+            && !self.terms.has_turn;
         if self.is_at_deadline(now) {
             // Checks once more whether it was notified in the meantime.
             return Step::Sleep(Duration::ZERO);
@@ -240,7 +247,13 @@ impl Wait {
         Step::Listen { mistrusts }
     }
 
-    fn listens(&mut self, since: u64, round: u64, is_confirmed: bool, now: &impl Fn() -> Instant) -> Step {
+    fn listens(
+        &mut self,
+        since: u64,
+        round: u64,
+        is_confirmed: bool,
+        now: &impl Fn() -> Instant,
+    ) -> Step {
         let Some(answer) = self.answer.take() else { return Step::Look };
         let is_recent = match answer.round {
             Some(asked) => asked == round && (asked > since || !is_confirmed),
@@ -249,7 +262,11 @@ impl Wait {
         if !is_recent {
             return Step::Look;
         }
-        let most = if is_confirmed { self.terms.lease } else { self.blind_poll.pause(now()).min(self.terms.lease / 2) };
+        let most = if is_confirmed {
+            self.terms.lease
+        } else {
+            self.blind_poll.pause(now()).min(self.terms.lease / 2)
+        };
         let pause = match answer.ttl {
             Some(ttl) => {
                 self.poll.reset();
@@ -260,7 +277,12 @@ impl Wait {
         Step::Sleep(self.patience(pause.min(most), now))
     }
 
-    fn failed(&mut self, error: Error, outage: Option<Duration>, now: &impl Fn() -> Instant) -> Step {
+    fn failed(
+        &mut self,
+        error: Error,
+        outage: Option<Duration>,
+        now: &impl Fn() -> Instant,
+    ) -> Step {
         let Some(lasted) = outage else { return Step::Return(Err(error)) };
         if self.is_too_long(lasted) {
             return Step::Return(Err(given_up(error, lasted)));
@@ -293,7 +315,8 @@ impl Wait {
             return Step::Return(Ok(()));
         }
         let slept = self.sleeps_for_local.take();
-        self.asks_anyway = slept.is_some_and(|(since, most)| now().saturating_duration_since(since) >= most);
+        self.asks_anyway =
+            slept.is_some_and(|(since, most)| now().saturating_duration_since(since) >= most);
         Step::Look
     }
 
@@ -318,7 +341,9 @@ impl Wait {
 
 #[cold]
 fn given_up(error: Error, lasted: Duration) -> Error {
-    error.and_also(format!("given up after {lasted:.1?} of waiting for the server")).advise(Advice::RaiseOutageTimeout)
+    error
+        .and_also(format!("given up after {lasted:.1?} of waiting for the server"))
+        .advise(Advice::RaiseOutageTimeout)
 }
 
 /// A millisecond more than the TTL, which stores may round down.

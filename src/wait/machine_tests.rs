@@ -16,7 +16,13 @@ struct Staged {
 fn staged(timeout: Option<Duration>) -> Staged {
     let now = Instant::now();
     let deadline = timeout.map_or(Deadline::Never, |timeout| Deadline::At(now + timeout));
-    let terms = WaitTerms { deadline, lease: LEASE, outage_timeout: OUTAGE, has_turn: false, is_exclusive: true };
+    let terms = WaitTerms {
+        deadline,
+        lease: LEASE,
+        outage_timeout: OUTAGE,
+        has_turn: false,
+        is_exclusive: true,
+    };
     Staged { wait: Wait::new(terms), now }
 }
 
@@ -79,14 +85,20 @@ fn an_answer_from_an_earlier_round_is_asked_for_again() {
         let mut call = staged(None);
         call.next(NEW);
         call.sleeps(2);
-        assert!(matches!(call.next(Happened::Woke { is_notified: true, has_answer: true }), Step::Look));
+        assert!(matches!(
+            call.next(Happened::Woke { is_notified: true, has_answer: true }),
+            Step::Look
+        ));
         // Another thread had sent the acquire before the latch was cleared.
         let beside = Happened::AnsweredBeside(Answer { round: Some(2), ttl: Some(TTL) });
         assert!(matches!(call.next(beside), Step::Listen { .. }));
         assert!(matches!(call.next(listens(1, 3, is_confirmed)), Step::Look));
         let beside = Happened::AnsweredBeside(Answer { round: Some(4), ttl: Some(TTL) });
         assert!(matches!(call.next(beside), Step::Listen { .. }));
-        assert!(matches!(call.next(listens(1, 4, is_confirmed)), Step::Sleep(_)), "this one is recent");
+        assert!(
+            matches!(call.next(listens(1, 4, is_confirmed)), Step::Sleep(_)),
+            "this one is recent"
+        );
     }
 }
 
@@ -131,7 +143,10 @@ fn others_come_first_and_what_was_known_before_is_too_old() {
     let mut call = staged(None);
     let first = Some(Answer { round: None, ttl: None });
     call.next(Happened::Begun { first, has_waited: false, is_covered: false });
-    assert!(matches!(call.next(Happened::Looked(Sight { comes_last: true, ..FREE })), Step::LetOthersFirst));
+    assert!(matches!(
+        call.next(Happened::Looked(Sight { comes_last: true, ..FREE })),
+        Step::LetOthersFirst
+    ));
     assert!(matches!(call.next(Happened::OthersCameFirst), Step::Look));
     assert!(matches!(call.next(Happened::Looked(FREE)), Step::Ask));
 }
@@ -161,7 +176,9 @@ fn it_sleeps_for_a_thread_of_the_client_and_then_looks_again() {
 #[test]
 fn at_the_deadline_it_asks_once_more_if_it_was_notified_or_knows_nothing() {
     let woke = |is_notified, has_answer| Happened::Woke { is_notified, has_answer };
-    for (event, asks) in [(woke(false, true), false), (woke(true, true), true), (woke(false, false), true)] {
+    for (event, asks) in
+        [(woke(false, true), false), (woke(true, true), true), (woke(false, false), true)]
+    {
         let mut call = staged(Some(TTL / 2));
         call.next(NEW);
         assert_eq!(call.sleeps(2), TTL / 2, "no longer than there is time");
@@ -183,7 +200,10 @@ fn a_deadline_that_passes_beside_a_request_or_a_local_sleep() {
     call.next(NEW);
     call.next(Happened::Looked(FREE));
     call.now += TTL;
-    assert!(matches!(call.next(busy(1)), Step::Sleep(Duration::ZERO)), "it looks whether it was notified");
+    assert!(
+        matches!(call.next(busy(1)), Step::Sleep(Duration::ZERO)),
+        "it looks whether it was notified"
+    );
     let mut call = staged(Some(TTL));
     call.next(NEW);
     call.next(Happened::Looked(Sight { held_here: Some(LEASE), ..FREE }));
@@ -200,12 +220,21 @@ fn an_outage_that_has_lasted_too_long_is_known_to_the_next_leader() {
     let mut call = staged(None);
     call.next(Happened::Begun { first: None, has_waited: true, is_covered: false });
     let almost = OUTAGE - Duration::from_millis(1);
-    assert!(matches!(call.next(Happened::Looked(Sight { outage: away(almost), ..FREE })), Step::Ask));
+    assert!(matches!(
+        call.next(Happened::Looked(Sight { outage: away(almost), ..FREE })),
+        Step::Ask
+    ));
     let known = Happened::Looked(Sight { outage: away(OUTAGE), ..FREE });
     let Step::Return(Err(why)) = call.next(known) else { panic!("it asks once more") };
-    assert!(why.kind() == ErrorKind::Unreachable && why.to_string().contains("outage_timeout"), "{why}");
+    assert!(
+        why.kind() == ErrorKind::Unreachable && why.to_string().contains("outage_timeout"),
+        "{why}"
+    );
     let held = Sight { outage: away(OUTAGE), held_here: Some(LEASE), ..FREE };
-    assert!(matches!(call.next(Happened::Looked(held)), Step::SleepForLocal(_)), "no store is needed");
+    assert!(
+        matches!(call.next(Happened::Looked(held)), Step::SleepForLocal(_)),
+        "no store is needed"
+    );
 }
 
 #[test]
@@ -222,7 +251,10 @@ fn an_outage_is_waited_out_only_by_a_call_that_waits() {
     assert!(!call.wait.tolerates(&Error::new(ErrorKind::WrongType, "it is a list")));
     let Step::Sleep(pause) = call.next(outage(Some(Duration::ZERO))) else { panic!() };
     assert!(pause <= Duration::from_millis(250));
-    assert!(matches!(call.next(Happened::Woke { is_notified: false, has_answer: true }), Step::Look));
+    assert!(matches!(
+        call.next(Happened::Woke { is_notified: false, has_answer: true }),
+        Step::Look
+    ));
     let Step::Return(Err(why)) = call.next(outage(Some(OUTAGE))) else { panic!() };
     assert!(why.to_string().contains("outage_timeout"), "{why}");
 }
@@ -235,7 +267,10 @@ fn an_outage_at_the_deadline_is_an_error_and_not_a_lock_that_is_taken() {
     call.next(outage(Some(Duration::ZERO)));
     call.now += TTL;
     // The last answer is recent, but a server that has failed since may have freed the lock.
-    assert!(matches!(call.next(Happened::Woke { is_notified: false, has_answer: true }), Step::Look));
+    assert!(matches!(
+        call.next(Happened::Woke { is_notified: false, has_answer: true }),
+        Step::Look
+    ));
     assert!(matches!(call.next(Happened::Looked(FREE)), Step::Ask));
     assert!(matches!(call.next(outage(Some(TTL))), Step::Return(Err(_))));
 }

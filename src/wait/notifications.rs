@@ -30,7 +30,8 @@ impl Notifications {
     /// `lease`: the longest time that a waiter sleeps.
     pub(crate) fn new(client_name: String, store: Arc<dyn LockStore>, lease: Duration) -> Self {
         let (state, changed) = (Mutex::default(), Condvar::new());
-        let inner = SubscriberThread { client_name, store, patience: Patience::of(lease), state, changed };
+        let inner =
+            SubscriberThread { client_name, store, patience: Patience::of(lease), state, changed };
         Self { inner: Arc::new(inner), thread: Mutex::new(None) }
     }
 
@@ -127,7 +128,9 @@ impl Notifications {
         state.give_up();
         self.inner.changed.notify_all();
         while state.phase != Phase::Ended {
-            if self.inner.changed.wait_until(&mut state, deadline).timed_out() && state.phase != Phase::Ended {
+            if self.inner.changed.wait_until(&mut state, deadline).timed_out()
+                && state.phase != Phase::Ended
+            {
                 return false;
             }
         }
@@ -156,7 +159,9 @@ impl Listening<'_> {
     /// not come. Reads the messages of all waiters meanwhile, unless another thread does.
     pub(crate) fn wait_for(&self, awaited: Awaited, timeout: Duration) -> bool {
         let (inner, give_up) = (&self.notifications.inner, os::now() + timeout);
-        if let Some(has_come) = inner.take_role().and_then(|role| self.read_until(role, awaited, give_up)) {
+        if let Some(has_come) =
+            inner.take_role().and_then(|role| self.read_until(role, awaited, give_up))
+        {
             return has_come;
         }
         let sleeper = {

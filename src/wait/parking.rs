@@ -72,7 +72,8 @@ mod tests {
     use crate::lease::store_hold::tests::{SPAN, granted};
 
     fn admission() -> (Admission, Arc<StoreHold>) {
-        let admission = granted("a", Kind::Mutex, &Arc::new(FakeClock::default()), SPAN).admit_first();
+        let admission =
+            granted("a", Kind::Mutex, &Arc::new(FakeClock::default()), SPAN).admit_first();
         let hold = admission.hold().clone();
         (admission, hold)
     }
@@ -112,6 +113,10 @@ mod tests {
         assert!(parking.barge(|_| false).is_none());
         assert_eq!(hold.state(), LeaseState::Held);
         drop(parking.keep());
-        assert_eq!(hold.state(), LeaseState::Released, "a keeper that does not take it gives it up");
+        assert_eq!(
+            hold.state(),
+            LeaseState::Released,
+            "a keeper that does not take it gives it up"
+        );
     }
 }

@@ -76,7 +76,11 @@ impl Piggyback {
 
     /// Admits the owner as the next user of a hold that this tenure, its only one, has given up, if
     /// the run `goes_on`.
-    pub(super) fn succeeds(&self, tenure: &Arc<Tenure>, goes_on: impl FnOnce(RunLength) -> bool) -> Option<Admission> {
+    pub(super) fn succeeds(
+        &self,
+        tenure: &Arc<Tenure>,
+        goes_on: impl FnOnce(RunLength) -> bool,
+    ) -> Option<Admission> {
         if !self.is_for(&tenure.store_hold) {
             return None;
         }
@@ -135,7 +139,12 @@ pub(crate) struct TakenPiggyback {
 }
 
 impl TakenPiggyback {
-    pub(crate) fn new(piggyback: Arc<Piggyback>, tokens: u32, round: u64, event: Option<Arc<Event>>) -> Self {
+    pub(crate) fn new(
+        piggyback: Arc<Piggyback>,
+        tokens: u32,
+        round: u64,
+        event: Option<Arc<Event>>,
+    ) -> Self {
         Self { piggyback, tokens, round, event, may_run: false }
     }
 
@@ -163,7 +172,8 @@ impl Drop for TakenPiggyback {
         if self.may_run {
             // A panic while it was sent: the owner has to undo it.
             let why = "a thread panicked while it sent the acquire of this call with its release";
-            let (acquired, tokens, round) = (Err(Error::new(ErrorKind::Protocol, why)), self.tokens, self.round);
+            let (acquired, tokens, round) =
+                (Err(Error::new(ErrorKind::Protocol, why)), self.tokens, self.round);
             let unknowns = UnknownOutcomes::of_a_panic();
             self.piggyback.deliver(PiggybackOutcome::Sent { acquired, unknowns, tokens, round });
         } else {

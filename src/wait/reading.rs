@@ -80,7 +80,9 @@ impl Reading {
     /// Whether this interrupt belongs to the present connection. After a panic of the client's own
     /// thread, a thread may still have the role for the connection before.
     pub(super) fn is_present(&self, interrupt: &Arc<dyn Interrupt>) -> bool {
-        self.interrupt.as_ref().is_some_and(|present| std::ptr::addr_eq(Arc::as_ptr(present), Arc::as_ptr(interrupt)))
+        self.interrupt
+            .as_ref()
+            .is_some_and(|present| std::ptr::addr_eq(Arc::as_ptr(present), Arc::as_ptr(interrupt)))
     }
 
     /// Whether a sleeper has not been notified yet. One that was notified does not count: it is

@@ -162,7 +162,10 @@ impl Drop for Role<'_> {
     fn drop(&mut self) {
         if self.reads && self.subscriber.is_some() {
             // A panic, perhaps in the middle of a message.
-            return self.end(Error::new(ErrorKind::Protocol, "a thread panicked while it read release messages"));
+            return self.end(Error::new(
+                ErrorKind::Protocol,
+                "a thread panicked while it read release messages",
+            ));
         }
         let Some(subscriber) = self.subscriber.take() else { return };
         let mut state = self.inner.state.lock();
@@ -227,15 +230,26 @@ impl SubscriberThread {
         while self.state.lock().phase == Phase::Running {
             // A panic ends this connection, and not the thread: nobody would ever start it again,
             // and every hand-over between clients would be a poll.
-            let ended = catch_unwind(AssertUnwindSafe(|| self.listen_once())).unwrap_or_else(|_| {
-                Err(Error::new(ErrorKind::Protocol, "the thread that receives release messages panicked"))
-            });
+            let ended =
+                catch_unwind(AssertUnwindSafe(|| self.listen_once())).unwrap_or_else(|_| {
+                    Err(Error::new(
+                        ErrorKind::Protocol,
+                        "the thread that receives release messages panicked",
+                    ))
+                });
             match ended {
                 Ok(()) => return,
-                Err(e) if e.kind() == ErrorKind::Denied && !std::mem::replace(&mut logged, true) => {
-                    log::warn!("release messages cannot be received, waiting by timer: {}", e.chain());
+                Err(e)
+                    if e.kind() == ErrorKind::Denied && !std::mem::replace(&mut logged, true) =>
+                {
+                    log::warn!(
+                        "release messages cannot be received, waiting by timer: {}",
+                        e.chain()
+                    );
                 }
-                Err(e) => log::debug!("the subscriber connection ended, connecting again: {}", e.chain()),
+                Err(e) => {
+                    log::debug!("the subscriber connection ended, connecting again: {}", e.chain())
+                }
             }
             let mut state = self.state.lock();
             (state.sender, state.pinged) = (None, None);
@@ -294,7 +308,11 @@ impl SubscriberThread {
             }
             drop(state);
             if let Some(mut role) = self.take_role() {
-                let read = if has_to_read { role.read(self.patience.tick).map(drop) } else { role.catch_up() };
+                let read = if has_to_read {
+                    role.read(self.patience.tick).map(drop)
+                } else {
+                    role.catch_up()
+                };
                 if let Err(e) = read.and_then(|()| role.maintain()) {
                     role.fail(e);
                 }
@@ -361,18 +379,27 @@ impl SubscriberThread {
         let mut state = self.state.lock();
         let is_silent = os::since(state.last_received) > self.patience.silence;
         if state.pinged.is_some_and(|pinged| os::since(pinged) > self.patience.answer) {
-            return Err(Error::new(ErrorKind::Unreachable, "the subscriber connection does not reply to a ping"));
+            return Err(Error::new(
+                ErrorKind::Unreachable,
+                "the subscriber connection does not reply to a ping",
+            ));
         }
         if is_silent && state.pinged.is_none() {
             state.ping()?;
         }
-        let SubscriberState { topics, sender: Some(sender), .. } = &mut *state else { return Ok(()) };
+        let SubscriberState { topics, sender: Some(sender), .. } = &mut *state else {
+            return Ok(());
+        };
         // A subscription that is not confirmed yet stays: its confirmation could be taken for that
         // of a later subscription to the same topic.
-        let is_over =
-            |watch: &TopicWatch| watch.confirmed && watch.idle_since.is_some_and(|since| os::since(since) > LINGER);
-        let idle: Vec<Topic> =
-            topics.iter().filter(|(_, watch)| is_over(watch)).map(|(topic, _)| topic.clone()).collect();
+        let is_over = |watch: &TopicWatch| {
+            watch.confirmed && watch.idle_since.is_some_and(|since| os::since(since) > LINGER)
+        };
+        let idle: Vec<Topic> = topics
+            .iter()
+            .filter(|(_, watch)| is_over(watch))
+            .map(|(topic, _)| topic.clone())
+            .collect();
         for topic in idle {
             topics.remove(&topic);
             sender.unwatch(&topic)?;

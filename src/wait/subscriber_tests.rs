@@ -36,7 +36,13 @@ fn connected(panics: bool) -> SubscriberThread {
     let second = Duration::from_secs(1);
     let store = Arc::new(MemoryStore::new(&Arc::new(Memory::new()), second));
     let (state, changed) = (Mutex::default(), Condvar::new());
-    let inner = SubscriberThread { client_name: "c".to_owned(), store, patience: Patience::of(second), state, changed };
+    let inner = SubscriberThread {
+        client_name: "c".to_owned(),
+        store,
+        patience: Patience::of(second),
+        state,
+        changed,
+    };
     let mut state = inner.state.lock();
     state.phase = Phase::Running;
     state.reading.begin(Box::new(Silent { panics }), Arc::new(Nobody));

@@ -19,7 +19,10 @@ impl AcquireAttempt<'_> {
     /// Sends one request, which resolves the unknown outcomes of earlier ones and may leave its
     /// own. The acquire that was left for another thread must have been withdrawn: if this request
     /// spends the holder, nobody may ask for it any more.
-    pub(crate) fn ask_with<T>(&mut self, ask: impl FnOnce(&mut Self, &mut UnknownOutcomes) -> T) -> T {
+    pub(crate) fn ask_with<T>(
+        &mut self,
+        ask: impl FnOnce(&mut Self, &mut UnknownOutcomes) -> T,
+    ) -> T {
         let now = (!self.name.kind.has_lease()).then(|| self.client.clock.now());
         if let (Some(now), Some(since)) = (now, self.traces.unknown_since)
             && now.since(since) > TAKEN_TTL / 2
@@ -30,7 +33,8 @@ impl AcquireAttempt<'_> {
         }
         self.asks_now();
         self.traces.under_way = true;
-        let mut request = UnderWay { unknowns: std::mem::take(&mut self.traces.unknowns), attempt: self };
+        let mut request =
+            UnderWay { unknowns: std::mem::take(&mut self.traces.unknowns), attempt: self };
         let answer = ask(request.attempt, &mut request.unknowns);
         drop(request);
         self.traces.unknown_since =
@@ -60,7 +64,8 @@ impl AcquireAttempt<'_> {
     /// Replaces the holder by a fresh one, which has left nothing at the server, and returns the
     /// old one.
     fn take_fresh_holder(&mut self) -> Holder {
-        (self.traces.has_marker, self.traces.queued, self.traces.unknown_since) = (false, false, None);
+        (self.traces.has_marker, self.traces.queued, self.traces.unknown_since) =
+            (false, false, None);
         std::mem::replace(&mut self.holder, fresh_holder(self.client, self.name.kind))
     }
 
@@ -79,7 +84,13 @@ impl AcquireAttempt<'_> {
         let expires = self.client.clock.now().plus(stands + self.client.config.io_timeout);
         for name in self.wanted.all {
             let (name, holder, unknowns) = (name.clone(), holder.clone(), unknowns.clone());
-            self.client.watchdog.undo(Undo::of_attempt(name, holder, self.wanted.permits, unknowns, expires));
+            self.client.watchdog.undo(Undo::of_attempt(
+                name,
+                holder,
+                self.wanted.permits,
+                unknowns,
+                expires,
+            ));
         }
     }
 
@@ -108,7 +119,9 @@ impl AcquireAttempt<'_> {
             }
         };
         self.traces.unknowns = unknowns;
-        released.inspect_err(|e| log::debug!("releasing {:?} in the background: {e}", self.name.name)).is_ok()
+        released
+            .inspect_err(|e| log::debug!("releasing {:?} in the background: {e}", self.name.name))
+            .is_ok()
     }
 }
 

@@ -143,7 +143,11 @@ impl<'a, C: Contender<'a>> Led<'_, '_, 'a, C> {
         self.round = self.leader.event().clear();
         let attempt = self.contender.attempt();
         // A waiter with a place in the store learns only from the store when its turn comes.
-        let held_here = if self.leader.is_at_server() { None } else { attempt.client.holds.blocks(attempt.name) };
+        let held_here = if self.leader.is_at_server() {
+            None
+        } else {
+            attempt.client.holds.blocks(attempt.name)
+        };
         let (ended, comes_last) = (attempt.ensure_waits().err(), self.leader.comes_last());
         Sight { ended, held_here, comes_last, outage: self.leader.outage() }
     }
@@ -153,7 +157,8 @@ impl<'a, C: Contender<'a>> Led<'_, '_, 'a, C> {
         let Self { leader, listening, topic, round, .. } = self;
         // Otherwise messages that nobody has read yet would count as new ones.
         client.notifications.catch_up();
-        let patience = |pause: Duration| deadline.remaining(os::now()).map_or(pause, |left| left.min(pause));
+        let patience =
+            |pause: Duration| deadline.remaining(os::now()).map_or(pause, |left| left.min(pause));
         leader.let_others_first(patience, |awaited, pause| {
             let listen = || (client.notifications.listen(topic.clone(), leader.event()), *round);
             listening.get_or_insert_with(listen).0.wait_for(awaited, pause)
@@ -179,7 +184,11 @@ impl<'a, C: Contender<'a>> Led<'_, '_, 'a, C> {
         let listen = || (client.notifications.listen(topic.clone(), leader.event()), *round);
         let since = listening.get_or_insert_with(listen).1;
         // If the store has yet to confirm the subscription, the event is notified when it does.
-        Happened::Listens { since, round: *round, is_confirmed: client.notifications.is_subscribed(topic) }
+        Happened::Listens {
+            since,
+            round: *round,
+            is_confirmed: client.notifications.is_subscribed(topic),
+        }
     }
 
     fn sleep(&mut self, pause: Duration, wait: &Wait) -> Carried<C::Won> {
@@ -237,7 +246,9 @@ impl<'a, C: Contender<'a>> Led<'_, '_, 'a, C> {
 
     /// Processes what a thread of this client has done for the call.
     fn take_in(&mut self, outcome: PiggybackOutcome, wait: &Wait) -> Carried<C::Won> {
-        let Some(helped) = self.contender.helped() else { return ControlFlow::Continue(Happened::NothingCame) };
+        let Some(helped) = self.contender.helped() else {
+            return ControlFlow::Continue(Happened::NothingCame);
+        };
         match outcome {
             PiggybackOutcome::NotSent => ControlFlow::Continue(Happened::NothingCame),
             PiggybackOutcome::Parked(admission) => match helped.take_over(admission) {
@@ -250,7 +261,9 @@ impl<'a, C: Contender<'a>> Led<'_, '_, 'a, C> {
             PiggybackOutcome::Sent { acquired, unknowns, tokens, round } => {
                 helped.draw_tokens(tokens);
                 let tried = helped.on_piggyback_reply(acquired, unknowns);
-                self.judge(tried, wait, |ttl| Happened::AnsweredBeside(Answer { round: Some(round), ttl }))
+                self.judge(tried, wait, |ttl| {
+                    Happened::AnsweredBeside(Answer { round: Some(round), ttl })
+                })
             }
         }
     }
@@ -280,7 +293,8 @@ impl<'a, C: Contender<'a>> Led<'_, '_, 'a, C> {
                 ControlFlow::Continue(busy(ttl))
             }
             Err(error) => {
-                let outage = wait.tolerates(&error).then(|| os::since(self.leader.outage_goes_on(&error)));
+                let outage =
+                    wait.tolerates(&error).then(|| os::since(self.leader.outage_goes_on(&error)));
                 ControlFlow::Continue(Happened::Failed { error, outage })
             }
         }

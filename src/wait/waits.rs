@@ -48,9 +48,20 @@ pub(crate) struct WaitEntry<'w> {
 
 impl Waits {
     /// Enters a wait of the calling thread, which begins now.
-    pub(crate) fn begin(&self, name: &Arc<LockName>, primitive: Primitive, deadline: Deadline) -> WaitEntry<'_> {
+    pub(crate) fn begin(
+        &self,
+        name: &Arc<LockName>,
+        primitive: Primitive,
+        deadline: Deadline,
+    ) -> WaitEntry<'_> {
         let since = os::now();
-        let wait = ListedWait { name: name.clone(), primitive, thread: os::thread::current(), since, deadline };
+        let wait = ListedWait {
+            name: name.clone(),
+            primitive,
+            thread: os::thread::current(),
+            since,
+            deadline,
+        };
         let mut table = self.table.lock();
         let number = table.next;
         table.next += 1;

@@ -115,7 +115,12 @@ fn take(client: &LockClient, turn: u64) -> Result<Option<Held>> {
 fn believing_process() {
     let value = |name: &str| std::env::var(name).unwrap();
     let lease = ms(value("LEASEHOLD_TEST_LEASE").parse().unwrap());
-    let client = LockClient::builder().url(value("LEASEHOLD_TEST_URL")).lease(lease).connect_lazily().build().unwrap();
+    let client = LockClient::builder()
+        .url(value("LEASEHOLD_TEST_URL"))
+        .lease(lease)
+        .connect_lazily()
+        .build()
+        .unwrap();
     let path = value("LEASEHOLD_TEST_FILE");
     println!("@@ready");
     let (over, keep) = (AtomicBool::new(false), AtomicBool::new(false));
@@ -145,7 +150,11 @@ fn believing_process() {
                 }
             });
         }
-        while std::io::stdin().lines().next().is_some_and(|line| line.is_ok_and(|line| line == "keep")) {
+        while std::io::stdin()
+            .lines()
+            .next()
+            .is_some_and(|line| line.is_ok_and(|line| line == "keep"))
+        {
             keep.store(true, Ordering::SeqCst);
         }
         over.store(true, Ordering::SeqCst);
@@ -157,9 +166,16 @@ fn believing_process() {
 #[test]
 fn two_at_a_time_are_found() {
     let belief = |from, to, token| Belief { from, to, token };
-    assert_eq!(faults(vec![belief(10, 20, 2), belief(1, 9, 1), belief(21, 21, 3)]), Vec::<String>::new());
+    assert_eq!(
+        faults(vec![belief(10, 20, 2), belief(1, 9, 1), belief(21, 21, 3)]),
+        Vec::<String>::new()
+    );
     assert_eq!(faults(vec![belief(1, 9, 1), belief(9, 20, 2)]).len(), 1);
     // Also after a short belief.
-    assert_eq!(faults(vec![belief(1, 50, 1), belief(60, 70, 2), belief(61, 62, 3), belief(65, 80, 4)]).len(), 2);
+    assert_eq!(
+        faults(vec![belief(1, 50, 1), belief(60, 70, 2), belief(61, 62, 3), belief(65, 80, 4)])
+            .len(),
+        2
+    );
     assert_eq!(faults(vec![belief(1, 9, 2), belief(10, 20, 2)]).len(), 1);
 }

@@ -18,7 +18,9 @@ const LONG: Duration = Duration::from_secs(60);
 /// started may need longer for its first replies.
 fn client(url: &str) -> LockClient {
     let client = LockClient::builder().url(url).lease(LEASE).connect_lazily().build().unwrap();
-    wait_until("it answers", || KINDS[0].try_for(&client, "warm", ms(1)).is_ok_and(|held| held.is_some()));
+    wait_until("it answers", || {
+        KINDS[0].try_for(&client, "warm", ms(1)).is_ok_and(|held| held.is_some())
+    });
     client
 }
 
@@ -58,7 +60,11 @@ fn a_holder_whose_server_has_lost_its_leader_knows_before_the_next_one_has_the_l
         let belief = watch(&held, LONG).expect("it believed");
         (start, belief, ensemble.server(cut).mode(), next.join().unwrap())
     });
-    println!("false after {:?}; the next one has it after {:?}", after(start, belief.to), after(start, next));
+    println!(
+        "false after {:?}; the next one has it after {:?}",
+        after(start, belief.to),
+        after(start, next)
+    );
     assert!(belief.to < next, "both believed for {:?}", after(next, belief.to));
     assert_eq!(mode, Some(Mode::Follower), "the server answered as before");
     assert!(after(start, belief.to) > LEASE / 4, "it does not give up at the first failure");
@@ -109,7 +115,11 @@ fn a_holder_that_is_cut_off_knows_before_the_next_one_has_the_lock() {
         proxy.silence(true);
         let belief = watch(&held, LONG).expect("it believed");
         let next = next.join().unwrap();
-        println!("false after {:?}; the next one has it after {:?}", after(start, belief.to), after(start, next));
+        println!(
+            "false after {:?}; the next one has it after {:?}",
+            after(start, belief.to),
+            after(start, next)
+        );
         assert!(belief.to < next, "both believed for {:?}", after(next, belief.to));
     });
     proxy.silence(false);

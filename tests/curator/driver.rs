@@ -112,7 +112,10 @@ fn curator_does_what_it_is_told() {
     assert!(two.waits());
     one.call("mutex m unlock");
     two.answer();
-    assert_eq!((two.call("mutex m isHeld"), one.call("mutex m isHeld")), ("true".to_owned(), "false".to_owned()));
+    assert_eq!(
+        (two.call("mutex m isHeld"), one.call("mutex m isHeld")),
+        ("true".to_owned(), "false".to_owned())
+    );
     two.call("mutex m unlock");
 
     one.call("write rw lock");

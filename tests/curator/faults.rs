@@ -31,8 +31,10 @@ impl<'a> Run<'a> {
         std::fs::write(&file, "").unwrap();
         let start = |_| {
             let proxies: Vec<_> = ensemble.servers().iter().map(Proxy::before_zookeeper).collect();
-            let hosts: Vec<_> = proxies.iter().map(|proxy| format!("127.0.0.1:{}", proxy.port())).collect();
-            let believer = Believer::start(&format!("zookeeper://{}", hosts.join(",")), LEASE, &file);
+            let hosts: Vec<_> =
+                proxies.iter().map(|proxy| format!("127.0.0.1:{}", proxy.port())).collect();
+            let believer =
+                Believer::start(&format!("zookeeper://{}", hosts.join(",")), LEASE, &file);
             Player { believer, proxies }
         };
         let players = (0..players).map(start).collect();
@@ -48,7 +50,11 @@ impl<'a> Run<'a> {
     fn goes_on(&self, after: &str) {
         let before = self.holds();
         wait_for(SOON, &format!("holds after: {after}"), || self.holds() > before + 20);
-        println!("{after}: {} holds before, no faults: {}", before, faults(Belief::read(&self.file)).is_empty());
+        println!(
+            "{after}: {} holds before, no faults: {}",
+            before,
+            faults(Belief::read(&self.file)).is_empty()
+        );
     }
 
     fn proxies(&self) -> impl Iterator<Item = &Proxy> {
@@ -132,7 +138,8 @@ fn no_two_believe_in_a_lock_at_a_time() {
     let ensemble = Ensemble::start();
     let mut run = Run::start(&ensemble, 4);
     run.goes_on("the start");
-    let rounds = if std::env::var("LEASEHOLD_LONG").is_ok_and(|value| value == "1") { 4 } else { 1 };
+    let rounds =
+        if std::env::var("LEASEHOLD_LONG").is_ok_and(|value| value == "1") { 4 } else { 1 };
     for round in 0..rounds {
         run.cut_connections();
         run.stop_a_player(round % 4);

@@ -27,7 +27,8 @@ struct Scene {
 
 impl Scene {
     fn set() -> Self {
-        let options = EnsembleOptions { patience: Duration::from_secs(100), ..EnsembleOptions::default() };
+        let options =
+            EnsembleOptions { patience: Duration::from_secs(100), ..EnsembleOptions::default() };
         let ensemble = Ensemble::start_with(options);
         let leader = ensemble.leader();
         let follower = ensemble.followers()[0];
@@ -35,11 +36,15 @@ impl Scene {
         let to_follower = Proxy::before_zookeeper(ensemble.server(follower));
         // It connects to the leader, whichever server it tries first.
         to_follower.refuse(true);
-        let url = format!("zookeeper://127.0.0.1:{},127.0.0.1:{}", to_leader.port(), to_follower.port());
-        let client = LockClient::builder().url(url).lease(LEASE).io_timeout(ms(8000)).build().unwrap();
+        let url =
+            format!("zookeeper://127.0.0.1:{},127.0.0.1:{}", to_leader.port(), to_follower.port());
+        let client =
+            LockClient::builder().url(url).lease(LEASE).io_timeout(ms(8000)).build().unwrap();
         // The directory exists permanently, so that the create is sent alone. The ensemble would
         // soon remove one that the client has created and left empty.
-        ensemble.server(leader).look(|session| drop(session.create("/m", b"", PERSISTENT).unwrap()));
+        ensemble
+            .server(leader)
+            .look(|session| drop(session.create("/m", b"", PERSISTENT).unwrap()));
         KINDS[0].take(&client, "m").unlock().unwrap();
         for index in ensemble.followers() {
             ensemble.lag(index, LAG);
@@ -66,7 +71,12 @@ impl Scene {
 fn a_create_of_unknown_outcome_is_found_by_the_same_call() {
     let scene = Scene::set();
     scene.to_follower.refuse(false);
-    let held = scene.client.mutex("m").try_lock_for(ms(10_000)).unwrap().expect("its own queue entry is the first");
+    let held = scene
+        .client
+        .mutex("m")
+        .try_lock_for(ms(10_000))
+        .unwrap()
+        .expect("its own queue entry is the first");
     scene.to_leader.wait_hits(1);
     assert!(scene.was_there());
     wait_until("one node for one hold", || scene.nodes().len() == 1);

@@ -33,7 +33,9 @@ macro_rules! held {
             let token = $token(&guard);
             let guard = std::sync::Arc::new(guard);
             let shared = guard.clone();
-            let unlock = Box::new(move || std::sync::Arc::into_inner(guard).expect("not shared any more").unlock());
+            let unlock = Box::new(move || {
+                std::sync::Arc::into_inner(guard).expect("not shared any more").unlock()
+            });
             Held { token, is_held: Box::new(move || shared.is_held()), unlock }
         })
     };
@@ -49,7 +51,12 @@ pub(crate) struct Kind {
 
 impl Kind {
     /// Acquires the lock of this name, or for several the locks of [`Self::java_name`].
-    pub(crate) fn try_for(&self, client: &LockClient, name: &str, longest: Duration) -> Result<Option<Held>> {
+    pub(crate) fn try_for(
+        &self,
+        client: &LockClient,
+        name: &str,
+        longest: Duration,
+    ) -> Result<Option<Held>> {
         (self.take)(client, name, longest)
     }
 
@@ -61,7 +68,8 @@ impl Kind {
 
     /// A command for Curator's counterpart.
     pub(crate) fn command(&self, name: &str, method: &str) -> String {
-        let name = if self.java == "multi" { format!("{name},{name}-too") } else { name.to_owned() };
+        let name =
+            if self.java == "multi" { format!("{name},{name}-too") } else { name.to_owned() };
         format!("{} {name} {method}", self.java)
     }
 }
@@ -73,7 +81,10 @@ pub(crate) const KINDS: [Kind; 4] = [
         java: "mutex",
         take: |client, name, longest| {
             let won = client.mutex(name).try_lock_owned_for(longest);
-            Ok(held!(won, |guard: &leasehold::OwnedMutexGuard| guard.fencing_token().unwrap().get()))
+            Ok(held!(won, |guard: &leasehold::OwnedMutexGuard| guard
+                .fencing_token()
+                .unwrap()
+                .get()))
         },
     },
     Kind {
@@ -81,7 +92,10 @@ pub(crate) const KINDS: [Kind; 4] = [
         java: "mutex",
         take: |client, name, longest| {
             let won = client.fair(name).try_lock_owned_for(longest);
-            Ok(held!(won, |guard: &leasehold::OwnedFairMutexGuard| guard.fencing_token().unwrap().get()))
+            Ok(held!(won, |guard: &leasehold::OwnedFairMutexGuard| guard
+                .fencing_token()
+                .unwrap()
+                .get()))
         },
     },
     Kind {
@@ -89,7 +103,10 @@ pub(crate) const KINDS: [Kind; 4] = [
         java: "write",
         take: |client, name, longest| {
             let won = client.rw_lock(name).try_write_owned_for(longest);
-            Ok(held!(won, |guard: &leasehold::OwnedRwLockWriteGuard| guard.fencing_token().unwrap().get()))
+            Ok(held!(won, |guard: &leasehold::OwnedRwLockWriteGuard| guard
+                .fencing_token()
+                .unwrap()
+                .get()))
         },
     },
     Kind {
@@ -98,7 +115,10 @@ pub(crate) const KINDS: [Kind; 4] = [
         take: |client, name, longest| {
             // Not in Curator's order: the order of the names does not matter.
             let won = client.multi([&format!("{name}-too"), name]).try_lock_owned_for(longest);
-            Ok(held!(won, |guard: &leasehold::OwnedMultiLockGuard| guard.fencing_token(name).unwrap().get()))
+            Ok(held!(won, |guard: &leasehold::OwnedMultiLockGuard| guard
+                .fencing_token(name)
+                .unwrap()
+                .get()))
         },
     },
 ];

@@ -47,22 +47,34 @@ fn turn(
     match primitive {
         "mutex" => turn!(client.mutex(&name).try_lock_for(PATIENCE), true, write()),
         "fair" => turn!(client.fair(&name).try_lock_for(PATIENCE), true, write()),
-        "rw" if rand::random() => turn!(client.rw_lock(&name).try_read_for(PATIENCE), false, counter.stays()),
+        "rw" if rand::random() => {
+            turn!(client.rw_lock(&name).try_read_for(PATIENCE), false, counter.stays())
+        }
         "rw" => turn!(client.rw_lock(&name).try_write_for(PATIENCE), true, write()),
         // In an order other than Curator's.
         "multi" => turn!(client.multi([&other, &name]).try_lock_for(PATIENCE), true, write()),
-        "semaphore" => turn!(client.semaphore(&name).try_acquire_for(PATIENCE), true, write(), release),
+        "semaphore" => {
+            turn!(client.semaphore(&name).try_acquire_for(PATIENCE), true, write(), release)
+        }
         _ => panic!("{primitive}"),
     }
 }
 
 /// Takes turns with this many threads until the file signals the end.
-pub(crate) fn play(client: &LockClient, primitive: &str, path: &Path, mode: Mode, threads: usize) -> Tally {
+pub(crate) fn play(
+    client: &LockClient,
+    primitive: &str,
+    path: &Path,
+    mode: Mode,
+    threads: usize,
+) -> Tally {
     let one = || {
         let (counter, mut tally) = (Counter::open(path), Tally::default());
         while !counter.is_stopped() {
             match turn(client, primitive, &counter, mode) {
-                Ok(Some((wrote, longest_wait))) => tally.add(Tally { turns: u64::from(wrote), longest_wait }),
+                Ok(Some((wrote, longest_wait))) => {
+                    tally.add(Tally { turns: u64::from(wrote), longest_wait })
+                }
                 Ok(None) => {}
                 Err(e) => {
                     outage(&e);

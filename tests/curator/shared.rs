@@ -84,8 +84,11 @@ fn our_read_inside_a_write_outlives_it_for_curator() {
     let write = lock.write().unwrap();
     let inner = lock.write().unwrap();
     let read = lock.read().unwrap();
-    reads.begin_waiting_until("read nested-ours lock", || nodes(&world.server, "/nested-ours") == 2);
-    writes.begin_waiting_until("write nested-ours lock", || nodes(&world.server, "/nested-ours") == 3);
+    reads
+        .begin_waiting_until("read nested-ours lock", || nodes(&world.server, "/nested-ours") == 2);
+    writes.begin_waiting_until("write nested-ours lock", || {
+        nodes(&world.server, "/nested-ours") == 3
+    });
     inner.unlock().unwrap();
     assert!(reads.waits());
     write.unlock().unwrap();
@@ -105,8 +108,12 @@ fn our_downgrade_lets_readers_of_curator_in() {
         (LockClient::open(&world.server.url()).unwrap(), world.jvm.thread(), world.jvm.thread());
     let write = client.rw_lock("downgrade-ours").write_owned().unwrap();
     let token = write.fencing_token().unwrap();
-    reads.begin_waiting_until("read downgrade-ours lock", || nodes(&world.server, "/downgrade-ours") == 2);
-    writes.begin_waiting_until("write downgrade-ours lock", || nodes(&world.server, "/downgrade-ours") == 3);
+    reads.begin_waiting_until("read downgrade-ours lock", || {
+        nodes(&world.server, "/downgrade-ours") == 2
+    });
+    writes.begin_waiting_until("write downgrade-ours lock", || {
+        nodes(&world.server, "/downgrade-ours") == 3
+    });
     let read = write.downgrade().unwrap();
     reads.answer();
     assert!(writes.waits() && read.is_held());
@@ -114,14 +121,17 @@ fn our_downgrade_lets_readers_of_curator_in() {
     reads.call("read downgrade-ours unlock");
     writes.answer();
     writes.call("write downgrade-ours unlock");
-    assert!(client.rw_lock("downgrade-ours").write_owned().unwrap().fencing_token().unwrap() > token);
+    assert!(
+        client.rw_lock("downgrade-ours").write_owned().unwrap().fencing_token().unwrap() > token
+    );
 }
 
 /// The number of permits is a count of Curator's, so both sides use the same limit.
 #[test]
 fn a_semaphore_has_one_limit_for_both_sides() {
     let world = world();
-    let (client, one, two) = (LockClient::open(&world.server.url()).unwrap(), world.jvm.thread(), world.jvm.thread());
+    let (client, one, two) =
+        (LockClient::open(&world.server.url()).unwrap(), world.jvm.thread(), world.jvm.thread());
     let semaphore = client.semaphore("permits");
     assert_eq!(semaphore.try_set_permits(3).unwrap(), leasehold::SetPermits::New);
     let lease = one.call("semaphore permits acquire");
@@ -129,7 +139,9 @@ fn a_semaphore_has_one_limit_for_both_sides() {
     assert_eq!(semaphore.available_permits().unwrap(), 0);
     assert!(semaphore.try_acquire().unwrap().is_none());
     assert_eq!(two.call("semaphore permits acquire 100"), "none");
-    two.begin_waiting_until("semaphore permits acquire", || nodes(&world.server, "/permits/leases") == 4);
+    two.begin_waiting_until("semaphore permits acquire", || {
+        nodes(&world.server, "/permits/leases") == 4
+    });
     ours.release().unwrap();
     let second = two.answer();
     let ours = semaphore.acquire().unwrap();

@@ -36,8 +36,11 @@ impl<'a> Javas<'a> {
             let thread = jvm.thread();
             // Half of the threads, where threads can only read.
             let reads = primitive == "rw" && n % 2 == 1;
-            let name =
-                if primitive == "multi" { "stress-multi,stress-multi-2" } else { &format!("stress-{primitive}") };
+            let name = if primitive == "multi" {
+                "stress-multi,stress-multi-2"
+            } else {
+                &format!("stress-{primitive}")
+            };
             let (primitive, mode) = match primitive {
                 "rw" if reads => ("read", "read"),
                 "rw" => ("write", mode.word()),
@@ -66,7 +69,10 @@ impl<'a> Javas<'a> {
 /// Creates the counter of a primitive, and what the primitive needs.
 fn set_up(dir: &Path, client: &LockClient, primitive: &str) -> (PathBuf, Counter) {
     if primitive == "semaphore" {
-        assert_eq!(client.semaphore("stress-semaphore").try_set_permits(1).unwrap(), leasehold::SetPermits::New);
+        assert_eq!(
+            client.semaphore("stress-semaphore").try_set_permits(1).unwrap(),
+            leasehold::SetPermits::New
+        );
     }
     let path = dir.join(primitive);
     let counter = Counter::create(&path);
@@ -83,7 +89,8 @@ fn never_two_inside() {
     // themselves: they acquire their locks one after another.
     for primitive in ["mutex", "fair", "rw", "semaphore"] {
         let (path, counter) = set_up(server.dir(), &client, primitive);
-        let javas = [&jvm, &second].map(|jvm| Javas::begin(jvm, primitive, &path, Mode::Count, THREADS));
+        let javas =
+            [&jvm, &second].map(|jvm| Javas::begin(jvm, primitive, &path, Mode::Count, THREADS));
         process.begin(primitive, &path, Mode::Count, THREADS);
         let mut ours = std::thread::scope(|s| {
             let ours = s.spawn(|| play(&client, primitive, &path, Mode::Count, THREADS));

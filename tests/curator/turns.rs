@@ -161,9 +161,16 @@ fn a_node_that_somebody_deletes_is_a_lost_hold() {
     let java = world.jvm.thread();
     let guard = client.mutex("deleted").lock_owned().unwrap();
     java.begin_waiting_until("mutex deleted lock", || queue(&world.server, "deleted") == 2);
-    let own = world.server.ephemerals().into_iter().map(|(_, path)| path).filter(|path| path.starts_with("/deleted/"));
+    let own = world
+        .server
+        .ephemerals()
+        .into_iter()
+        .map(|(_, path)| path)
+        .filter(|path| path.starts_with("/deleted/"));
     let session = world.jvm.session();
-    let own: Vec<_> = own.filter(|path| world.server.node(path).is_some_and(|node| node.owner != session)).collect();
+    let own: Vec<_> = own
+        .filter(|path| world.server.node(path).is_some_and(|node| node.owner != session))
+        .collect();
     world.server.look(|session| session.delete(&own[0])).unwrap();
     java.answer();
     wait_until("the loss is noticed", || !guard.is_held());

@@ -26,7 +26,8 @@ impl Home for Cluster {
 
     fn hears(&self, name: &str, pattern: &str) -> bool {
         let server = self.server_of(name);
-        let heard = |command: &str| !server.cmd::<Vec<String>>(&["PUBSUB", command, pattern]).is_empty();
+        let heard =
+            |command: &str| !server.cmd::<Vec<String>>(&["PUBSUB", command, pattern]).is_empty();
         heard("CHANNELS") || has_sharded(server) && heard("SHARDCHANNELS")
     }
 }
@@ -50,7 +51,9 @@ fn patient_cluster() -> Cluster {
 
 fn builder(cluster: &Cluster) -> Builder {
     // Leasehold waiters of a fair lock poll every third of it.
-    LockClient::builder().cluster(leasehold::Cluster::new(cluster.urls())).waiter_timeout(Duration::from_secs(60))
+    LockClient::builder()
+        .cluster(leasehold::Cluster::new(cluster.urls()))
+        .waiter_timeout(Duration::from_secs(60))
 }
 
 fn classic(cluster: &Cluster) -> leasehold::Cluster {
@@ -82,7 +85,11 @@ fn assert_kind_of_channels(cluster: &Cluster, name: &str, sharded: bool) {
     let channel = format!("redisson_lock__channel:{name}");
     let server = cluster.server_of(name);
     let found = (listeners(server, &channel), sharded_listeners(server, &channel));
-    assert_eq!(found, if sharded { (0, 1) } else { (1, 0) }, "classic and sharded subscribers of {channel}");
+    assert_eq!(
+        found,
+        if sharded { (0, 1) } else { (1, 0) },
+        "classic and sharded subscribers of {channel}"
+    );
 }
 
 #[test]
@@ -97,12 +104,19 @@ fn wake_ups_cross_over_sharded_channels() {
     // ends.
     let client = builder(&cluster).lease(ms(3000)).build().unwrap();
     let java = if sharded { Java::IsDeaf } else { Java::SubscribesAgain };
-    are_woken_after(&mut cluster, &client, &jvm, &names_in_one_slot("auto"), java, |cluster, names| {
-        for lock in ["{auto}-lock-a", "{auto}-lock-b"] {
-            assert_kind_of_channels(cluster, lock, sharded);
-        }
-        move_slots(cluster, names);
-    });
+    are_woken_after(
+        &mut cluster,
+        &client,
+        &jvm,
+        &names_in_one_slot("auto"),
+        java,
+        |cluster, names| {
+            for lock in ["{auto}-lock-a", "{auto}-lock-b"] {
+                assert_kind_of_channels(cluster, lock, sharded);
+            }
+            move_slots(cluster, names);
+        },
+    );
     // That process stays unsubscribed, which also keeps it from subscribing to some other names. A
     // new Redisson process receives everything.
     drop(jvm);
@@ -117,12 +131,19 @@ fn wake_ups_cross_over_classic_channels() {
     let jvm = Jvm::connect(&cluster.urls(), &["cluster=OFF"]);
     let client = LockClient::builder().cluster(classic(&cluster)).build().unwrap();
     wake_each_other(&cluster, &client, &jvm, &names("before"), 2);
-    are_woken_after(&mut cluster, &client, &jvm, &names_in_one_slot("off"), Java::SubscribesAgain, |cluster, names| {
-        for lock in ["{off}-lock-a", "{off}-lock-b"] {
-            assert_kind_of_channels(cluster, lock, false);
-        }
-        move_slots(cluster, names);
-    });
+    are_woken_after(
+        &mut cluster,
+        &client,
+        &jvm,
+        &names_in_one_slot("off"),
+        Java::SubscribesAgain,
+        |cluster, names| {
+            for lock in ["{off}-lock-a", "{off}-lock-b"] {
+                assert_kind_of_channels(cluster, lock, false);
+            }
+            move_slots(cluster, names);
+        },
+    );
     wake_each_other(&cluster, &client, &jvm, &names_in_one_slot("off"), 1);
     drop(jvm);
 }
@@ -133,10 +154,17 @@ fn wake_ups_survive_the_failover_of_a_shard() {
     let jvm = Jvm::connect(&cluster.urls(), &["cluster=AUTO"]);
     let client = builder(&cluster).build().unwrap();
     let names = names_in_one_slot("shard");
-    are_woken_after(&mut cluster, &client, &jvm, &names, Java::SubscribesAgain, |cluster, names| {
-        let slot = cluster.slot(&names[0]);
-        cluster.fail_over_primary_of(slot);
-    });
+    are_woken_after(
+        &mut cluster,
+        &client,
+        &jvm,
+        &names,
+        Java::SubscribesAgain,
+        |cluster, names| {
+            let slot = cluster.slot(&names[0]);
+            cluster.fail_over_primary_of(slot);
+        },
+    );
     wake_each_other(&cluster, &client, &jvm, &names, 1);
     drop(jvm);
 }

@@ -10,7 +10,9 @@ use crate::world::{World, prompt, world};
 
 fn wait_for_queue(server: &Server, name: &str, length: usize) {
     let queue = format!("redisson_lock_queue:{{{name}}}");
-    wait_until(&format!("{length} in the queue"), || server.cmd::<usize>(&["LLEN", &queue]) == length);
+    wait_until(&format!("{length} in the queue"), || {
+        server.cmd::<usize>(&["LLEN", &queue]) == length
+    });
 }
 
 #[test]
@@ -35,7 +37,10 @@ fn turns_are_in_the_order_of_the_queue() {
             java.call("fair order unlock");
             let (ours, guard) = order.recv_timeout(Duration::from_secs(10)).unwrap();
             assert_eq!(ours, n);
-            assert!(javas[n + 1..].iter().all(|java| java.waits()), "Java behind ours number {n} is early");
+            assert!(
+                javas[n + 1..].iter().all(|java| java.waits()),
+                "Java behind ours number {n} is early"
+            );
             guard.unlock().unwrap();
         }
     });
@@ -94,7 +99,10 @@ fn killed_waiters_hold_up_the_others_only_for_a_while() {
                 doomed.thread().begin("fair killed lock");
                 return None;
             }
-            let mut child = Child::spawn("fair::waiting_process", &[("LEASEHOLD_TEST_URL", &world.server.url())]);
+            let mut child = Child::spawn(
+                "fair::waiting_process",
+                &[("LEASEHOLD_TEST_URL", &world.server.url())],
+            );
             child.expect("id");
             Some(child)
         };
@@ -103,7 +111,9 @@ fn killed_waiters_hold_up_the_others_only_for_a_while() {
         let behind = queue(first != "ours");
         wait_for_queue(&world.server, "killed", 2);
         std::thread::scope(|s| {
-            let ours = s.spawn(|| client.fair("killed").try_lock_owned_for(CAP).unwrap().expect("it gets its turn"));
+            let ours = s.spawn(|| {
+                client.fair("killed").try_lock_owned_for(CAP).unwrap().expect("it gets its turn")
+            });
             wait_for_queue(&world.server, "killed", 3);
             java.begin("fair killed lock");
             wait_for_queue(&world.server, "killed", 4);
@@ -129,13 +139,16 @@ fn a_leasehold_waiter_that_died_behind_redisson_blocks_no_longer_once_redisson_h
     let guard = client.fair("killed").lock_owned().unwrap();
     java.begin("fair killed tryLock 20000");
     wait_for_queue(&world.server, "killed", 1);
-    let mut dead = Child::spawn("fair::waiting_process", &[("LEASEHOLD_TEST_URL", &world.server.url())]);
+    let mut dead =
+        Child::spawn("fair::waiting_process", &[("LEASEHOLD_TEST_URL", &world.server.url())]);
     dead.expect("id");
     wait_for_queue(&world.server, "killed", 2);
     last.begin("fair killed lock");
     wait_for_queue(&world.server, "killed", 3);
     std::thread::scope(|s| {
-        let ours = s.spawn(|| client.fair("killed").try_lock_owned_for(CAP).unwrap().expect("it gets its turn"));
+        let ours = s.spawn(|| {
+            client.fair("killed").try_lock_owned_for(CAP).unwrap().expect("it gets its turn")
+        });
         wait_for_queue(&world.server, "killed", 4);
         dead.kill();
         guard.unlock().unwrap();

@@ -57,7 +57,9 @@ pub(crate) fn in_trouble<S>(
     };
     let javas: Vec<_> = PRIMITIVES
         .iter()
-        .map(|primitive| Javas::begin(jvm, primitive, path_of(primitive).as_ref(), mode, java_threads(primitive)))
+        .map(|primitive| {
+            Javas::begin(jvm, primitive, path_of(primitive).as_ref(), mode, java_threads(primitive))
+        })
         .collect();
     let tallies: Vec<(Tally, Tally)> = std::thread::scope(|s| {
         let ours: Vec<_> = PRIMITIVES
@@ -89,7 +91,8 @@ pub(crate) fn in_trouble<S>(
 fn connections_are_cut_scripts_flushed_and_the_server_restarted() {
     // All acknowledged writes are on disk: no hold is forgotten.
     let args = ["--appendonly", "yes", "--appendfsync", "always"];
-    let World { jvm, mut server } = World::on(&args, &[&format!("watchdog={LEASE}"), "fairWait=2000"]);
+    let World { jvm, mut server } =
+        World::on(&args, &[&format!("watchdog={LEASE}"), "fairWait=2000"]);
     let (dir, client) = (server.dir().to_owned(), client(&server));
     in_trouble(&mut server, &dir, &client, &jvm, Mode::Count, |server, _| {
         let rounds = 9;
@@ -121,7 +124,13 @@ fn processes_of_both_libraries_are_killed() {
                 .map(|primitive| {
                     let path = path_of(primitive);
                     doomed.begin(primitive, path.as_ref(), Mode::Mark, THREADS);
-                    Javas::begin(&doomed_java, primitive, path.as_ref(), Mode::Mark, java_threads(primitive))
+                    Javas::begin(
+                        &doomed_java,
+                        primitive,
+                        path.as_ref(),
+                        Mode::Mark,
+                        java_threads(primitive),
+                    )
                 })
                 .collect();
             std::thread::sleep(ms(700));

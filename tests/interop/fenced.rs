@@ -16,7 +16,10 @@ fn tokens_grow_across_both_libraries() {
     for _ in 0..3 {
         let guard = ours.lock().unwrap();
         grows("ours", guard.fencing_token().unwrap().get());
-        assert_eq!(java.call("fenced tokens getToken"), guard.fencing_token().unwrap().get().to_string());
+        assert_eq!(
+            java.call("fenced tokens getToken"),
+            guard.fencing_token().unwrap().get().to_string()
+        );
         assert_eq!(java.call("fenced tokens tryLockAndGetToken 700"), "null");
         guard.unlock().unwrap();
         grows("Java's", java.call("fenced tokens lockAndGetToken").parse().unwrap());

@@ -26,7 +26,8 @@ impl Jvm {
     pub(crate) fn spawn(command: &mut Command) -> Self {
         let mut process = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let stdin = Mutex::new(process.stdin.take());
-        let mut lines = BufReader::new(process.stdout.take().unwrap()).lines().map_while(Result::ok);
+        let mut lines =
+            BufReader::new(process.stdout.take().unwrap()).lines().map_while(Result::ok);
         assert_eq!(lines.next().as_deref(), Some("ready"), "the Java program starts");
         let answers = Arc::new(Mutex::new(HashMap::<String, Sender<String>>::new()));
         let receivers = answers.clone();
@@ -105,7 +106,10 @@ impl JavaThread<'_> {
     #[track_caller]
     pub(crate) fn answer_within(&self, longest: Duration) -> String {
         let asked = self.asked.lock();
-        let answer = self.answers.recv_timeout(longest).unwrap_or_else(|e| panic!("{asked}: no answer from Java: {e}"));
+        let answer = self
+            .answers
+            .recv_timeout(longest)
+            .unwrap_or_else(|e| panic!("{asked}: no answer from Java: {e}"));
         assert!(!answer.starts_with('!'), "{asked}: {answer}");
         answer
     }
@@ -119,16 +123,23 @@ impl JavaThread<'_> {
     /// The answer, or the exception.
     pub(crate) fn attempt(&self, command: &str) -> Result<String, String> {
         self.begin(command);
-        let answer = self.answers.recv_timeout(CAP).unwrap_or_else(|e| panic!("no answer from Java: {e}"));
-        answer.strip_prefix('!').map_or_else(|| Ok(answer.clone()), |exception| Err(exception.to_owned()))
+        let answer =
+            self.answers.recv_timeout(CAP).unwrap_or_else(|e| panic!("no answer from Java: {e}"));
+        answer
+            .strip_prefix('!')
+            .map_or_else(|| Ok(answer.clone()), |exception| Err(exception.to_owned()))
     }
 
     /// The exception of a command that must fail.
     #[track_caller]
     pub(crate) fn fail(&self, command: &str) -> String {
         self.begin(command);
-        let answer = self.answers.recv_timeout(CAP).unwrap_or_else(|e| panic!("no answer from Java: {e}"));
-        answer.strip_prefix('!').unwrap_or_else(|| panic!("{command}: {answer}, and no exception")).to_owned()
+        let answer =
+            self.answers.recv_timeout(CAP).unwrap_or_else(|e| panic!("no answer from Java: {e}"));
+        answer
+            .strip_prefix('!')
+            .unwrap_or_else(|| panic!("{command}: {answer}, and no exception"))
+            .to_owned()
     }
 
     /// Whether the last command has no answer yet.

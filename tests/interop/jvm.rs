@@ -29,7 +29,11 @@ fn build() -> Result<PathBuf, String> {
     run("java", Command::new("java").arg("-version"))?;
 
     let mut files = vec![source.join("pom.xml")];
-    files.extend(std::fs::read_dir(source.join("src/main/java/interop")).unwrap().map(|file| file.unwrap().path()));
+    files.extend(
+        std::fs::read_dir(source.join("src/main/java/interop"))
+            .unwrap()
+            .map(|file| file.unwrap().path()),
+    );
     files.sort();
     let now: String = files.iter().map(|file| std::fs::read_to_string(file).unwrap()).collect();
     if jar.exists() && std::fs::read_to_string(&stamp).is_ok_and(|then| then == now) {
@@ -39,7 +43,10 @@ fn build() -> Result<PathBuf, String> {
     run("mvn", Command::new("mvn").arg("-version"))?;
     let mut maven = Command::new("mvn");
     maven.args(["-q", "-B", "-f"]).arg(source.join("pom.xml"));
-    maven.arg(format!("-Dredisson.version={version}")).arg(format!("-Dout={}", out.display())).arg("package");
+    maven
+        .arg(format!("-Dredisson.version={version}"))
+        .arg(format!("-Dout={}", out.display()))
+        .arg("package");
     run("Maven's build", &mut maven)?;
     std::fs::write(&stamp, now).unwrap();
     Ok(jar)

@@ -28,7 +28,10 @@ fn both_libraries_count_and_both_wait() {
             wait_until("both are subscribed", || listeners(&world.server, &channel) == 2);
             assert_eq!(latch.count_down().unwrap(), 2);
             counter.call(&format!("latch {name} countDown"));
-            assert_eq!((latch.count().unwrap(), counter.call(&format!("latch {name} getCount"))), (1, "1".to_owned()));
+            assert_eq!(
+                (latch.count().unwrap(), counter.call(&format!("latch {name} getCount"))),
+                (1, "1".to_owned())
+            );
             assert!(java.waits() && !ours.is_finished());
             let open = || match last {
                 "ours" => assert_eq!(latch.count_down().unwrap(), 0),

@@ -23,7 +23,13 @@ fn a_leasehold_multi_lock_keeps_redissons_out() {
     assert!(client.multi(["m3", "m4"]).try_lock_owned().unwrap().is_none());
     assert!(!client.mutex("m4").is_locked().unwrap());
     java.call("multi m1,m2,m3 unlock");
-    client.multi(["m1", "m2", "m3", "m4"]).try_lock_owned().unwrap().expect("all are free").unlock().unwrap();
+    client
+        .multi(["m1", "m2", "m3", "m4"])
+        .try_lock_owned()
+        .unwrap()
+        .expect("all are free")
+        .unlock()
+        .unwrap();
 }
 
 #[test]
@@ -32,9 +38,12 @@ fn leasehold_waits_for_every_name_of_redissons_multi_lock() {
     let (client, java) = (world.client(), world.jvm.thread());
     java.call("multi n1,n2 lock");
     std::thread::scope(|s| {
-        let waiter = s.spawn(|| client.multi(["n0", "n1", "n2"]).try_lock_owned_for(CAP).unwrap().unwrap());
+        let waiter =
+            s.spawn(|| client.multi(["n0", "n1", "n2"]).try_lock_owned_for(CAP).unwrap().unwrap());
         wait_until("we wait", || waits(&world.server, "n1") || waits(&world.server, "n2"));
         assert!(!client.mutex("n0").is_locked().unwrap(), "nothing is held while one is missing");
-        prompt(|| drop(java.call("multi n1,n2 unlock")), || waiter.join().unwrap()).unlock().unwrap();
+        prompt(|| drop(java.call("multi n1,n2 unlock")), || waiter.join().unwrap())
+            .unlock()
+            .unwrap();
     });
 }

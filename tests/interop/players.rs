@@ -16,7 +16,12 @@ const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Only unreachable servers, or servers with too few replicas for now, are accepted as failures.
 fn outage(error: &Error) {
-    let kinds = [ErrorKind::Unreachable, ErrorKind::NotReady, ErrorKind::Protocol, ErrorKind::NotReplicated];
+    let kinds = [
+        ErrorKind::Unreachable,
+        ErrorKind::NotReady,
+        ErrorKind::Protocol,
+        ErrorKind::NotReplicated,
+    ];
     assert!(kinds.contains(&error.kind()), "{error:?}");
 }
 
@@ -49,23 +54,40 @@ fn turn(
         "lock" | "redlock" => turn!(client.mutex(&name).try_lock_for(PATIENCE), true, write()),
         "fenced" => turn!(client.mutex(&name).keep_token().try_lock_for(PATIENCE), true, write()),
         "fair" => turn!(client.fair(&name).try_lock_for(PATIENCE), true, write()),
-        "rw" if rand::random() => turn!(client.rw_lock(&name).try_read_for(PATIENCE), false, counter.stays()),
+        "rw" if rand::random() => {
+            turn!(client.rw_lock(&name).try_read_for(PATIENCE), false, counter.stays())
+        }
         "rw" => turn!(client.rw_lock(&name).try_write_for(PATIENCE), true, write()),
         // In an order other than Redisson's.
         "multi" => turn!(client.multi([&other, &name]).try_lock_for(PATIENCE), true, write()),
-        "permits" => turn!(client.semaphore(&name).try_acquire_for(PATIENCE), true, write(), release),
-        "counting" => turn!(client.counting_semaphore(&name).try_acquire_for(PATIENCE), true, write(), release),
+        "permits" => {
+            turn!(client.semaphore(&name).try_acquire_for(PATIENCE), true, write(), release)
+        }
+        "counting" => turn!(
+            client.counting_semaphore(&name).try_acquire_for(PATIENCE),
+            true,
+            write(),
+            release
+        ),
         _ => panic!("{primitive}"),
     }
 }
 
 /// Takes turns with this many threads until the file signals the end.
-pub(crate) fn play(client: &LockClient, primitive: &str, path: &Path, mode: Mode, threads: usize) -> Tally {
+pub(crate) fn play(
+    client: &LockClient,
+    primitive: &str,
+    path: &Path,
+    mode: Mode,
+    threads: usize,
+) -> Tally {
     let one = || {
         let (counter, mut tally) = (Counter::open(path), Tally::default());
         while !counter.is_stopped() {
             match turn(client, primitive, &counter, mode) {
-                Ok(Some((wrote, longest_wait))) => tally.add(Tally { turns: u64::from(wrote), longest_wait }),
+                Ok(Some((wrote, longest_wait))) => {
+                    tally.add(Tally { turns: u64::from(wrote), longest_wait })
+                }
                 Ok(None) => {}
                 Err(e) => {
                     outage(&e);
@@ -102,7 +124,8 @@ pub(crate) struct Process(Child);
 impl Process {
     /// `lease` is in milliseconds.
     pub(crate) fn start(server: &Server, lease: u64) -> Self {
-        let env = [("LEASEHOLD_TEST_URL", &*server.url()), ("LEASEHOLD_TEST_LEASE", &lease.to_string())];
+        let env =
+            [("LEASEHOLD_TEST_URL", &*server.url()), ("LEASEHOLD_TEST_LEASE", &lease.to_string())];
         let mut child = Child::spawn("players::playing_process", &env);
         child.expect("ready");
         Self(child)
@@ -117,7 +140,13 @@ impl Process {
         Tally::of_words(&self.0.expect(&format!("{primitive}: ")))
     }
 
-    pub(crate) fn begin_rounds(&mut self, path: &Path, rounds: usize, players: usize, threads: usize) {
+    pub(crate) fn begin_rounds(
+        &mut self,
+        path: &Path,
+        rounds: usize,
+        players: usize,
+        threads: usize,
+    ) {
         self.0.say(&format!("latch {} {rounds} {players} {threads}", path.display()));
     }
 
@@ -134,7 +163,8 @@ impl Process {
 #[ignore = "a program for other tests"]
 fn playing_process() {
     let lease = ms(std::env::var("LEASEHOLD_TEST_LEASE").unwrap().parse().unwrap());
-    let client = builder(std::env::var("LEASEHOLD_TEST_URL").unwrap()).lease(lease).build().unwrap();
+    let client =
+        builder(std::env::var("LEASEHOLD_TEST_URL").unwrap()).lease(lease).build().unwrap();
     println!("@@ready");
     std::thread::scope(|s| {
         for line in std::io::stdin().lines().map_while(Result::ok) {

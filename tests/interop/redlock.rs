@@ -111,9 +111,12 @@ fn a_waiter_is_woken_by_the_release() {
         java.begin_waiting(&trio.masters.0[0], &format!("redlock woken {wait}"), "woken", waits);
         assert_eq!(prompt(|| guard.unlock().unwrap(), || java.answer()), "true");
         std::thread::scope(|s| {
-            let waiter = s.spawn(|| client.mutex("woken").try_lock_owned_for(CAP).unwrap().unwrap());
+            let waiter =
+                s.spawn(|| client.mutex("woken").try_lock_owned_for(CAP).unwrap().unwrap());
             wait_until("we wait", || trio.masters.0.iter().all(|server| waits(server, "woken")));
-            prompt(|| drop(java.call("redlock woken unlock")), || waiter.join().unwrap()).unlock().unwrap();
+            prompt(|| drop(java.call("redlock woken unlock")), || waiter.join().unwrap())
+                .unlock()
+                .unwrap();
         });
     }
     trio.assert_free("woken");
@@ -140,7 +143,10 @@ fn a_redisson_waiter_does_not_sleep_after_an_acquire_that_is_undone() {
         }
         let got = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             for _ in 0..40 {
-                assert_eq!(prompt(|| java.begin("redlock votes tryLock 60000"), || java.answer()), "true");
+                assert_eq!(
+                    prompt(|| java.begin("redlock votes tryLock 60000"), || java.answer()),
+                    "true"
+                );
                 java.call("redlock votes unlock");
             }
         }));
@@ -192,7 +198,12 @@ fn both_watchdogs_renew_on_all_masters() {
         java.call("redlock theirs lock");
         let start = std::time::Instant::now();
         while start.elapsed() < ms(11_000) {
-            assert_eq!(tries.call("redlock ours tryLock 500"), "false", "after {:?}", start.elapsed());
+            assert_eq!(
+                tries.call("redlock ours tryLock 500"),
+                "false",
+                "after {:?}",
+                start.elapsed()
+            );
             assert!(theirs.try_lock_for(ms(100)).unwrap().is_none(), "after {:?}", start.elapsed());
         }
         assert!(guard.is_held());

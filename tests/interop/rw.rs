@@ -185,7 +185,11 @@ fn our_readers_outlive_a_java_reader_with_a_shorter_watchdog() {
     let start = std::time::Instant::now();
     while start.elapsed() < ms(4200) {
         for (name, guard) in [("rw7", &first), ("rw8", &second)] {
-            assert!(world.server.pttl(name) > 0, "a writer could be in {:?} after Java's end", start.elapsed());
+            assert!(
+                world.server.pttl(name) > 0,
+                "a writer could be in {:?} after Java's end",
+                start.elapsed()
+            );
             assert!(guard.is_held());
         }
         std::thread::sleep(ms(10));

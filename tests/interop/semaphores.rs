@@ -21,7 +21,10 @@ fn permits_of_both_libraries_are_counted_together() {
     let two = semaphore.acquire_many(2).unwrap();
     let theirs = java.call("permits s1 acquire");
     let last = semaphore.acquire().unwrap();
-    assert_eq!((semaphore.available_permits().unwrap(), semaphore.acquired_permits().unwrap()), (0, 4));
+    assert_eq!(
+        (semaphore.available_permits().unwrap(), semaphore.acquired_permits().unwrap()),
+        (0, 4)
+    );
     assert_eq!(java.call("permits s1 availablePermits"), "0");
     assert_eq!(java.call("permits s1 acquiredPermits"), "4");
     assert_eq!(java.call("permits s1 tryAcquire"), "null");
@@ -56,9 +59,15 @@ fn redisson_returns_leasehold_permits() {
         assert_eq!(java.call(&format!("permits s2 release {id}")), "true");
     }
     let taken = semaphore.acquire_many(2).unwrap().forget();
-    assert_eq!(java.call(&format!("permits s2 release {}", taken.redisson_ids().join(" "))), "true");
+    assert_eq!(
+        java.call(&format!("permits s2 release {}", taken.redisson_ids().join(" "))),
+        "true"
+    );
     assert!(semaphore.release(&taken).is_err());
-    assert_eq!((semaphore.available_permits().unwrap(), semaphore.acquired_permits().unwrap()), (3, 0));
+    assert_eq!(
+        (semaphore.available_permits().unwrap(), semaphore.acquired_permits().unwrap()),
+        (3, 0)
+    );
 }
 
 #[test]
@@ -75,7 +84,9 @@ fn several_permits_at_once_wait_for_all_of_them() {
     std::thread::scope(|s| {
         let waiter = s.spawn(|| semaphore.try_acquire_many_for(2, CAP).unwrap().unwrap());
         wait_until("we wait", || waits(&world.server, "s3"));
-        prompt(|| drop(java.call(&format!("permits s3 release {ids}"))), || waiter.join().unwrap()).release().unwrap();
+        prompt(|| drop(java.call(&format!("permits s3 release {ids}"))), || waiter.join().unwrap())
+            .release()
+            .unwrap();
     });
     assert_eq!(semaphore.available_permits().unwrap(), 2);
 }
@@ -83,8 +94,11 @@ fn several_permits_at_once_wait_for_all_of_them() {
 #[test]
 #[ignore = "a program for other tests"]
 fn holding_process() {
-    let client =
-        LockClient::builder().url(std::env::var("LEASEHOLD_TEST_URL").unwrap()).lease(ms(1500)).build().unwrap();
+    let client = LockClient::builder()
+        .url(std::env::var("LEASEHOLD_TEST_URL").unwrap())
+        .lease(ms(1500))
+        .build()
+        .unwrap();
     let _permit = client.semaphore("s4").acquire().unwrap();
     println!("@@has it");
     std::thread::park();
@@ -100,7 +114,8 @@ fn permits_of_killed_processes_come_back_to_the_other_library() {
     let semaphore = client.semaphore("s4");
     semaphore.try_set_permits(1).unwrap();
 
-    let mut child = Child::spawn("semaphores::holding_process", &[("LEASEHOLD_TEST_URL", &world.server.url())]);
+    let mut child =
+        Child::spawn("semaphores::holding_process", &[("LEASEHOLD_TEST_URL", &world.server.url())]);
     child.expect("has it");
     java.begin_waiting(&world.server, "permits s4 acquire", "s4", waits);
     child.kill();
@@ -111,7 +126,10 @@ fn permits_of_killed_processes_come_back_to_the_other_library() {
     assert!(semaphore.try_acquire().unwrap().is_none());
     doomed.kill();
     let permit = semaphore.try_acquire_for(CAP).unwrap().expect("its lease has ended");
-    assert_eq!((semaphore.available_permits().unwrap(), semaphore.acquired_permits().unwrap()), (0, 1));
+    assert_eq!(
+        (semaphore.available_permits().unwrap(), semaphore.acquired_permits().unwrap()),
+        (0, 1)
+    );
     permit.release().unwrap();
     assert_eq!(java.call("permits s4 availablePermits"), "1");
 }
@@ -119,7 +137,8 @@ fn permits_of_killed_processes_come_back_to_the_other_library() {
 #[test]
 #[ignore = "a program for other tests"]
 fn counting_process() {
-    let client = LockClient::builder().url(std::env::var("LEASEHOLD_TEST_URL").unwrap()).build().unwrap();
+    let client =
+        LockClient::builder().url(std::env::var("LEASEHOLD_TEST_URL").unwrap()).build().unwrap();
     let _permits = client.counting_semaphore("c2").acquire_many(2).unwrap();
     println!("@@has them");
     std::thread::park();
@@ -134,7 +153,10 @@ fn counts_of_killed_processes_are_gone_until_they_are_added_again() {
     let (client, java) = (world.client(), world.jvm.thread());
     let semaphore = client.counting_semaphore("c2");
     semaphore.try_set_permits(4).unwrap();
-    let mut child = Child::spawn("semaphores::counting_process", &[("LEASEHOLD_TEST_URL", &world.server.url())]);
+    let mut child = Child::spawn(
+        "semaphores::counting_process",
+        &[("LEASEHOLD_TEST_URL", &world.server.url())],
+    );
     child.expect("has them");
     doomed.thread().call("counting c2 acquire 2");
     child.kill();
@@ -150,7 +172,9 @@ fn counts_of_killed_processes_are_gone_until_they_are_added_again() {
         // both.
         let waiter = s.spawn(|| semaphore.try_acquire_many_for(3, CAP).unwrap().unwrap());
         wait_until("we wait", || waits(&world.server, "c2"));
-        prompt(|| drop(java.call("counting c2 addPermits 2")), || waiter.join().unwrap()).release().unwrap();
+        prompt(|| drop(java.call("counting c2 addPermits 2")), || waiter.join().unwrap())
+            .release()
+            .unwrap();
     });
     java.call("counting c2 release 1");
     assert_eq!(semaphore.available_permits().unwrap(), 4);
@@ -179,7 +203,9 @@ fn both_libraries_share_one_count() {
         wait_until("we wait", || waits(&world.server, "c1"));
         java.call("counting c1 release 1");
         assert!(!waiter.is_finished());
-        prompt(|| drop(java.call("counting c1 release 2")), || waiter.join().unwrap()).release().unwrap();
+        prompt(|| drop(java.call("counting c1 release 2")), || waiter.join().unwrap())
+            .release()
+            .unwrap();
     });
     java.call("counting c1 addPermits 2");
     assert_eq!(semaphore.add_permits(-1).unwrap(), 4);

@@ -68,14 +68,28 @@ fn wake_ups_cross_and_survive_failovers() {
     // Leasehold waiters of a fair lock poll every third of it.
     let client = builder(&sentinels).waiter_timeout(Duration::from_secs(60)).build().unwrap();
     wake_each_other(&sentinels, &client, &jvm, &names("before"), 2);
-    are_woken_after(&mut sentinels, &client, &jvm, &names("kill"), Java::SubscribesAgain, |sentinels, _| {
-        let old = kill_master(sentinels);
-        bring_back(sentinels, old);
-    });
-    are_woken_after(&mut sentinels, &client, &jvm, &names("failover"), Java::SubscribesAgain, |sentinels, _| {
-        sentinels.failover();
-        wait_until("a replica follows the new master", || sentinels.master_server().feeds(1));
-    });
+    are_woken_after(
+        &mut sentinels,
+        &client,
+        &jvm,
+        &names("kill"),
+        Java::SubscribesAgain,
+        |sentinels, _| {
+            let old = kill_master(sentinels);
+            bring_back(sentinels, old);
+        },
+    );
+    are_woken_after(
+        &mut sentinels,
+        &client,
+        &jvm,
+        &names("failover"),
+        Java::SubscribesAgain,
+        |sentinels, _| {
+            sentinels.failover();
+            wait_until("a replica follows the new master", || sentinels.master_server().feeds(1));
+        },
+    );
     wake_each_other(&sentinels, &client, &jvm, &names("after"), 1);
     drop(jvm);
 }
@@ -131,7 +145,9 @@ fn from_the_kill_to_the_next_grant() {
             sentinels.wait_for_other_master(port);
             let named = killed.elapsed();
             let (ours, theirs) = (ours.join().unwrap(), theirs.join().unwrap());
-            println!("killed; another master named after {named:?}, granted: leasehold {ours:?}, Redisson {theirs:?}");
+            println!(
+                "killed; another master named after {named:?}, granted: leasehold {ours:?}, Redisson {theirs:?}"
+            );
         });
     }
 }

@@ -31,7 +31,9 @@ struct JavaWaits<'a> {
 impl JavaWaits<'_> {
     fn wait_until_subscribed(&self, home: &impl Home) {
         let Self { primitive, name, thread, .. } = self;
-        wait_until(&format!("{name}: Java has subscribed again"), || home.hears(name, &primitive.pattern(name)));
+        wait_until(&format!("{name}: Java has subscribed again"), || {
+            home.hears(name, &primitive.pattern(name))
+        });
         assert!(thread.waits(), "{name} is held");
     }
 }
@@ -66,7 +68,8 @@ pub(crate) fn are_woken_after<H: Home>(
 ) {
     let holder = jvm.thread();
     let theirs = java_waits(home, client, jvm, names, java);
-    let ours: Vec<WeWait> = PRIMITIVES.iter().map(|primitive| java_holds(client, &holder, primitive, names)).collect();
+    let ours: Vec<WeWait> =
+        PRIMITIVES.iter().map(|primitive| java_holds(client, &holder, primitive, names)).collect();
     std::thread::scope(|s| {
         let _ended = EndsWaits(client);
         let (had, has) = mpsc::channel();
@@ -82,7 +85,8 @@ pub(crate) fn are_woken_after<H: Home>(
         theirs.iter().for_each(|waits| assert!(waits.thread.waits(), "{} is held", waits.name));
         assert!(has.try_recv().is_err(), "Java holds everything");
 
-        let all = theirs.iter().map(|waits| &waits.name).chain(ours.iter().map(|waits| &waits.name));
+        let all =
+            theirs.iter().map(|waits| &waits.name).chain(ours.iter().map(|waits| &waits.name));
         change(home, &all.cloned().collect::<Vec<_>>());
         if java == Java::SubscribesAgain {
             // It does not check a lock again afterwards, so a release before that would be missed.
@@ -121,10 +125,19 @@ fn java_waits<'a>(
         wait_until("Java waits", || primitive.is_waited_for(home, &name));
         JavaWaits { primitive, name, release, thread }
     };
-    PRIMITIVES.iter().filter(|primitive| java == Java::SubscribesAgain || has_lease(primitive)).map(begin).collect()
+    PRIMITIVES
+        .iter()
+        .filter(|primitive| java == Java::SubscribesAgain || has_lease(primitive))
+        .map(begin)
+        .collect()
 }
 
-fn java_holds(client: &LockClient, holder: &JavaThread<'_>, primitive: &'static Primitive, names: Names<'_>) -> WeWait {
+fn java_holds(
+    client: &LockClient,
+    holder: &JavaThread<'_>,
+    primitive: &'static Primitive,
+    names: Names<'_>,
+) -> WeWait {
     let name = names(primitive, "b");
     primitive.set_up(client, &name);
     let answer = holder.call(&primitive.held_as().command(&name));
@@ -138,6 +151,9 @@ fn java_is_woken(waits: JavaWaits<'_>, java: Java) {
     let answer = thread.answer();
     let took = start.elapsed();
     println!("{name}: Java acquired it after {took:.1?}");
-    assert!(java == Java::IsDeaf || took < PROMPT, "{name}: after {took:?}, not woken by a message");
+    assert!(
+        java == Java::IsDeaf || took < PROMPT,
+        "{name}: after {took:?}, not woken by a message"
+    );
     primitive.java_releases(&thread, &name, &answer);
 }

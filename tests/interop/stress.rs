@@ -47,13 +47,22 @@ pub(crate) fn java(server: &Server) -> Jvm {
 pub(crate) struct Javas<'a>(Vec<(JavaThread<'a>, bool)>);
 
 impl<'a> Javas<'a> {
-    pub(crate) fn begin(jvm: &'a Jvm, primitive: &str, path: &Path, mode: Mode, threads: usize) -> Self {
+    pub(crate) fn begin(
+        jvm: &'a Jvm,
+        primitive: &str,
+        path: &Path,
+        mode: Mode,
+        threads: usize,
+    ) -> Self {
         let begin = |n: usize| {
             let thread = jvm.thread();
             // Half of the threads, where threads can only read.
             let reads = primitive == "rw" && n % 2 == 1;
-            let name =
-                if primitive == "multi" { "stress-multi,stress-multi-2" } else { &format!("stress-{primitive}") };
+            let name = if primitive == "multi" {
+                "stress-multi,stress-multi-2"
+            } else {
+                &format!("stress-{primitive}")
+            };
             let (primitive, mode) = match primitive {
                 "rw" if reads => ("read", "read"),
                 "rw" => ("write", mode.word()),
@@ -82,8 +91,13 @@ impl<'a> Javas<'a> {
 pub(crate) fn set_up(dir: &Path, client: &LockClient, primitive: &str) -> (PathBuf, Counter) {
     let name = format!("stress-{primitive}");
     match primitive {
-        "permits" => assert_eq!(client.semaphore(&name).try_set_permits(1).unwrap(), leasehold::SetPermits::New),
-        "counting" => assert!(client.counting_semaphore(&name).try_set_permits(1).unwrap().is_new()),
+        "permits" => assert_eq!(
+            client.semaphore(&name).try_set_permits(1).unwrap(),
+            leasehold::SetPermits::New
+        ),
+        "counting" => {
+            assert!(client.counting_semaphore(&name).try_set_permits(1).unwrap().is_new())
+        }
         _ => {}
     }
     let path = dir.join(&name);
@@ -92,7 +106,12 @@ pub(crate) fn set_up(dir: &Path, client: &LockClient, primitive: &str) -> (PathB
 }
 
 /// Lets leasehold threads take turns; then stops all players.
-pub(crate) fn play_for_a_while(client: &LockClient, primitive: &str, path: &Path, counter: &Counter) -> Tally {
+pub(crate) fn play_for_a_while(
+    client: &LockClient,
+    primitive: &str,
+    path: &Path,
+    counter: &Counter,
+) -> Tally {
     std::thread::scope(|s| {
         let ours = s.spawn(|| play(client, primitive, path, Mode::Count, THREADS));
         std::thread::sleep(length());
@@ -119,7 +138,8 @@ fn never_two_inside() {
     let mut process = Process::start(&world.server, LEASE);
     for primitive in ["lock", "fenced", "fair", "rw", "multi", "permits", "counting"] {
         let (path, counter) = set_up(world.server.dir(), &client, primitive);
-        let javas = [&world.jvm, &second].map(|jvm| Javas::begin(jvm, primitive, &path, Mode::Count, THREADS));
+        let javas = [&world.jvm, &second]
+            .map(|jvm| Javas::begin(jvm, primitive, &path, Mode::Count, THREADS));
         process.begin(primitive, &path, Mode::Count, THREADS);
         let mut ours = play_for_a_while(&client, primitive, &path, &counter);
         ours.add(process.tally(primitive));
@@ -155,7 +175,8 @@ fn nobody_passes_a_latch_before_all_have_counted() {
     }
     let path = world.server.dir().join("latch");
     std::fs::write(&path, "").unwrap();
-    let javas: Vec<_> = [&world.jvm, &second].iter().flat_map(|jvm| (0..THREADS).map(|_| jvm.thread())).collect();
+    let javas: Vec<_> =
+        [&world.jvm, &second].iter().flat_map(|jvm| (0..THREADS).map(|_| jvm.thread())).collect();
     for java in &javas {
         java.begin(&format!("latch stress rounds {} {turns} {players}", path.display()));
     }

@@ -36,7 +36,8 @@ macro_rules! turns {
             /// The hold count of the only holder, as on the server.
             fn levels(server: &Server, name: &str) -> String {
                 let fields = server.hash(name);
-                let counts: Vec<_> = fields.into_iter().filter(|(field, _)| field != "mode").collect();
+                let counts: Vec<_> =
+                    fields.into_iter().filter(|(field, _)| field != "mode").collect();
                 assert_eq!(counts.len(), 1, "{counts:?}");
                 counts[0].1.clone()
             }
@@ -83,7 +84,10 @@ macro_rules! turns {
                     wait_until("we wait", || WAITS(&world.server, name));
                     java.call(&command(name, "unlock"));
                     assert!(!waiter.is_finished(), "one level is left");
-                    let guard = prompt(|| drop(java.call(&command(name, "unlock"))), || waiter.join().unwrap());
+                    let guard = prompt(
+                        || drop(java.call(&command(name, "unlock"))),
+                        || waiter.join().unwrap(),
+                    );
                     assert_eq!(java.call(&command(name, "tryLock")), "false");
                     guard.unlock().unwrap();
                 });
@@ -101,9 +105,13 @@ macro_rules! turns {
                 java.begin_waiting(&world.server, &command(name, "tryLock 60000"), name, WAITS);
                 assert_eq!(prompt(|| drop(guard), || java.answer()), "true");
                 std::thread::scope(|s| {
-                    let waiter = s.spawn(|| ours.$try_for(Duration::from_secs(60)).unwrap().is_some());
+                    let waiter =
+                        s.spawn(|| ours.$try_for(Duration::from_secs(60)).unwrap().is_some());
                     wait_until("we wait", || WAITS(&world.server, name));
-                    assert!(prompt(|| drop(java.call(&command(name, "unlock"))), || waiter.join().unwrap()));
+                    assert!(prompt(
+                        || drop(java.call(&command(name, "unlock"))),
+                        || waiter.join().unwrap()
+                    ));
                 });
             }
 
@@ -117,17 +125,26 @@ macro_rules! turns {
                 world.jvm.thread().call(&command(name, "lock 300"));
                 let ours = $make(&client, name).with_lease(ms(400)).max_hold(ms(400));
                 let guard = ours.$lock().unwrap();
-                assert_eq!(java.call(&command(name, "tryLock 10000 60000")), "true", "it is free without a release");
+                assert_eq!(
+                    java.call(&command(name, "tryLock 10000 60000")),
+                    "true",
+                    "it is free without a release"
+                );
                 assert!(guard.wait_lost(Duration::from_secs(5)).is_lost());
                 assert!(guard.unlock().is_err());
-                assert_eq!(java.call(&command(name, "holdCount")), "1", "Java's new hold is not affected");
+                assert_eq!(
+                    java.call(&command(name, "holdCount")),
+                    "1",
+                    "Java's new hold is not affected"
+                );
                 java.call(&command(name, "unlock"));
             }
 
             #[test]
             fn each_can_force_the_other_out() {
                 let world = world();
-                let (client, java, operator) = (world.client(), world.jvm.thread(), world.jvm.thread());
+                let (client, java, operator) =
+                    (world.client(), world.jvm.thread(), world.jvm.thread());
                 let name = concat!($java, "-5");
                 let ours = $make(&client, name);
                 let guard = ours.$lock().unwrap();
@@ -143,13 +160,23 @@ macro_rules! turns {
                     assert!(java.fail(&command(name, "unlock")).contains("IllegalMonitorState"));
                     guard.unlock().unwrap();
                 });
-                assert_eq!(operator.call(&command(name, "forceUnlock")), "false", "nobody holds it");
+                assert_eq!(
+                    operator.call(&command(name, "forceUnlock")),
+                    "false",
+                    "nobody holds it"
+                );
             }
         }
     };
 }
 
-turns!(plain, "lock", |c: &LockClient, n| c.mutex(n), on_channel, [lock, try_lock, try_lock_for, lock_owned]);
+turns!(
+    plain,
+    "lock",
+    |c: &LockClient, n| c.mutex(n),
+    on_channel,
+    [lock, try_lock, try_lock_for, lock_owned]
+);
 turns!(
     fenced,
     "fenced",
@@ -157,5 +184,17 @@ turns!(
     on_channel,
     [lock, try_lock, try_lock_for, lock_owned]
 );
-turns!(fair, "fair", |c: &LockClient, n| c.fair(n), in_queue, [lock, try_lock, try_lock_for, lock_owned]);
-turns!(write, "write", |c: &LockClient, n| c.rw_lock(n), on_rw_channel, [write, try_write, try_write_for, write_owned]);
+turns!(
+    fair,
+    "fair",
+    |c: &LockClient, n| c.fair(n),
+    in_queue,
+    [lock, try_lock, try_lock_for, lock_owned]
+);
+turns!(
+    write,
+    "write",
+    |c: &LockClient, n| c.rw_lock(n),
+    on_rw_channel,
+    [write, try_write, try_write_for, write_owned]
+);

@@ -41,12 +41,28 @@ const LATCH_CHANNEL: &str = "redisson_countdownlatch__channel__";
 
 pub(crate) const PRIMITIVES: [Primitive; 9] = [
     Primitive { java: "lock", take: take!(|c, n| c.mutex(n).lock_owned()), channel: LOCK_CHANNEL },
-    Primitive { java: "fenced", take: take!(|c, n| c.mutex(n).keep_token().lock_owned()), channel: LOCK_CHANNEL },
+    Primitive {
+        java: "fenced",
+        take: take!(|c, n| c.mutex(n).keep_token().lock_owned()),
+        channel: LOCK_CHANNEL,
+    },
     Primitive { java: "fair", take: take!(|c, n| c.fair(n).lock_owned()), channel: "" },
     WRITE,
-    Primitive { java: "read", take: take!(|c, n| c.rw_lock(n).read_owned()), channel: "redisson_rwlock:" },
-    Primitive { java: "multi", take: take!(|c, n| c.multi([n]).lock_owned()), channel: LOCK_CHANNEL },
-    Primitive { java: "permits", take: take!(|c, n| c.semaphore(n).acquire(), release), channel: "redisson_sc:" },
+    Primitive {
+        java: "read",
+        take: take!(|c, n| c.rw_lock(n).read_owned()),
+        channel: "redisson_rwlock:",
+    },
+    Primitive {
+        java: "multi",
+        take: take!(|c, n| c.multi([n]).lock_owned()),
+        channel: LOCK_CHANNEL,
+    },
+    Primitive {
+        java: "permits",
+        take: take!(|c, n| c.semaphore(n).acquire(), release),
+        channel: "redisson_sc:",
+    },
     Primitive {
         java: "counting",
         take: take!(|c, n| c.counting_semaphore(n).acquire(), release),
@@ -55,10 +71,14 @@ pub(crate) const PRIMITIVES: [Primitive; 9] = [
     Primitive { java: "latch", take: pass, channel: LATCH_CHANNEL },
 ];
 
-const WRITE: Primitive =
-    Primitive { java: "write", take: take!(|c, n| c.rw_lock(n).write_owned()), channel: "redisson_rwlock:" };
+const WRITE: Primitive = Primitive {
+    java: "write",
+    take: take!(|c, n| c.rw_lock(n).write_owned()),
+    channel: "redisson_rwlock:",
+};
 /// The "holder" of a latch closes it, and opens it as the release.
-const CLOSED_LATCH: Primitive = Primitive { java: "closed latch", take: close, channel: LATCH_CHANNEL };
+const CLOSED_LATCH: Primitive =
+    Primitive { java: "closed latch", take: close, channel: LATCH_CHANNEL };
 
 /// The names of Redisson's keys and channels of a lock, except for a latch.
 fn tagged(name: &str) -> String {
@@ -79,7 +99,11 @@ fn close(client: &LockClient, name: &str) -> Release {
 impl Primitive {
     pub(crate) fn is_waited_for(&self, home: &impl Home, name: &str) -> bool {
         match self.channel {
-            "" => home.server_of(name).cmd::<u32>(&["LLEN", &format!("redisson_lock_queue:{}", tagged(name))]) > 0,
+            "" => {
+                home.server_of(name)
+                    .cmd::<u32>(&["LLEN", &format!("redisson_lock_queue:{}", tagged(name))])
+                    > 0
+            }
             _ => home.listeners(name, &self.pattern(name)) > 0,
         }
     }
@@ -105,8 +129,13 @@ impl Primitive {
     /// Limits the primitive to a single holder.
     pub(crate) fn set_up(&self, client: &LockClient, name: &str) {
         match self.java {
-            "permits" => assert_eq!(client.semaphore(name).try_set_permits(1).unwrap(), leasehold::SetPermits::New),
-            "counting" => assert!(client.counting_semaphore(name).try_set_permits(1).unwrap().is_new()),
+            "permits" => assert_eq!(
+                client.semaphore(name).try_set_permits(1).unwrap(),
+                leasehold::SetPermits::New
+            ),
+            "counting" => {
+                assert!(client.counting_semaphore(name).try_set_permits(1).unwrap().is_new())
+            }
             _ => {}
         }
     }
@@ -150,11 +179,23 @@ fn releases_wake_the_other_library_by_a_message() {
     let world = world();
     // Leasehold waiters of a fair lock poll every third of it.
     let client = world.server.builder().waiter_timeout(Duration::from_secs(60)).build().unwrap();
-    wake_each_other(&world.server, &client, &world.jvm, &|p, words| format!("wake-{}-{words}", p.java), ROUNDS);
+    wake_each_other(
+        &world.server,
+        &client,
+        &world.jvm,
+        &|p, words| format!("wake-{}-{words}", p.java),
+        ROUNDS,
+    );
 }
 
 /// Each library waits for everything that the other holds, `rounds` times.
-pub(crate) fn wake_each_other(home: &impl Home, client: &LockClient, jvm: &Jvm, names: Names<'_>, rounds: usize) {
+pub(crate) fn wake_each_other(
+    home: &impl Home,
+    client: &LockClient,
+    jvm: &Jvm,
+    names: Names<'_>,
+    rounds: usize,
+) {
     let (holder, waiter) = (jvm.thread(), jvm.thread());
     for primitive in &PRIMITIVES {
         let (mut java_had_it, mut we_had_it) = (Vec::new(), Vec::new());
@@ -213,7 +254,10 @@ fn java_learns_of_the_end_of_a_lock_that_stays_taken() {
         assert!(world.server.pttl(name) <= 2001, "{name}: it is kept for the remaining time");
         let answer = waiter.answer();
         let passed = start.elapsed();
-        assert!(passed + Duration::from_millis(100) >= LEAST, "{name}: Java acquired it after {passed:?}");
+        assert!(
+            passed + Duration::from_millis(100) >= LEAST,
+            "{name}: Java acquired it after {passed:?}"
+        );
         assert!(passed < LEAST + PROMPT, "{name}: not woken by a message");
         primitive.java_releases(&waiter, name, &answer);
     }

@@ -56,9 +56,21 @@ fn both_watchdogs_renew_side_by_side() {
         assert!(client.mutex("theirs-lock").try_lock_for(ms(30)).unwrap().is_none(), "{}", after());
         assert!(client.mutex("theirs-fenced").try_lock().unwrap().is_none(), "{}", after());
         assert!(client.fair("theirs-fair").try_lock_for(ms(30)).unwrap().is_none(), "{}", after());
-        assert!(client.rw_lock("theirs-write").try_read_for(ms(30)).unwrap().is_none(), "{}", after());
-        assert!(client.rw_lock("theirs-read").try_write_for(ms(30)).unwrap().is_none(), "{}", after());
-        assert!(client.multi(["theirs-multi-2", "free"]).try_lock().unwrap().is_none(), "{}", after());
+        assert!(
+            client.rw_lock("theirs-write").try_read_for(ms(30)).unwrap().is_none(),
+            "{}",
+            after()
+        );
+        assert!(
+            client.rw_lock("theirs-read").try_write_for(ms(30)).unwrap().is_none(),
+            "{}",
+            after()
+        );
+        assert!(
+            client.multi(["theirs-multi-2", "free"]).try_lock().unwrap().is_none(),
+            "{}",
+            after()
+        );
     }
 
     lock.unlock().unwrap();
@@ -69,11 +81,25 @@ fn both_watchdogs_renew_side_by_side() {
     multi.unlock().unwrap();
     permit.release().unwrap();
     for primitive in ["lock", "fenced", "fair", "write", "read"] {
-        assert_eq!(tries.call(&format!("{primitive} ours-{primitive} tryLock")), "true", "{primitive}");
-        assert_eq!(java.call(&format!("{primitive} theirs-{primitive} unlock")), "ok", "{primitive}");
+        assert_eq!(
+            tries.call(&format!("{primitive} ours-{primitive} tryLock")),
+            "true",
+            "{primitive}"
+        );
+        assert_eq!(
+            java.call(&format!("{primitive} theirs-{primitive} unlock")),
+            "ok",
+            "{primitive}"
+        );
     }
     java.call("multi theirs-multi,theirs-multi-2 unlock");
-    assert!(client.multi(["theirs-multi", "theirs-multi-2", "theirs-lock"]).try_lock().unwrap().is_some());
+    assert!(
+        client
+            .multi(["theirs-multi", "theirs-multi-2", "theirs-lock"])
+            .try_lock()
+            .unwrap()
+            .is_some()
+    );
     assert!(client.fair("theirs-fair").try_lock().unwrap().is_some());
     assert!(client.rw_lock("theirs-read").try_write().unwrap().is_some());
     assert!(client.rw_lock("theirs-write").try_write().unwrap().is_some());

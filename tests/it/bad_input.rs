@@ -9,8 +9,13 @@ use crate::rig::{Server, ms};
 use crate::support::Clients;
 
 const SECRET: &str = "s3cr3t-pw";
-const BAD_LEASES: [Duration; 5] =
-    [Duration::ZERO, ms(19), Duration::from_nanos(1), Duration::from_secs(366 * 24 * 60 * 60), Duration::MAX];
+const BAD_LEASES: [Duration; 5] = [
+    Duration::ZERO,
+    ms(19),
+    Duration::from_nanos(1),
+    Duration::from_secs(366 * 24 * 60 * 60),
+    Duration::MAX,
+];
 
 /// The text of an error and of all its causes.
 fn words(e: &Error) -> String {
@@ -36,7 +41,9 @@ fn names_that_cannot_work_are_refused_by_every_method() {
     let server = Server::start();
     let client = server.client();
     let before = server.call_count("evalsha");
-    for (name, says) in [("", "empty"), ("a{b", "braces"), ("a{}b", "braces"), ("a}b", "braces"), ("{", "braces")] {
+    for (name, says) in
+        [("", "empty"), ("a{b", "braces"), ("a{}b", "braces"), ("a}b", "braces"), ("{", "braces")]
+    {
         let mutex = client.mutex(name);
         let named = Some(name);
         invalid(client.lock(name), named, says);
@@ -113,7 +120,14 @@ fn settings_are_checked_against_each_other() {
     for bad in ["", "with space", "line\nfeed", "ümlaut", &"n".repeat(65)] {
         invalid(ok().client_name(bad).build(), None, "client_name");
     }
-    drop(ok().client_name("a-B_3.c:d").connections(1).lease(ms(400)).io_timeout(ms(399)).build().unwrap());
+    drop(
+        ok().client_name("a-B_3.c:d")
+            .connections(1)
+            .lease(ms(400))
+            .io_timeout(ms(399))
+            .build()
+            .unwrap(),
+    );
     drop(ok().lease(ms(20)).connect_lazily().build().unwrap());
     server.assert_clean();
 }
@@ -147,8 +161,16 @@ fn urls_that_cannot_work_say_what_would() {
         invalid(LockClient::builder().url(url).connect_lazily().build(), None, scheme);
     }
     if cfg!(not(feature = "tls")) {
-        for url in ["rediss://localhost/", "rediss://user:s3cr3t-pw@localhost/", "valkeys://localhost/#insecure"] {
-            invalid(LockClient::builder().url(url).connect_lazily().build(), None, "feature \"tls\"");
+        for url in [
+            "rediss://localhost/",
+            "rediss://user:s3cr3t-pw@localhost/",
+            "valkeys://localhost/#insecure",
+        ] {
+            invalid(
+                LockClient::builder().url(url).connect_lazily().build(),
+                None,
+                "feature \"tls\"",
+            );
         }
     }
     for (url, says) in [
@@ -248,15 +270,24 @@ fn no_debug_or_error_shows_the_password() {
     let mutex = client.mutex("job");
     let guard = mutex.lock().unwrap();
     let value = client.fenced_value("v");
-    let shown = format!("{client:?} {client:#?} {mutex:?} {mutex:#?} {guard:?} {value:?} {:?}", mutex.holder());
+    let shown = format!(
+        "{client:?} {client:#?} {mutex:?} {mutex:#?} {guard:?} {value:?} {:?}",
+        mutex.holder()
+    );
     assert!(!shown.contains(SECRET), "{shown}");
     drop(guard);
 
     // No server, a server that refuses this password, a server that does not know the user.
-    let nobody = LockClient::open(&format!("redis+unix:///nonexistent/s?user=u&pass={SECRET}")).unwrap_err();
+    let nobody =
+        LockClient::open(&format!("redis+unix:///nonexistent/s?user=u&pass={SECRET}")).unwrap_err();
     let wrong = LockClient::open(&format!("{url}x")).unwrap_err();
-    let unknown = LockClient::open(&format!("{}?user=who&pass={SECRET}", server.url())).unwrap_err();
-    let lazy = LockClient::builder().url(format!("redis://u:{SECRET}@127.0.0.1:1/")).connect_lazily().build().unwrap();
+    let unknown =
+        LockClient::open(&format!("{}?user=who&pass={SECRET}", server.url())).unwrap_err();
+    let lazy = LockClient::builder()
+        .url(format!("redis://u:{SECRET}@127.0.0.1:1/"))
+        .connect_lazily()
+        .build()
+        .unwrap();
     let closed_port = lazy.lock("job").unwrap_err();
     assert_eq!(closed_port.kind(), ErrorKind::Unreachable);
     for e in [nobody, wrong, unknown, closed_port] {

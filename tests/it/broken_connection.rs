@@ -38,8 +38,7 @@ fn a_waiter_that_missed_a_release_has_its_subscriber_checked() {
     // Simulates a client that releases the lock and a next one that acquires it at once: no attempt
     // of the waiter can come between.
     let take = |holder: &str, lease: &str| {
-        let script =
-            "redis.call('del', 'job') redis.call('hset', 'job', ARGV[1], 1) redis.call('pexpire', 'job', ARGV[2])";
+        let script = "redis.call('del', 'job') redis.call('hset', 'job', ARGV[1], 1) redis.call('pexpire', 'job', ARGV[2])";
         server.cmd::<()>(&["EVAL", script, "0", holder, lease]);
     };
     // A script that the server does not know yet is sent twice.
@@ -81,8 +80,9 @@ fn a_call_after_a_connection_was_cut_gets_no_stale_error() {
             proxy.inject("job", Fault::CutAfterApplied);
             server.cmd::<i64>(&["PUBLISH", "redisson_lock__channel:{job}", "0"]);
             proxy.wait_hits(round);
-            let newcomers: Vec<_> =
-                (0..4).map(|_| s.spawn(|| client.mutex("job").try_lock_owned_for(ms(100)))).collect();
+            let newcomers: Vec<_> = (0..4)
+                .map(|_| s.spawn(|| client.mutex("job").try_lock_owned_for(ms(100))))
+                .collect();
             for newcomer in newcomers {
                 assert!(newcomer.join().unwrap().unwrap().is_none(), "round {round}");
             }
@@ -131,7 +131,10 @@ fn a_waiter_that_gives_up_says_after_how_long_and_why() {
         wait_until("it is subscribed", || !server.channels().is_empty());
         server.kill();
         let reported = waiter.join().unwrap();
-        assert!(reported.contains("given up after") && reported.contains("outage_timeout"), "{reported}");
+        assert!(
+            reported.contains("given up after") && reported.contains("outage_timeout"),
+            "{reported}"
+        );
     });
     drop(held);
 }

@@ -64,7 +64,9 @@ fn a_call_with_a_cancelled_token_sends_nothing() {
     parent.cancel();
     let before = server.calls();
     let sent = |before: &std::collections::HashMap<String, u64>| {
-        let of = |calls: &std::collections::HashMap<String, u64>| calls.get("evalsha").copied().unwrap_or(0);
+        let of = |calls: &std::collections::HashMap<String, u64>| {
+            calls.get("evalsha").copied().unwrap_or(0)
+        };
         of(&server.calls()) - of(before)
     };
     for (call, outcome) in calls(&client, &token) {
@@ -89,7 +91,10 @@ fn a_call_with_a_cancelled_token_sends_nothing() {
 fn one_cancel_ends_the_waits_of_every_primitive() {
     let server = Server::start();
     let (holder, waiting) = (client(server.url()), client(server.url()));
-    assert_eq!(holder.semaphore("semaphore").try_set_permits(2).unwrap(), leasehold::SetPermits::New);
+    assert_eq!(
+        holder.semaphore("semaphore").try_set_permits(2).unwrap(),
+        leasehold::SetPermits::New
+    );
     assert!(holder.counting_semaphore("counting").try_set_permits(0).unwrap().is_new());
     holder.latch("latch").set_count(1).unwrap();
     let held = (
@@ -142,7 +147,11 @@ fn one_cancel_ends_the_waits_of_every_primitive() {
         }
     });
     wait_until("no queue entry and no marker is left", || keys() == before);
-    drop((held, holder.latch("latch").delete().unwrap(), holder.semaphore("semaphore").delete().unwrap()));
+    drop((
+        held,
+        holder.latch("latch").delete().unwrap(),
+        holder.semaphore("semaphore").delete().unwrap(),
+    ));
     assert!(holder.counting_semaphore("counting").delete().unwrap());
     drop(calls);
     drop((mutex, fair, rw, multi, semaphore, counting, latch, holder, waiting));
@@ -273,7 +282,8 @@ fn a_request_without_a_reply_is_undone() {
     for primitive in ["mutex", "fair", "multi", "semaphore"] {
         let server = Server::start();
         let proxy = Proxy::start(&server);
-        let client = LockClient::builder().url(proxy.url()).lease(LONG).io_timeout(ms(500)).build().unwrap();
+        let client =
+            LockClient::builder().url(proxy.url()).lease(LONG).io_timeout(ms(500)).build().unwrap();
         client.semaphore("s-job").try_set_permits(1).unwrap();
         let token = CancelToken::new();
         proxy.inject("job", Fault::BlackHoleReply);
@@ -322,7 +332,9 @@ fn waits_end_during_an_outage() {
         // Long enough for the leaders to notice the outage by a failed attempt.
         std::thread::sleep(ms(700));
         token.cancel();
-        wait_until("all have ended", || [&leader, &behind, &queued].iter().all(|call| call.is_finished()));
+        wait_until("all have ended", || {
+            [&leader, &behind, &queued].iter().all(|call| call.is_finished())
+        });
         for call in [leader, behind, queued] {
             assert_eq!(call.join().unwrap(), CANCELLED);
         }
@@ -344,7 +356,8 @@ fn the_hold_passes_on_beside_cancels() {
     let server = Server::start();
     let clients = [client(server.url()), client(server.url()), LockClient::in_memory()];
     for client in [&clients[..2], &clients[2..]] {
-        let (inside, taken, cancelled) = (AtomicBool::new(false), AtomicU32::new(0), AtomicU32::new(0));
+        let (inside, taken, cancelled) =
+            (AtomicBool::new(false), AtomicU32::new(0), AtomicU32::new(0));
         let root = CancelToken::new();
         let one_round = |client: &LockClient, n: u32| {
             let token = root.child();
@@ -358,7 +371,11 @@ fn the_hold_passes_on_beside_cancels() {
                 }
                 let outcome = match n % 2 {
                     0 => client.mutex("job").with_cancel(&token).lock_owned(),
-                    _ => client.mutex("job").with_cancel(&token).try_lock_owned_for(LONG).map(Option::unwrap),
+                    _ => client
+                        .mutex("job")
+                        .with_cancel(&token)
+                        .try_lock_owned_for(LONG)
+                        .map(Option::unwrap),
                 };
                 match outcome {
                     Ok(guard) => {
@@ -378,12 +395,17 @@ fn the_hold_passes_on_beside_cancels() {
         std::thread::scope(|s| {
             for thread in 0..THREADS {
                 let (client, one_round) = (&client[thread as usize % client.len()], &one_round);
-                s.spawn(move || (0..ROUNDS).for_each(|round| one_round(client, round * THREADS + thread)));
+                s.spawn(move || {
+                    (0..ROUNDS).for_each(|round| one_round(client, round * THREADS + thread))
+                });
             }
         });
         let (taken, cancelled) = (taken.into_inner(), cancelled.into_inner());
         assert_eq!(taken + cancelled, THREADS * ROUNDS);
-        assert!(taken >= THREADS * ROUNDS / 3 && cancelled > 0, "{taken} taken, {cancelled} cancelled");
+        assert!(
+            taken >= THREADS * ROUNDS / 3 && cancelled > 0,
+            "{taken} taken, {cancelled} cancelled"
+        );
         assert!(!client[0].mutex("job").is_locked().unwrap());
     }
     drop(clients);
@@ -405,7 +427,9 @@ fn readers_and_writers_are_cancelled_at_every_moment() {
                     let token = CancelToken::new();
                     std::thread::scope(|s| {
                         s.spawn(|| {
-                            std::thread::sleep(Duration::from_micros(u64::from((round * 7 + thread) % 11) * 100));
+                            std::thread::sleep(Duration::from_micros(
+                                u64::from((round * 7 + thread) % 11) * 100,
+                            ));
                             token.cancel();
                         });
                         let rw = client.rw_lock("rw").with_cancel(&token);
@@ -461,7 +485,9 @@ fn a_loss_counts_before_the_cancel() {
     let client = client(server.url());
     let (guard, both) = (client.lock("job").unwrap(), client.multi(["a", "b"]).lock().unwrap());
     let token = CancelToken::new();
-    assert!(client.mutex("job").force_unlock().unwrap() && client.mutex("b").force_unlock().unwrap());
+    assert!(
+        client.mutex("job").force_unlock().unwrap() && client.mutex("b").force_unlock().unwrap()
+    );
     token.cancel();
     assert!(guard.wait_lost_or_cancelled(LONG, &token).unwrap().is_lost());
     assert!(both.wait_lost_or_cancelled(LONG, &token).unwrap().is_lost());

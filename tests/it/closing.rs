@@ -39,13 +39,21 @@ fn a_guard_that_a_close_released_reports_it_at_every_hold_count() {
     let permit = counting.acquire().unwrap();
     let (outer, inner) = (client.lock("a").unwrap(), client.lock("a").unwrap());
     let both = client.multi(["a", "b"]).lock().unwrap();
-    let (writes, reads) = (client.rw_lock("rw").write().unwrap(), client.rw_lock("rw").read().unwrap());
+    let (writes, reads) =
+        (client.rw_lock("rw").write().unwrap(), client.rw_lock("rw").read().unwrap());
     let downgraded = client.rw_lock("down").write().unwrap();
     let downgraded_owned = client.rw_lock("owned").write_owned().unwrap();
     let reader = client.rw_lock("read").read_owned().unwrap();
     client.close(CAP).unwrap();
-    assert!([outer.is_held(), both.is_held(), writes.is_held(), reads.is_held(), reader.is_held()] == [false; 5]);
-    assert!(inner.wait_lost(CAP).is_lost() && both.wait_lost(CAP).is_lost() && reads.wait_lost(CAP).is_lost());
+    assert!(
+        [outer.is_held(), both.is_held(), writes.is_held(), reads.is_held(), reader.is_held()]
+            == [false; 5]
+    );
+    assert!(
+        inner.wait_lost(CAP).is_lost()
+            && both.wait_lost(CAP).is_lost()
+            && reads.wait_lost(CAP).is_lost()
+    );
     // Callbacks that are registered late run too, each of them.
     for _ in 0..3 {
         let (reported, callback) = counter();
@@ -98,7 +106,11 @@ fn what_was_lost_before_is_no_failure_of_a_close() {
     server.cmd::<u32>(&["DEL", "unseen"]);
     assert!(gone.wait_lost(CAP).is_lost() && over.wait_lost(CAP).is_lost());
     client.close(CAP).unwrap();
-    assert_eq!(over.unlock().unwrap_err().kind(), ErrorKind::Lost, "the loss was earlier than the close");
+    assert_eq!(
+        over.unlock().unwrap_err().kind(),
+        ErrorKind::Lost,
+        "the loss was earlier than the close"
+    );
     assert_eq!(gone.ensure_held().unwrap_err().kind(), ErrorKind::Lost);
     assert_eq!(unseen.unlock().unwrap_err().kind(), ErrorKind::Closed);
 
@@ -116,7 +128,8 @@ fn what_was_lost_before_is_no_failure_of_a_close() {
 fn a_close_reports_what_is_not_confirmed_and_for_how_long_it_may_last() {
     let mut server = Server::start();
     let client = patient(server.url());
-    let guards: Vec<_> = (0..12).map(|n| client.mutex(format!("n{n}")).lock_owned().unwrap()).collect();
+    let guards: Vec<_> =
+        (0..12).map(|n| client.mutex(format!("n{n}")).lock_owned().unwrap()).collect();
     server.kill();
     let error = client.close(ms(300)).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unreachable);
@@ -135,7 +148,8 @@ fn an_outage_that_ends_within_the_time_is_no_failure_of_a_close() {
     let server = Server::start();
     let proxy = Proxy::start(&server);
     let client = patient(proxy.url());
-    let (held, other) = (client.mutex("a").lock_owned().unwrap(), client.mutex("b").lock_owned().unwrap());
+    let (held, other) =
+        (client.mutex("a").lock_owned().unwrap(), client.mutex("b").lock_owned().unwrap());
     proxy.cut_all();
     proxy.refuse(true);
     std::thread::scope(|s| {
@@ -174,8 +188,13 @@ fn a_second_close_waits_for_the_first() {
 fn a_close_that_runs_out_of_time_leaves_no_socket() {
     let server = Server::start();
     let proxy = Proxy::start(&server);
-    let client =
-        LockClient::builder().url(proxy.url()).lease(ms(3600)).io_timeout(ms(900)).connections(1).build().unwrap();
+    let client = LockClient::builder()
+        .url(proxy.url())
+        .lease(ms(3600))
+        .io_timeout(ms(900))
+        .connections(1)
+        .build()
+        .unwrap();
     let guard = client.mutex("job").lock_owned().unwrap();
     proxy.inject("job", Fault::StallReply(ms(600)));
     proxy.wait_hits(1);
@@ -191,7 +210,11 @@ fn a_close_that_runs_out_of_time_leaves_no_socket() {
 #[test]
 fn a_close_beside_a_waiting_writer_says_for_how_long_its_marker_lasts() {
     let server = Server::start();
-    let short = LockClient::builder().url(server.url()).lease(ms(3000)).waiter_timeout(ms(4000)).io_timeout(ms(300));
+    let short = LockClient::builder()
+        .url(server.url())
+        .lease(ms(3000))
+        .waiter_timeout(ms(4000))
+        .io_timeout(ms(300));
     let client = short.build().unwrap();
     let reader = server.client().rw_lock("rw").read_owned().unwrap();
     std::thread::scope(|s| {
@@ -201,7 +224,10 @@ fn a_close_beside_a_waiting_writer_says_for_how_long_its_marker_lasts() {
         let error = client.close(ms(300)).unwrap_err().to_string();
         server.resume();
         assert_eq!(writes.join().unwrap().unwrap_err().kind(), ErrorKind::Closed);
-        let seconds: f64 = error.split("for ").find_map(|rest| rest.split_once(" s at most")?.0.parse().ok()).unwrap();
+        let seconds: f64 = error
+            .split("for ")
+            .find_map(|rest| rest.split_once(" s at most")?.0.parse().ok())
+            .unwrap();
         assert!(seconds <= 4.5, "{error}");
     });
     drop(reader);
@@ -210,7 +236,8 @@ fn a_close_beside_a_waiting_writer_says_for_how_long_its_marker_lasts() {
 #[test]
 fn guards_that_a_close_released_are_dropped_silently() {
     let server = Server::start();
-    let mut child = Child::spawn("closing::closing_process", &[("LEASEHOLD_TEST_URL", &server.url())]);
+    let mut child =
+        Child::spawn("closing::closing_process", &[("LEASEHOLD_TEST_URL", &server.url())]);
     assert_eq!(child.expect("warnings="), "0");
     child.wait();
 }

@@ -27,19 +27,28 @@ impl Admin {
     }
 
     fn cmd<T: redis::FromRedisValue>(&mut self, words: &[&str]) -> T {
-        redis::cmd(words[0]).arg(&words[1..]).query(&mut self.0).unwrap_or_else(|e| panic!("{words:?}: {e}"))
+        redis::cmd(words[0])
+            .arg(&words[1..])
+            .query(&mut self.0)
+            .unwrap_or_else(|e| panic!("{words:?}: {e}"))
     }
 
     fn stat(&mut self, field: &str) -> u64 {
         let info: String = self.cmd(&["INFO", "stats"]);
-        info.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':')).unwrap().trim().parse().unwrap()
+        info.lines()
+            .find_map(|line| line.strip_prefix(field)?.strip_prefix(':'))
+            .unwrap()
+            .trim()
+            .parse()
+            .unwrap()
     }
 
     /// The ids of the connections of the counted client.
     fn ids(&mut self) -> Vec<String> {
         let list: String = self.cmd(&["CLIENT", "LIST"]);
         let own = list.lines().filter(|line| line.contains(&format!("name={NAME} ")));
-        own.filter_map(|line| Some(line.split(' ').next()?.strip_prefix("id=")?.to_owned())).collect()
+        own.filter_map(|line| Some(line.split(' ').next()?.strip_prefix("id=")?.to_owned()))
+            .collect()
     }
 
     /// All at once.
@@ -58,7 +67,11 @@ impl Admin {
 }
 
 /// Threads that lock and unlock a name of their own, over and over, until dropped.
-fn while_threads_lock<T>(client: &LockClient, threads: usize, watch: impl FnOnce(&AtomicU64) -> T) -> T {
+fn while_threads_lock<T>(
+    client: &LockClient,
+    threads: usize,
+    watch: impl FnOnce(&AtomicU64) -> T,
+) -> T {
     let (end, cycles) = (AtomicBool::new(false), AtomicU64::new(0));
     std::thread::scope(|s| {
         for n in 0..threads {
@@ -105,7 +118,11 @@ fn a_server_that_ends_all_connections_meets_no_more_than_the_client_may_have() {
                     assert!(now <= MOST, "{now} connections at once");
                 }
                 let made = admin.stat("total_connections_received") - made;
-                assert!(made <= MOST as u64, "{made} connections were made for {} that had ended", old.len());
+                assert!(
+                    made <= MOST as u64,
+                    "{made} connections were made for {} that had ended",
+                    old.len()
+                );
             }
         });
         taken.unlock().unwrap();
@@ -144,8 +161,9 @@ fn two_hundred_waiters_try_a_server_that_refuses_them_with_one_growing_pause() {
     let client = counted(&server).outage_timeout(CAP * 3).build().unwrap();
     std::thread::scope(|s| {
         let client = &client;
-        let waiters: Vec<_> =
-            (0..WAITERS).map(|n| s.spawn(move || client.lock(format!("job-{n}")).map(drop))).collect();
+        let waiters: Vec<_> = (0..WAITERS)
+            .map(|n| s.spawn(move || client.lock(format!("job-{n}")).map(drop)))
+            .collect();
         wait_until("all wait", || server.channels().len() >= WAITERS);
         admin.limit_clients(1);
         let (began, refused) = (Instant::now(), admin.stat("rejected_connections"));
@@ -158,7 +176,11 @@ fn two_hundred_waiters_try_a_server_that_refuses_them_with_one_growing_pause() {
         wait_until("it is tried again", || admin.stat("rejected_connections") - before > 20);
         let each_second = 21.0 / paused.elapsed().as_secs_f64();
         // Two threads of the client have pauses of their own.
-        assert!(each_second < 60.0, "{each_second:.0} connects each second, after {:?}", began.elapsed());
+        assert!(
+            each_second < 60.0,
+            "{each_second:.0} connects each second, after {:?}",
+            began.elapsed()
+        );
         admin.limit_clients(1000);
         waiters.into_iter().for_each(|waiter| waiter.join().unwrap().unwrap());
     });
@@ -178,7 +200,10 @@ fn a_new_client_connects_once_before_all_its_threads_do() {
         for n in 0..CONNECTIONS {
             let client = &client;
             s.spawn(move || {
-                assert_eq!(client.try_lock(format!("own-{n}")).unwrap_err().kind(), ErrorKind::Unreachable);
+                assert_eq!(
+                    client.try_lock(format!("own-{n}")).unwrap_err().kind(),
+                    ErrorKind::Unreachable
+                );
             });
         }
     });
@@ -208,8 +233,14 @@ fn a_server_process_is_shown_the_scripts_once_by_each_client() {
     for starts in 0..2 {
         let mut admin = Admin::of(&server);
         wait_until("it works", || client.lock("own-0").is_ok_and(|guard| guard.unlock().is_ok()));
-        while_threads_lock(&client, 32, |_| wait_until("there are more connections", || admin.ids().len() >= 4));
-        assert_eq!((loads(&server), server.call_count("zmscore")), (once, probed), "after {starts} restarts");
+        while_threads_lock(&client, 32, |_| {
+            wait_until("there are more connections", || admin.ids().len() >= 4)
+        });
+        assert_eq!(
+            (loads(&server), server.call_count("zmscore")),
+            (once, probed),
+            "after {starts} restarts"
+        );
         if starts == 0 {
             server.restart();
         }

@@ -35,12 +35,18 @@ fn redis_is_asked_once_for_a_lock_and_once_for_its_unlock() {
 fn each_master_of_redlock_is_asked_as_often_as_one_redis() {
     let masters = Masters::fresh(3);
     let proxies: Vec<Proxy> = masters.0.iter().map(Proxy::start).collect();
-    let client = LockClient::builder().redlock(Redlock::new(proxies.iter().map(Proxy::url))).build().unwrap();
+    let client = LockClient::builder()
+        .redlock(Redlock::new(proxies.iter().map(Proxy::url)))
+        .build()
+        .unwrap();
     crate::support::wait_for_votes(&client, 3);
     let asked = exchanges(&client, &proxies);
     assert!(asked.iter().all(|asked| *asked <= 2 * CYCLES), "{asked:?}");
     // A call does not wait for the slowest master, which may be a different one each time.
-    assert!(asked.iter().sum::<u32>() >= 2 * 2 * CYCLES, "a majority is asked each time: {asked:?}");
+    assert!(
+        asked.iter().sum::<u32>() >= 2 * 2 * CYCLES,
+        "a majority is asked each time: {asked:?}"
+    );
     drop((client, proxies));
     masters.assert_clean();
 }
@@ -135,14 +141,19 @@ fn a_try_that_finds_a_lock_taken_writes_nothing_in_postgres() {
         ("a permit", |client| client.semaphore("s").try_acquire().unwrap().is_none()),
     ];
     let server = crate::rig::Postgres::start_with("autovacuum = off");
-    let (holder, client) = (LockClient::open(&server.url()).unwrap(), LockClient::open(&server.url()).unwrap());
+    let (holder, client) =
+        (LockClient::open(&server.url()).unwrap(), LockClient::open(&server.url()).unwrap());
     holder.semaphore("s").try_set_permits(1).unwrap();
-    let guards =
-        (holder.lock("m2").unwrap(), holder.fair("f").lock().unwrap(), holder.semaphore("s").acquire().unwrap());
+    let guards = (
+        holder.lock("m2").unwrap(),
+        holder.fair("f").lock().unwrap(),
+        holder.semaphore("s").acquire().unwrap(),
+    );
     let shared = (holder.rw_lock("w").write().unwrap(), holder.rw_lock("r").read().unwrap());
     let mut wrote = Vec::new();
     for (what, fails) in tries {
-        let used = transactions_of(&server, || (0..100).for_each(|_| assert!(fails(&client), "{what}")));
+        let used =
+            transactions_of(&server, || (0..100).for_each(|_| assert!(fails(&client), "{what}")));
         if used >= 20 {
             wrote.push((what, used));
         }
@@ -157,11 +168,14 @@ fn a_try_that_finds_a_lock_taken_writes_nothing_in_postgres() {
 #[test]
 fn a_wait_in_zookeeper_sends_nothing_but_heartbeats() {
     let server = crate::rig::zookeeper::ZooKeeper::start_with("tickTime=2000");
-    let (holder, waiter) = (LockClient::open(&server.url()).unwrap(), LockClient::open(&server.url()).unwrap());
+    let (holder, waiter) =
+        (LockClient::open(&server.url()).unwrap(), LockClient::open(&server.url()).unwrap());
     let guard = holder.lock("costs").unwrap();
     std::thread::scope(|s| {
         let waits = s.spawn(|| waiter.lock("costs").unwrap().unlock().unwrap());
-        crate::rig::wait_until("it waits", || server.watches().iter().any(|(_, path)| path.starts_with("/costs/")));
+        crate::rig::wait_until("it waits", || {
+            server.watches().iter().any(|(_, path)| path.starts_with("/costs/"))
+        });
         std::thread::sleep(ms(500));
         let before = server.figure("zk_packets_received");
         std::thread::sleep(ms(5000));
@@ -181,7 +195,8 @@ fn a_wait_in_zookeeper_sends_nothing_but_heartbeats() {
 fn a_zookeeper_makes_two_changes_in_two_round_trips() {
     let server = crate::rig::zookeeper::ZooKeeper::start();
     // Not a container: the server would occasionally delete it, which is a change too.
-    server.look(|session| session.create("/costs", b"", crate::rig::zookeeper::PERSISTENT).unwrap());
+    server
+        .look(|session| session.create("/costs", b"", crate::rig::zookeeper::PERSISTENT).unwrap());
     let proxy = Proxy::before_zookeeper(&server);
     let client = LockClient::open(&proxy.zookeeper_url()).unwrap();
     let token = || client.lock("costs").unwrap().fencing_token().unwrap().get();

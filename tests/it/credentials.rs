@@ -65,7 +65,8 @@ fn a_password_is_rotated_under_load() {
     for server in [Server::start(), Server::start_tcp(&[])] {
         set_user(&server, &[">p0"]);
         let vault = Vault::with("app", "p0");
-        let client = builder_with(&server, |redis| redis.credentials(vault.clone())).build().unwrap();
+        let client =
+            builder_with(&server, |redis| redis.credentials(vault.clone())).build().unwrap();
         let guard = client.lock("held").unwrap();
         let late = Load::run(&[&client], &sum, |load| rotate(load, &[&server], &vault));
         assert_eq!(late, 0);
@@ -83,7 +84,8 @@ fn a_password_is_rotated_under_load_on_all_masters() {
     let servers: Vec<&Server> = masters.0.iter().collect();
     servers.iter().for_each(|server| set_user(server, &[">p0"]));
     let (vault, sum) = (Vault::with("app", "p0"), Server::start());
-    let client = masters.builder_with(|masters| masters.credentials(vault.clone())).build().unwrap();
+    let client =
+        masters.builder_with(|masters| masters.credentials(vault.clone())).build().unwrap();
     let late = Load::run(&[&client], &sum, |load| rotate(load, &servers, &vault));
     assert_eq!(late, 0);
     drop(client);
@@ -152,7 +154,9 @@ fn the_user_may_be_in_the_url() {
     let path = server.dir().join("password");
     std::fs::write(&path, "pw").unwrap();
     let named = || Redis::new(format!("{}?user=app", server.url()));
-    for named in [named().password_file(&path), named().credentials(|| Ok(Credentials::password("pw")))] {
+    for named in
+        [named().password_file(&path), named().credentials(|| Ok(Credentials::password("pw")))]
+    {
         let client = LockClient::builder().redis(named).build().unwrap();
         let guard = client.lock("job").unwrap();
         assert!(server.client_lines().iter().any(|line| line.contains("user=app")));
@@ -163,7 +167,10 @@ fn the_user_may_be_in_the_url() {
         assert_eq!(e.kind(), ErrorKind::InvalidInput, "{e:?}");
     };
     refused(LockClient::builder().redis(named()));
-    refused(LockClient::builder().redis(Redis::new(format!("{}?pass=pw", server.url())).password_file(&path)));
+    refused(
+        LockClient::builder()
+            .redis(Redis::new(format!("{}?pass=pw", server.url())).password_file(&path)),
+    );
     let both = format!("{}?user=app&pass=pw", server.url());
     refused(LockClient::builder().redis(Redis::new(both).credentials(|| Ok(("app", "pw").into()))));
 }
@@ -177,7 +184,8 @@ fn a_provider_that_fails_costs_no_hold() {
     let lease = Duration::from_secs(6);
     // If the provider answers later than in a quarter of the I/O timeout, the credentials that it
     // gave before are used: a busy machine may take half a second.
-    let builder = builder_with(&server, |redis| redis.credentials(vault.clone())).io_timeout(lease / 2);
+    let builder =
+        builder_with(&server, |redis| redis.credentials(vault.clone())).io_timeout(lease / 2);
     let client = builder.lease(lease).connections(1).build().unwrap();
     let guard = client.lock("held").unwrap();
     wait_until("it is renewed", || server.client_lines().len() >= 3);
@@ -209,7 +217,9 @@ fn a_provider_that_fails_costs_no_hold_on_several_masters() {
         .unwrap();
     let guard = client.lock("held").unwrap();
     // `lock` returns with a majority; the third master may connect only now, with a log-in.
-    wait_until("all masters hold it", || masters.0.iter().all(|server| server.cmd::<u32>(&["EXISTS", "held"]) == 1));
+    wait_until("all masters hold it", || {
+        masters.0.iter().all(|server| server.cmd::<u32>(&["EXISTS", "held"]) == 1)
+    });
     vault.fail();
     masters.0[0].cmd::<u32>(&["CLIENT", "KILL", "USER", "app"]);
     std::thread::sleep(ms(6000));
@@ -230,8 +240,9 @@ fn a_connection_that_is_logged_out_is_replaced() {
         count.fetch_add(1, Ordering::SeqCst);
         Ok(Credentials::new("default", "any"))
     };
-    let builder =
-        LockClient::builder().redis(Redis::new(proxy.url()).credentials(provider)).lease(Duration::from_secs(3));
+    let builder = LockClient::builder()
+        .redis(Redis::new(proxy.url()).credentials(provider))
+        .lease(Duration::from_secs(3));
     let client = builder.connections(1).build().unwrap();
     let expire = |word: &str| {
         proxy.inject(word, EXPIRED);
@@ -278,7 +289,8 @@ fn masters_that_log_a_connection_out_are_asked_again() {
     let masters = Masters::fresh(3);
     let proxies: Vec<Proxy> = masters.0.iter().map(Proxy::start).collect();
     let urls: Vec<String> = proxies.iter().map(Proxy::url).collect();
-    let builder = LockClient::builder().redlock(Redlock::new(urls).credentials(|| Ok(("default", "any").into())));
+    let builder = LockClient::builder()
+        .redlock(Redlock::new(urls).credentials(|| Ok(("default", "any").into())));
     let client = builder.build().unwrap();
     let expire = || proxies.iter().for_each(|proxy| proxy.inject("job", EXPIRED));
     for _ in 0..3 {
@@ -305,7 +317,8 @@ fn the_secret_is_never_shown() {
     let shown = Mutex::new(Vec::new());
     let show = |what: &dyn std::fmt::Debug| shown.lock().push(format!("{what:?} {what:#?}"));
 
-    let client = builder_with(&server, |redis| redis.password_file(&path)).lease(ms(500)).build().unwrap();
+    let client =
+        builder_with(&server, |redis| redis.password_file(&path)).lease(ms(500)).build().unwrap();
     let guard = client.lock("job").unwrap();
     show(&builder_with(&server, |redis| redis.password_file(&path)));
     show(&LockClient::builder().url(format!("{}?pass={SECRET}", server.url())));
@@ -322,7 +335,10 @@ fn the_secret_is_never_shown() {
     let wrong = move || Ok(Credentials::password(format!("{SECRET}!")));
     fails(builder_with(&server, |redis| redis.credentials(wrong)));
     fails(builder_with(&server, |redis| redis.credentials(|| panic!("{}", SECRET))));
-    fails(LockClient::builder().redis(Redis::new(format!("{}?pass={SECRET}", server.url())).credentials(wrong)));
+    fails(
+        LockClient::builder()
+            .redis(Redis::new(format!("{}?pass={SECRET}", server.url())).credentials(wrong)),
+    );
     fails(LockClient::builder().url(format!("{}?pass={SECRET}!", server.url())));
     fails(LockClient::builder().url(format!("{}?user={SECRET}&pass={SECRET}", server.url())));
     // A server that does not know AUTH quotes the whole command; another one echoes it.

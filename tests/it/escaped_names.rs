@@ -93,7 +93,8 @@ fn over_one_redis_and_a_cluster() {
     drop((client, prefixed));
 
     let cluster = Cluster::start_primaries();
-    let client = LockClient::builder().cluster(leasehold::Cluster::new(cluster.urls())).build().unwrap();
+    let client =
+        LockClient::builder().cluster(leasehold::Cluster::new(cluster.urls())).build().unwrap();
     all_are_locks_of_their_own(&client);
 }
 

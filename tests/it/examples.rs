@@ -38,7 +38,11 @@ fn run_with(name: &str, args: &[&str]) -> String {
 fn last_line_of(name: &str, command: &mut Command) -> String {
     let output = command.output().unwrap();
     let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(output.status.success(), "{name}: {stdout}\n{}", String::from_utf8_lossy(&output.stderr));
+    assert!(
+        output.status.success(),
+        "{name}: {stdout}\n{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     stdout.lines().last().unwrap_or_default().to_owned()
 }
 
@@ -73,7 +77,9 @@ fn spans_show_a_wait_within_its_request_and_a_lost_hold() {
     let output = Command::new(example("spans")).arg(server.url()).output().unwrap();
     let spans = String::from_utf8(output.stderr).unwrap();
     assert!(output.status.success(), "{spans}");
-    let shown = |span: &str, field: &str| spans.lines().any(|line| line.contains(span) && line.contains(field));
+    let shown = |span: &str, field: &str| {
+        spans.lines().any(|line| line.contains(span) && line.contains(field))
+    };
     assert!(shown("request{id=4711}:leasehold.wait{", "lock.outcome=\"granted\""), "{spans}");
     assert!(shown("request{id=4711}:leasehold.hold{", "lock.outcome=\"released\""), "{spans}");
     assert!(shown("leasehold.hold{", "lock.outcome=\"lost\""), "{spans}");
@@ -115,7 +121,8 @@ fn the_worker_pool_is_exact_in_postgres_too() {
 #[test]
 fn the_worker_pool_is_exact_in_zookeeper_too() {
     let mut pool = Command::new(example("worker_pool"));
-    pool.args(["--store", "zookeeper"]).env("LEASEHOLD_ZOOKEEPER_JAR", crate::rig::zookeeper::jar());
+    pool.args(["--store", "zookeeper"])
+        .env("LEASEHOLD_ZOOKEEPER_JAR", crate::rig::zookeeper::jar());
     assert!(last_line_of("worker_pool", &mut pool).ends_with(": exact"));
 }
 
@@ -184,14 +191,24 @@ fn metrics_are_scraped_over_a_socket() {
     let granted = || {
         let answer = get(address, "/metrics");
         let (head, body) = answer.split_once("\r\n\r\n").unwrap();
-        assert!(head.starts_with("HTTP/1.1 200 OK\r\n") && head.contains("text/plain; version=0.0.4"), "{head}");
+        assert!(
+            head.starts_with("HTTP/1.1 200 OK\r\n") && head.contains("text/plain; version=0.0.4"),
+            "{head}"
+        );
         assert!(head.contains(&format!("Content-Length: {}\r\n", body.len())), "{head}");
-        let of_calls =
-            |line: &&str| line.starts_with("leasehold_calls_total{client=\"billing\",") && line.contains("granted");
-        body.lines().filter(of_calls).map(|line| line.rsplit(' ').next().unwrap().parse::<u64>().unwrap()).sum::<u64>()
+        let of_calls = |line: &&str| {
+            line.starts_with("leasehold_calls_total{client=\"billing\",")
+                && line.contains("granted")
+        };
+        body.lines()
+            .filter(of_calls)
+            .map(|line| line.rsplit(' ').next().unwrap().parse::<u64>().unwrap())
+            .sum::<u64>()
     };
     let before = granted();
-    crate::rig::wait_until("the workers continue", || server.call_count("evalsha") > 2 * before + 40);
+    crate::rig::wait_until("the workers continue", || {
+        server.call_count("evalsha") > 2 * before + 40
+    });
     assert!(granted() > before);
     assert_eq!(lines.last().unwrap().unwrap(), "served 2 scrapes");
     assert!(example.wait().unwrap().success());
@@ -204,7 +221,9 @@ fn no_example_is_left_out() {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples");
     let mut names: Vec<_> = std::fs::read_dir(dir)
         .unwrap()
-        .filter_map(|entry| entry.unwrap().file_name().to_str()?.strip_suffix(".rs").map(str::to_owned))
+        .filter_map(|entry| {
+            entry.unwrap().file_name().to_str()?.strip_suffix(".rs").map(str::to_owned)
+        })
         .collect();
     names.sort();
     let listed = [

@@ -13,7 +13,8 @@ use leasehold::fencing::*;
 use leasehold::{ErrorKind, Result};
 use rusqlite::{Connection, params};
 
-const STYLES: [Placeholders; 3] = [Placeholders::Question, Placeholders::Numbered, Placeholders::Dollar];
+const STYLES: [Placeholders; 3] =
+    [Placeholders::Question, Placeholders::Numbered, Placeholders::Dollar];
 const A: FencingToken = FencingToken::new(1);
 const B: FencingToken = FencingToken::new(2);
 
@@ -45,29 +46,39 @@ impl Account {
     }
 
     fn claim(&self, token: FencingToken) -> Result<()> {
-        let rows = self.db.execute(&self.fence.claim(), params![token.as_i64(), "ann", token.as_i64()]).unwrap();
+        let rows = self
+            .db
+            .execute(&self.fence.claim(), params![token.as_i64(), "ann", token.as_i64()])
+            .unwrap();
         self.fence.expect_one(rows, token)
     }
 
     fn read(&self) -> i64 {
-        self.db.query_row("SELECT balance FROM account WHERE name = 'ann'", [], |row| row.get(0)).unwrap()
+        self.db
+            .query_row("SELECT balance FROM account WHERE name = 'ann'", [], |row| row.get(0))
+            .unwrap()
     }
 
     fn write(&self, token: FencingToken, balance: i64) -> Result<()> {
         let sql = self.fence.write(&["balance", "note"])?;
-        let rows = self.db.execute(&sql, params![balance, format!("by {token}"), "ann", token.as_i64()]).unwrap();
+        let rows = self
+            .db
+            .execute(&sql, params![balance, format!("by {token}"), "ann", token.as_i64()])
+            .unwrap();
         self.fence.expect_one(rows, token)
     }
 
     fn write_unclaimed(&self, token: FencingToken, balance: i64) -> Result<()> {
         let sql = self.fence.write_unclaimed(&["balance"])?;
-        let rows = self.db.execute(&sql, params![balance, token.as_i64(), "ann", token.as_i64()]).unwrap();
+        let rows =
+            self.db.execute(&sql, params![balance, token.as_i64(), "ann", token.as_i64()]).unwrap();
         self.fence.expect_one(rows, token)
     }
 
     /// The name, balance and token of all rows.
     fn rows(&self) -> Vec<(String, i64, i64)> {
-        let mut select = self.db.prepare("SELECT name, balance, fence FROM account ORDER BY name").unwrap();
+        let mut select =
+            self.db.prepare("SELECT name, balance, fence FROM account ORDER BY name").unwrap();
         let rows = select.query_map([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?))).unwrap();
         rows.map(std::result::Result::unwrap).collect()
     }
@@ -217,7 +228,8 @@ fn threads_whose_leases_end_early_lose_no_update() {
     const THREADS: i64 = 8;
     const INCREMENTS: i64 = 50;
 
-    for (tag, style) in [("question", Placeholders::Question), ("numbered", Placeholders::Numbered)] {
+    for (tag, style) in [("question", Placeholders::Question), ("numbered", Placeholders::Numbered)]
+    {
         let file = TempDb::new(tag);
         let account = Account::create(file.connect(), style);
         let last_token = Mutex::new(0);

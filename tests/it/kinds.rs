@@ -19,7 +19,13 @@ fn keys_of_ours_are_no_names() {
     let server = Server::start();
     let client = server.client();
     let before = server.call_count("evalsha");
-    let keys = ["leasehold:node", "leasehold:probe", "redisson_lock_token:{x}", "leasehold_writer:{x}", "{x}:timeout"];
+    let keys = [
+        "leasehold:node",
+        "leasehold:probe",
+        "redisson_lock_token:{x}",
+        "leasehold_writer:{x}",
+        "{x}:timeout",
+    ];
     for key in keys {
         let kind = ErrorKind::InvalidInput;
         refused(client.lock(key), kind);
@@ -74,7 +80,8 @@ fn a_fenced_value_and_a_lock_do_not_share_a_key() {
     locks_refuse(&client, "x");
     claim.write("kept").unwrap();
     locks_refuse(&client, "x");
-    let fields = [("token", "7"), ("value", "kept")].map(|(field, text)| (field.to_owned(), text.to_owned()));
+    let fields = [("token", "7"), ("value", "kept")]
+        .map(|(field, text)| (field.to_owned(), text.to_owned()));
     assert_eq!(server.hash("x"), fields.into());
     assert_eq!(server.pttl("x"), -1);
     server.cmd::<()>(&["DEL", "x"]);
@@ -113,7 +120,11 @@ fn whoever_finds_a_lock_taken_does_not_look_twice() {
     assert!(b.try_lock("x").unwrap().is_none());
     let before = server.call_count("hexists");
     assert!(b.try_lock("x").unwrap().is_none());
-    assert_eq!(server.call_count("hexists") - before, 2, "one for our own hold, one for a read-write lock");
+    assert_eq!(
+        server.call_count("hexists") - before,
+        2,
+        "one for our own hold, one for a read-write lock"
+    );
     assert!(b.try_lock_for("x", ms(5)).unwrap().is_none());
     guard.unlock().unwrap();
 }
@@ -124,7 +135,8 @@ fn whoever_finds_a_lock_taken_does_not_look_twice() {
 fn a_latch_and_semaphores_of_one_client_do_not_share_a_name() {
     let server = Server::start();
     let client = server.client();
-    let (latch, leased, counting) = (client.latch("n"), client.semaphore("n"), client.counting_semaphore("n"));
+    let (latch, leased, counting) =
+        (client.latch("n"), client.semaphore("n"), client.counting_semaphore("n"));
     let kind = ErrorKind::WrongType;
     let leased_refuses = || {
         refused(leased.acquire(), kind);
@@ -190,7 +202,10 @@ fn an_owned_call_does_not_wait_for_its_own_thread() {
     refused(rw.write_owned(), ErrorKind::Conflict);
     refused(client.multi(["a", "m"]).lock_owned(), ErrorKind::Conflict);
     // With a timeout the lock is simply taken.
-    assert!(mutex.try_lock_owned().unwrap().is_none() && mutex.try_lock_owned_for(ms(5)).unwrap().is_none());
+    assert!(
+        mutex.try_lock_owned().unwrap().is_none()
+            && mutex.try_lock_owned_for(ms(5)).unwrap().is_none()
+    );
     assert!(client.multi(["a", "m"]).try_lock_owned_for(ms(5)).unwrap().is_none());
     assert!(rw.try_read_owned_for(ms(5)).unwrap().is_none());
     // Another thread does wait for this one, which can drop its guard.

@@ -16,7 +16,9 @@ fn messages(server: &Server, work: impl FnOnce()) -> Vec<String> {
     subscriber.subscribe(CHANNEL).unwrap();
     work();
     server.cmd::<u32>(&["PUBLISH", CHANNEL, "end"]);
-    let said = std::iter::from_fn(|| Some(subscriber.get_message().unwrap().get_payload::<String>().unwrap()));
+    let said = std::iter::from_fn(|| {
+        Some(subscriber.get_message().unwrap().get_payload::<String>().unwrap())
+    });
     said.take_while(|payload| payload != "end").collect()
 }
 
@@ -36,9 +38,13 @@ fn all_waiters_continue_at_zero() {
         let waiters: Vec<_> = (0..9)
             .map(|n| {
                 let latch = clients[n % 3].latch("l");
-                s.spawn(
-                    move || if n % 2 == 0 { latch.wait() } else { latch.wait_for(Duration::from_secs(60)).map(|_| ()) },
-                )
+                s.spawn(move || {
+                    if n % 2 == 0 {
+                        latch.wait()
+                    } else {
+                        latch.wait_for(Duration::from_secs(60)).map(|_| ())
+                    }
+                })
             })
             .collect();
         wait_until("all clients are subscribed", || {
@@ -83,12 +89,21 @@ fn a_count_whose_reply_is_lost_counts_once() {
     let server = Server::start();
     let proxy = Proxy::start(&server);
     let direct = server.client().latch("l");
-    for fault in [Fault::CutAfterApplied, Fault::CutReplyAt(2), Fault::BlackHoleReply, Fault::StallReply(ms(600))] {
+    for fault in [
+        Fault::CutAfterApplied,
+        Fault::CutReplyAt(2),
+        Fault::BlackHoleReply,
+        Fault::StallReply(ms(600)),
+    ] {
         for count in [1, 3] {
-            let client = LockClient::builder().url(proxy.url()).io_timeout(ms(500)).build().unwrap();
+            let client =
+                LockClient::builder().url(proxy.url()).io_timeout(ms(500)).build().unwrap();
             let said = messages(&server, || {
                 proxy.inject("leasehold_once:{l}", fault);
-                assert!(client.latch("l").try_set_count(count).unwrap(), "{fault:?}: its own repeat found its count");
+                assert!(
+                    client.latch("l").try_set_count(count).unwrap(),
+                    "{fault:?}: its own repeat found its count"
+                );
                 assert_eq!(direct.count().unwrap(), count);
                 proxy.inject("leasehold_once:{l}", fault);
                 assert_eq!(client.latch("l").count_down().unwrap(), count - 1, "{fault:?}");
@@ -122,7 +137,8 @@ fn a_missed_message_delays_a_waiter_and_strands_nobody() {
     let mut server = Server::start();
     // A waiter polls at least once per lease, and a restart may take longer than that on a busy
     // machine.
-    let a = server.builder().lease(ms(600)).outage_timeout(Duration::from_secs(15)).build().unwrap();
+    let a =
+        server.builder().lease(ms(600)).outage_timeout(Duration::from_secs(15)).build().unwrap();
     let b = server.client();
     for round in ["deleted by hand", "flushed", "restarted", "connections killed"] {
         b.latch("l").set_count(1).unwrap();
@@ -207,7 +223,10 @@ fn a_latch_set_anew_right_behind_its_last_count_lets_everybody_go_on() {
                 assert!(counting.delete().unwrap());
             }
             counting.set_count(1).unwrap();
-            let through = waiters.into_iter().filter_map(|waiter| waiter.join().unwrap().then_some(())).count();
+            let through = waiters
+                .into_iter()
+                .filter_map(|waiter| waiter.join().unwrap().then_some(()))
+                .count();
             assert_eq!(through, 40, "{round}");
         });
         // Later callers wait for the new latch.
@@ -243,7 +262,10 @@ fn fifty_threads_cost_little_and_all_continue() {
 fn a_count_of_unknown_outcome_does_not_run_on_the_next_latch() {
     let server = Server::start();
     let proxy = Proxy::start(&server);
-    let (a, b) = (LockClient::builder().url(proxy.url()).io_timeout(ms(500)).build().unwrap(), server.client());
+    let (a, b) = (
+        LockClient::builder().url(proxy.url()).io_timeout(ms(500)).build().unwrap(),
+        server.client(),
+    );
     a.latch("l").set_count(2).unwrap();
     proxy.inject("leasehold_once", Fault::Hold);
     std::thread::scope(|s| {
@@ -254,7 +276,9 @@ fn a_count_of_unknown_outcome_does_not_run_on_the_next_latch() {
     });
     proxy.refuse(false);
     // In addition to the idempotency key of the count that was set.
-    wait_until("it is resolved", || server.cmd::<Vec<String>>(&["KEYS", "leasehold_once:{l}:*"]).len() == 2);
+    wait_until("it is resolved", || {
+        server.cmd::<Vec<String>>(&["KEYS", "leasehold_once:{l}:*"]).len() == 2
+    });
     b.latch("l").delete().unwrap();
     b.latch("l").set_count(1).unwrap();
     proxy.release_held();

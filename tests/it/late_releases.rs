@@ -30,7 +30,10 @@ fn impatient(builder: Builder) -> LockClient {
 type Guard = Box<dyn Any + Send>;
 
 /// Waits for the lock on another thread, which keeps it until the receiver is dropped.
-fn wait_for(client: &LockClient, take: impl FnOnce(&LockClient) -> Guard + Send + 'static) -> Receiver<Guard> {
+fn wait_for(
+    client: &LockClient,
+    take: impl FnOnce(&LockClient) -> Guard + Send + 'static,
+) -> Receiver<Guard> {
     let (sender, receiver) = channel();
     let waiting = client.clone();
     std::thread::spawn(move || sender.send(take(&waiting)));
@@ -39,7 +42,8 @@ fn wait_for(client: &LockClient, take: impl FnOnce(&LockClient) -> Guard + Send 
 }
 
 /// The names of the locks, the scripts that release them, and how to acquire them.
-type Kind = (&'static str, &'static str, fn(&LockClient) -> Guard, fn(&LockClient) -> Option<Guard>);
+type Kind =
+    (&'static str, &'static str, fn(&LockClient) -> Guard, fn(&LockClient) -> Option<Guard>);
 
 #[rustfmt::skip]
 const KINDS: [Kind; 6] = [
@@ -95,7 +99,12 @@ fn a_late_release_of_a_grant_that_no_replica_has_takes_no_later_grant() {
 /// and the call continues.
 #[test]
 fn a_late_release_of_one_slot_takes_no_later_grant_of_several_locks() {
-    let options = ClusterOptions { replicas: false, node_timeout: 60_000, proxies: true, ..Default::default() };
+    let options = ClusterOptions {
+        replicas: false,
+        node_timeout: 60_000,
+        proxies: true,
+        ..Default::default()
+    };
     let cluster = Cluster::start_with(options);
     let builder = || LockClient::builder().cluster(leasehold::Cluster::new(cluster.urls()));
     // One name for each node, in the order in which they are acquired.
@@ -111,7 +120,8 @@ fn a_late_release_of_one_slot_takes_no_later_grant_of_several_locks() {
     drop(client.multi(&names).lock().unwrap());
     let other = builder().lease(LONG).build().unwrap();
     let [before, behind] = [&second, &third].map(|name| other.mutex(name).lock_owned().unwrap());
-    let waiter = wait_for(&client, move |client| Box::new(client.multi(names).lock_owned().unwrap()));
+    let waiter =
+        wait_for(&client, move |client| Box::new(client.multi(names).lock_owned().unwrap()));
     let proxy = cluster.node(cluster.owner(cluster.slot(&first))).proxy();
     // A Redis 7 cluster has sharded channels.
     let publish = if cluster.node(0).major() < 7 { "'publish'" } else { "'spublish'" };
@@ -122,7 +132,10 @@ fn a_late_release_of_one_slot_takes_no_later_grant_of_several_locks() {
     behind.unlock().unwrap();
     let guard = waiter.recv_timeout(CAP).unwrap();
     proxy.release_held();
-    assert!(other.try_lock(&first).unwrap().is_none(), "the late release has removed the new grant");
+    assert!(
+        other.try_lock(&first).unwrap().is_none(),
+        "the late release has removed the new grant"
+    );
     drop(guard);
     drop((client, other));
     cluster.assert_clean();
@@ -137,7 +150,8 @@ fn a_late_release_of_a_minority_takes_no_later_majority() {
     // The client has a majority only with the first master.
     proxies[1].refuse(true);
     let user = [0, 1, 2].map(|at| without_kill(&masters.0[at]))[0];
-    let urls = [proxies[0].url(), masters.0[1].url(), proxies[1].url()].map(|url| format!("{url}{user}"));
+    let urls =
+        [proxies[0].url(), masters.0[1].url(), proxies[1].url()].map(|url| format!("{url}{user}"));
     let client = impatient(LockClient::builder().redlock(Redlock::new(urls)));
     wait_for_votes(&client, 2);
     drop(client.lock("l").unwrap());

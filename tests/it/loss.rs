@@ -15,7 +15,8 @@ const SHORT: Duration = Duration::from_millis(1000);
 fn renewal_keeps_a_lock_for_many_leases() {
     let server = Server::start();
     let client = server.builder().lease(SHORT).build().unwrap();
-    let guards: Vec<_> = (0..50).map(|n| client.mutex(format!("n{n}")).lock_owned().unwrap()).collect();
+    let guards: Vec<_> =
+        (0..50).map(|n| client.mutex(format!("n{n}")).lock_owned().unwrap()).collect();
     std::thread::sleep(SHORT * 5);
     assert!(guards.iter().all(|g| g.is_held() && g.remaining() > Duration::ZERO));
     assert_eq!(server.lock_keys().len(), 50);
@@ -96,8 +97,10 @@ fn a_loss_is_logged_once() {
     let server = Server::start();
     let client = server.builder().lease(SHORT).build().unwrap();
     let lines = |name: &str| {
-        let (lost, failed) =
-            (logged(log::Level::Warn, &[name, "is lost"]), logged(log::Level::Warn, &[name, "failed"]));
+        let (lost, failed) = (
+            logged(log::Level::Warn, &[name, "is lost"]),
+            logged(log::Level::Warn, &[name, "failed"]),
+        );
         (lost.len(), failed.len(), lost, failed)
     };
     let assert_once = |name: &str| {
@@ -197,9 +200,10 @@ fn a_failed_renewal_shortens_nothing_and_is_tried_again() {
     let proxy = Proxy::start(&server);
     let client = leasehold::LockClient::builder().url(proxy.url()).lease(ms(1200)).build().unwrap();
     let guard = client.lock("job").unwrap();
-    for (n, fault) in [Fault::BlackHoleReply, Fault::StallReply(ms(500)), Fault::CutReplyAt(2), Fault::Garbage]
-        .into_iter()
-        .enumerate()
+    for (n, fault) in
+        [Fault::BlackHoleReply, Fault::StallReply(ms(500)), Fault::CutReplyAt(2), Fault::Garbage]
+            .into_iter()
+            .enumerate()
     {
         proxy.inject("job", fault);
         proxy.wait_hits(n as u32 + 1);
@@ -214,7 +218,8 @@ fn a_server_that_stays_away_ends_every_hold_in_time() {
     let mut server = Server::start();
     let client = server.builder().lease(SHORT).build().unwrap();
     let reported = Arc::new(AtomicU32::new(0));
-    let guards: Vec<_> = (0..10).map(|n| client.mutex(format!("n{n}")).lock_owned().unwrap()).collect();
+    let guards: Vec<_> =
+        (0..10).map(|n| client.mutex(format!("n{n}")).lock_owned().unwrap()).collect();
     for guard in &guards {
         let reported = reported.clone();
         guard.on_lost(move |_| {
@@ -324,8 +329,12 @@ fn a_local_waiter_follows_a_hold_that_was_forced_out() {
 fn a_grant_that_was_answered_late_is_renewed_in_time() {
     let server = Server::start();
     let proxy = Proxy::start(&server);
-    let client =
-        leasehold::LockClient::builder().url(proxy.url()).lease(ms(1200)).io_timeout(ms(1100)).build().unwrap();
+    let client = leasehold::LockClient::builder()
+        .url(proxy.url())
+        .lease(ms(1200))
+        .io_timeout(ms(1100))
+        .build()
+        .unwrap();
     proxy.inject("job", Fault::StallReply(ms(900)));
     let guard = client.lock("job").unwrap();
     assert!(guard.wait_lost(ms(1500)).is_still_held());
@@ -407,7 +416,10 @@ fn a_callback_ends_with_the_guard_it_was_set_through() {
         assert_eq!(Arc::strong_count(gone), 1, "the callback is dropped with its guard");
     }
     server.cmd::<()>(&["FLUSHALL"]);
-    assert!(outer.wait_lost(Duration::from_secs(10)).is_lost() && read.wait_lost(Duration::from_secs(10)).is_lost());
+    assert!(
+        outer.wait_lost(Duration::from_secs(10)).is_lost()
+            && read.wait_lost(Duration::from_secs(10)).is_lost()
+    );
     wait_until("the callback of the remaining guard has run", || lost.load(Ordering::SeqCst) == 1);
     assert_eq!(outer.unlock().unwrap_err().kind(), ErrorKind::Lost);
     assert_eq!(lost.load(Ordering::SeqCst), 1, "once");
@@ -423,12 +435,16 @@ fn many_losses_at_once_take_few_threads() {
     let client = server.builder().lease(lease).build().unwrap();
     let other = client.mutex("renewed").lock_owned().unwrap();
     let fixed: Vec<_> = (0..LEASES)
-        .map(|n| client.mutex(format!("n{n}")).with_lease(Duration::from_secs(1)).lock_owned().unwrap())
+        .map(|n| {
+            client.mutex(format!("n{n}")).with_lease(Duration::from_secs(1)).lock_owned().unwrap()
+        })
         .collect();
-    let (running, most, done) = (Arc::<AtomicU32>::default(), Arc::<AtomicU32>::default(), Arc::<AtomicU32>::default());
+    let (running, most, done) =
+        (Arc::<AtomicU32>::default(), Arc::<AtomicU32>::default(), Arc::<AtomicU32>::default());
     let (open, door) = crossbeam_channel::bounded::<()>(0);
     for (n, guard) in fixed.iter().enumerate() {
-        let (running, most, done, door) = (running.clone(), most.clone(), done.clone(), door.clone());
+        let (running, most, done, door) =
+            (running.clone(), most.clone(), done.clone(), door.clone());
         let client = client.clone();
         guard.on_lost(move |_| {
             most.fetch_max(running.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
@@ -454,7 +470,8 @@ fn many_losses_at_once_take_few_threads() {
 #[test]
 fn a_logger_that_blocks_keeps_no_callback_from_running() {
     let server = Server::start();
-    let mut child = Child::spawn("loss::blocking_logger_process", &[("LEASEHOLD_TEST_URL", &server.url())]);
+    let mut child =
+        Child::spawn("loss::blocking_logger_process", &[("LEASEHOLD_TEST_URL", &server.url())]);
     child.expect("all reported");
     child.kill();
 }
@@ -476,7 +493,8 @@ fn blocking_logger_process() {
     }
     log::set_logger(&Blocks).unwrap();
     log::set_max_level(log::LevelFilter::Warn);
-    let client = leasehold::LockClient::open(&std::env::var("LEASEHOLD_TEST_URL").unwrap()).unwrap();
+    let client =
+        leasehold::LockClient::open(&std::env::var("LEASEHOLD_TEST_URL").unwrap()).unwrap();
     let leases: Vec<_> = (1..=3)
         .map(|n| {
             let guard = client.mutex(format!("n{n}")).with_lease(ms(300 * n)).lock_owned().unwrap();
@@ -485,7 +503,9 @@ fn blocking_logger_process() {
             (guard, reported)
         })
         .collect();
-    wait_until("every callback has run", || leases.iter().all(|(_, reported)| reported.load(Ordering::SeqCst) == 1));
+    wait_until("every callback has run", || {
+        leases.iter().all(|(_, reported)| reported.load(Ordering::SeqCst) == 1)
+    });
     println!("@@all reported");
     std::thread::park();
 }

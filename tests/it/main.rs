@@ -8,7 +8,13 @@ mod broken_connection;
 mod cancelling;
 mod closing;
 mod cluster;
-#[cfg(all(feature = "testing", feature = "postgres", feature = "zookeeper", feature = "redlock", feature = "tracing"))]
+#[cfg(all(
+    feature = "testing",
+    feature = "postgres",
+    feature = "zookeeper",
+    feature = "redlock",
+    feature = "tracing"
+))]
 mod conditions;
 mod connections;
 mod contract;

@@ -29,7 +29,10 @@ fn assert_kept(server: &Server, least: Duration, began: Instant) {
     assert!(!fields.is_empty() && pttl > 0, "it is free after {passed:?}, before {least:?}");
     let most = i64::try_from(least.as_millis()).unwrap() + 1;
     let fewest = most - 2 - i64::try_from((passed + SLACK).as_millis()).unwrap();
-    assert!((fewest..=most).contains(&pttl), "it ends in {pttl} ms, and {least:?} are over in {fewest} ms");
+    assert!(
+        (fewest..=most).contains(&pttl),
+        "it ends in {pttl} ms, and {least:?} are over in {fewest} ms"
+    );
 }
 
 fn free(server: &Server) {
@@ -51,7 +54,9 @@ fn its_ttl_is_what_is_left_whatever_the_lease() {
             assert!(kept.is_locked().unwrap());
             let holder = kept.holder().unwrap().unwrap();
             assert!(
-                holder.id().ends_with(":kept") && holder.is_this_client() && holder.hold_count() == 1,
+                holder.id().ends_with(":kept")
+                    && holder.is_this_client()
+                    && holder.hold_count() == 1,
                 "{holder:?}"
             );
             assert!(kept.try_lock().unwrap().is_none(), "it is not re-entered");
@@ -74,8 +79,12 @@ fn every_way_to_give_it_up_keeps_it() {
             std::thread::scope(|s| s.spawn(|| drop(guard)).join().unwrap());
         }),
         ("the end of its thread", &|client| {
-            std::thread::scope(|s| s.spawn(|| std::mem::forget(kept(&client).lock().unwrap())).join().unwrap());
-            wait_until("it is released in the background", || server.hash("job").keys().all(|f| f.ends_with(":kept")));
+            std::thread::scope(|s| {
+                s.spawn(|| std::mem::forget(kept(&client).lock().unwrap())).join().unwrap()
+            });
+            wait_until("it is released in the background", || {
+                server.hash("job").keys().all(|f| f.ends_with(":kept"))
+            });
             // The forgotten guard keeps its connections open.
             client.close(CAP).unwrap();
         }),
@@ -190,15 +199,21 @@ fn waiting_for_its_end_costs_a_few_commands() {
 fn an_outage_when_it_is_given_up_keeps_it_too() {
     let server = Server::start();
     let proxy = Proxy::start(&server);
-    let client = LockClient::builder().url(proxy.url()).lease(LONG).io_timeout(ms(1000)).build().unwrap();
+    let client =
+        LockClient::builder().url(proxy.url()).lease(LONG).io_timeout(ms(1000)).build().unwrap();
     let guard = client.mutex("job").min_hold(ms(60_000)).lock().unwrap();
     let began = Instant::now();
     proxy.silence(true);
     drop(guard);
-    assert!(server.hash("job").keys().all(|field| !field.ends_with(":kept")), "the release did not arrive");
+    assert!(
+        server.hash("job").keys().all(|field| !field.ends_with(":kept")),
+        "the release did not arrive"
+    );
     assert!(server.pttl("job") > 61_000, "its lease");
     proxy.silence(false);
-    wait_until("it is repeated", || server.hash("job").keys().all(|field| field.ends_with(":kept")));
+    wait_until("it is repeated", || {
+        server.hash("job").keys().all(|field| field.ends_with(":kept"))
+    });
     assert_kept(&server, ms(60_000), began);
     free(&server);
     drop(client);
@@ -210,7 +225,8 @@ fn an_outage_when_it_is_given_up_keeps_it_too() {
 fn an_outage_that_lasts_longer_frees_it() {
     let server = Server::start();
     let proxy = Proxy::start(&server);
-    let client = LockClient::builder().url(proxy.url()).lease(LONG).io_timeout(ms(300)).build().unwrap();
+    let client =
+        LockClient::builder().url(proxy.url()).lease(LONG).io_timeout(ms(300)).build().unwrap();
     let guard = client.mutex("job").min_hold(ms(1000)).lock().unwrap();
     let began = Instant::now();
     proxy.silence(true);
@@ -244,7 +260,10 @@ fn a_full_server_keeps_it() {
     server.cmd::<()>(&["CONFIG", "SET", "maxmemory", "0"]);
     for name in ["job", "fair", "rw", "m1", "m2"] {
         let fields = server.hash(name);
-        assert!(fields.keys().all(|field| field == "mode" || field.contains(":kept")), "{fields:?}");
+        assert!(
+            fields.keys().all(|field| field == "mode" || field.contains(":kept")),
+            "{fields:?}"
+        );
         assert!((1..=120_001).contains(&server.pttl(name)), "{name}");
         server.cmd::<()>(&["DEL", name]);
     }
@@ -255,7 +274,8 @@ fn a_full_server_keeps_it() {
 #[test]
 fn a_fair_queue_keeps_its_order() {
     let server = Server::start();
-    let clients = [(); 3].map(|()| server.builder().lease(LONG).waiter_timeout(ms(1500)).build().unwrap());
+    let clients =
+        [(); 3].map(|()| server.builder().lease(LONG).waiter_timeout(ms(1500)).build().unwrap());
     let guard = clients[0].fair("job").min_hold(LEAST).lock().unwrap();
     let began = Instant::now();
     let (sender, served) = std::sync::mpsc::channel();
@@ -267,11 +287,16 @@ fn a_fair_queue_keeps_its_order() {
                 sender.send((n, began.elapsed())).unwrap();
                 guard.unlock().unwrap();
             });
-            wait_until("it waits", || server.cmd::<usize>(&["LLEN", "redisson_lock_queue:{job}"]) == n + 1);
+            wait_until("it waits", || {
+                server.cmd::<usize>(&["LLEN", "redisson_lock_queue:{job}"]) == n + 1
+            });
         }
         guard.unlock().unwrap();
         assert_kept(&server, LEAST, began);
-        assert!(clients[1].fair("job").try_lock().unwrap().is_none(), "a caller that is not in the queue");
+        assert!(
+            clients[1].fair("job").try_lock().unwrap().is_none(),
+            "a caller that is not in the queue"
+        );
         for n in 0..6 {
             let (who, when) = served.recv_timeout(CAP).unwrap();
             assert_eq!(who, n, "in the order of their arrival");
@@ -342,11 +367,16 @@ fn of_several_locks_each_is_kept_that_was_taken_with_them() {
     let before = client.lock("c").unwrap();
     let guard = client.multi(["a", "b", "c"]).min_hold(LONG).lock().unwrap();
     guard.unlock().unwrap();
-    let is_kept = |name| server.hash(name).keys().all(|field| field.ends_with(":kept")) && server.pttl(name) > 0;
+    let is_kept = |name| {
+        server.hash(name).keys().all(|field| field.ends_with(":kept")) && server.pttl(name) > 0
+    };
     assert!(is_kept("a") && is_kept("b") && !is_kept("c"));
     assert!(before.is_held());
     before.unlock().unwrap();
-    assert!(client.multi(["a", "d"]).try_lock().unwrap().is_none() && client.try_lock("b").unwrap().is_none());
+    assert!(
+        client.multi(["a", "d"]).try_lock().unwrap().is_none()
+            && client.try_lock("b").unwrap().is_none()
+    );
     let mut keys = server.lock_keys();
     keys.sort();
     assert_eq!(keys, ["a", "b"], "each was held with its own terms");
@@ -372,7 +402,8 @@ fn a_writer_keeps_out_readers_and_a_reader_has_none() {
     write.unlock().unwrap();
     assert_kept(&server, LONG, began);
     assert!(
-        client.rw_lock("job").try_read().unwrap().is_none() && client.rw_lock("job").try_write().unwrap().is_none()
+        client.rw_lock("job").try_read().unwrap().is_none()
+            && client.rw_lock("job").try_write().unwrap().is_none()
     );
     free(&server);
     // A hold that only reads now is freed on release.
@@ -382,7 +413,11 @@ fn a_writer_keeps_out_readers_and_a_reader_has_none() {
     assert_eq!(server.lock_keys(), [""; 0]);
     for refused in [kept.read().map(drop), kept.try_read().map(drop), kept.read_owned().map(drop)] {
         let refused = refused.unwrap_err();
-        assert_eq!((refused.kind(), refused.name()), (ErrorKind::InvalidInput, Some("job")), "{refused}");
+        assert_eq!(
+            (refused.kind(), refused.name()),
+            (ErrorKind::InvalidInput, Some("job")),
+            "{refused}"
+        );
     }
     drop((kept, client));
     server.assert_clean();
@@ -424,7 +459,8 @@ fn redlock_keeps_it_for_no_longer_than_its_longest_lease() {
     let redlock = Redlock::new(masters.urls()).longest_lease(LONG).admit_fresh_nodes(true);
     // A master that does not answer in time counts as down, and then only the majority keeps the
     // lock: on a busy machine the default of 500 ms is too short for a test of all three.
-    let client = LockClient::builder().redlock(redlock).io_timeout(Duration::from_secs(7)).build().unwrap();
+    let client =
+        LockClient::builder().redlock(redlock).io_timeout(Duration::from_secs(7)).build().unwrap();
     masters.wait_until_all_vote();
     let refused = client.mutex("job").min_hold(LONG + ms(1)).try_lock().err().unwrap();
     assert_eq!(refused.kind(), ErrorKind::InvalidInput, "{refused}");

@@ -8,7 +8,8 @@ use leasehold::{LockClient, Result};
 use crate::rig::Server;
 use crate::support::Clients;
 
-const KINDS: [&str; 8] = ["mutex", "fair", "read", "write", "multi", "semaphore", "counting", "latch"];
+const KINDS: [&str; 8] =
+    ["mutex", "fair", "read", "write", "multi", "semaphore", "counting", "latch"];
 
 fn said<T: Debug>(answer: Result<Option<T>>) -> String {
     match answer {

@@ -140,7 +140,9 @@ fn threads_of_one_client_cost_what_one_does() {
     let (a, b) = (server.client(), server.client());
     let guard = a.lock("job").unwrap();
     std::thread::scope(|s| {
-        let waiters: Vec<_> = (0..50).map(|_| s.spawn(|| b.try_lock_for("job", ms(600)).unwrap().is_none())).collect();
+        let waiters: Vec<_> = (0..50)
+            .map(|_| s.spawn(|| b.try_lock_for("job", ms(600)).unwrap().is_none()))
+            .collect();
         std::thread::sleep(ms(300));
         assert!(server.call_count("evalsha") < 15, "{}", server.call_count("evalsha"));
         for waiter in waiters {
@@ -222,7 +224,11 @@ fn tokens_grow_for_every_hold_and_survive_flushall() {
     // An outdated counter, as after a failover to a replica that lagged.
     server.cmd::<()>(&["SET", "redisson_lock_token:{t}", "5"]);
     take();
-    assert_eq!(server.pttl("redisson_lock_token:{t}"), -1, "a counter without a TTL belongs to Java");
+    assert_eq!(
+        server.pttl("redisson_lock_token:{t}"),
+        -1,
+        "a counter without a TTL belongs to Java"
+    );
 }
 
 #[test]
@@ -282,7 +288,9 @@ fn closing_releases_wakes_and_joins() {
     });
     std::thread::scope(|s| {
         let waiter = s.spawn(|| client.lock("taken").map(drop));
-        wait_until("the waiter is subscribed", || server.channels().iter().any(|c| c.contains("{taken}")));
+        wait_until("the waiter is subscribed", || {
+            server.channels().iter().any(|c| c.contains("{taken}"))
+        });
         client.close(Duration::from_secs(5)).unwrap();
         assert_eq!(waiter.join().unwrap().unwrap_err().kind(), ErrorKind::Closed);
     });
@@ -311,7 +319,8 @@ fn closing_under_waiting_threads_leaves_no_lock() {
         let client = server.client();
         let guard = client.mutex("job").lock_owned().unwrap();
         std::thread::scope(|s| {
-            let waiters: Vec<_> = (0..3).map(|_| s.spawn(|| client.mutex("job").lock_owned().map(drop))).collect();
+            let waiters: Vec<_> =
+                (0..3).map(|_| s.spawn(|| client.mutex("job").lock_owned().map(drop))).collect();
             std::thread::sleep(ms(3));
             client.close(Duration::from_secs(5)).unwrap();
             for waiter in waiters {
@@ -376,7 +385,9 @@ fn a_non_reentrant_handle_neither_enters_a_hold_of_its_thread_nor_waits_for_it()
     let start = Instant::now();
     assert_eq!(forms(&strict), refused(ErrorKind::Conflict));
     assert_eq!(forms(&plain), refused(ErrorKind::Conflict));
-    for multi in [client.multi(["a", "x"]).lock().err(), client.multi(["a", "x"]).try_lock_owned().err()] {
+    for multi in
+        [client.multi(["a", "x"]).lock().err(), client.multi(["a", "x"]).try_lock_owned().err()]
+    {
         let error = multi.unwrap();
         assert_eq!((error.kind(), error.name()), (ErrorKind::Conflict, Some("x")));
     }
@@ -385,7 +396,11 @@ fn a_non_reentrant_handle_neither_enters_a_hold_of_its_thread_nor_waits_for_it()
     guard.unlock().unwrap();
     let guard = plain.lock().unwrap();
     assert_eq!(forms(&strict), refused(ErrorKind::Conflict));
-    assert_eq!(plain.lock().unwrap().hold_count(), 2, "a plain handle re-enters a plain one's hold");
+    assert_eq!(
+        plain.lock().unwrap().hold_count(),
+        2,
+        "a plain handle re-enters a plain one's hold"
+    );
     guard.unlock().unwrap();
     let multi = client.multi(["a", "x"]).lock().unwrap();
     assert_eq!(forms(&strict), refused(ErrorKind::Conflict));

@@ -42,7 +42,10 @@ fn a_lost_acquire_leaves_no_lock() {
         proxy.inject(&name, fault);
         match client.try_lock(&name) {
             Err(e) => {
-                assert!(matches!(e.kind(), ErrorKind::Unreachable | ErrorKind::Protocol), "{fault:?}: {e:?}");
+                assert!(
+                    matches!(e.kind(), ErrorKind::Unreachable | ErrorKind::Protocol),
+                    "{fault:?}: {e:?}"
+                );
                 assert_eq!(e.name(), Some(&*name));
             }
             // The client assumed that the connection had ended while idle, replaced it, and
@@ -67,7 +70,10 @@ fn a_lost_release_frees_the_lock_all_the_same() {
         proxy.inject(&name, fault);
         match guard.unlock() {
             Ok(()) => {}
-            Err(e) => assert!(matches!(e.kind(), ErrorKind::Unreachable | ErrorKind::Protocol), "{fault:?}: {e:?}"),
+            Err(e) => assert!(
+                matches!(e.kind(), ErrorKind::Unreachable | ErrorKind::Protocol),
+                "{fault:?}: {e:?}"
+            ),
         }
         wait_until(&format!("{fault:?} frees the lock"), || server.lock_keys().is_empty());
     }
@@ -95,7 +101,10 @@ fn a_lost_reentry_or_inner_release_leaves_the_outer_hold_alone() {
         assert!(outer.is_held() && outer.hold_count() == 1, "{fault:?}");
         assert_eq!(server.hash("n").len(), 1, "{fault:?}");
         outer.unlock().unwrap();
-        assert!(server.lock_keys().is_empty(), "{fault:?}: the last release ends the hold whatever its count");
+        assert!(
+            server.lock_keys().is_empty(),
+            "{fault:?}: the last release ends the hold whatever its count"
+        );
     }
 }
 
@@ -131,7 +140,10 @@ fn arrives_late(server: &Server) {
     // The connection of the background is not the first one, so it probes no permission.
     wait_until("the undo has been resolved", || server.call_count("hdel") >= 1);
     proxy.release_held();
-    assert!(server.lock_keys().is_empty(), "its connection was killed before any request about the lock");
+    assert!(
+        server.lock_keys().is_empty(),
+        "its connection was killed before any request about the lock"
+    );
     assert!(client.try_lock("late").unwrap().is_some());
 }
 
@@ -145,7 +157,11 @@ fn without_permission_for_client_kill_a_late_acquire_is_refused() {
     let url = format!("{}?user=meek&pass=pw", proxy.url());
     let client = LockClient::builder().url(url).lease(LEASE).io_timeout(IO).build().unwrap();
     drop(client.lock("warm").unwrap());
-    for (name, fault) in [("a", Fault::CutAfterApplied), ("b", Fault::BlackHoleReply), ("c", Fault::StallReply(LATE))] {
+    for (name, fault) in [
+        ("a", Fault::CutAfterApplied),
+        ("b", Fault::BlackHoleReply),
+        ("c", Fault::StallReply(LATE)),
+    ] {
         proxy.inject(&format!("lock:{name}"), fault);
         match client.try_lock(format!("lock:{name}")) {
             Err(e) => assert_eq!(e.kind(), ErrorKind::Unreachable, "{fault:?}"),
@@ -172,7 +188,8 @@ fn without_permission_for_client_kill_a_late_acquire_is_refused() {
 fn a_grant_that_is_read_after_its_lease_is_no_hold() {
     let server = Server::start();
     let proxy = Proxy::start(&server);
-    let client = LockClient::builder().url(proxy.url()).lease(LEASE).io_timeout(ms(2000)).build().unwrap();
+    let client =
+        LockClient::builder().url(proxy.url()).lease(LEASE).io_timeout(ms(2000)).build().unwrap();
     let mutex = client.mutex("job").with_lease(ms(100));
     // Each has its own name: the fault must not affect the request that undoes the grant before it.
     for name in ["first", "second"] {
@@ -184,7 +201,9 @@ fn a_grant_that_is_read_after_its_lease_is_no_hold() {
     proxy.inject_after("job", 1, Fault::StallReply(ms(250)));
     std::thread::scope(|s| {
         let waiter = s.spawn(|| mutex.lock().map(|guard| guard.is_held()));
-        wait_until("the waiter is subscribed", || server.channels().iter().any(|c| c.contains("{job}")));
+        wait_until("the waiter is subscribed", || {
+            server.channels().iter().any(|c| c.contains("{job}"))
+        });
         drop(holder);
         assert!(waiter.join().unwrap().unwrap(), "a waiting call tries again");
     });
@@ -213,11 +232,16 @@ fn a_waiting_call_survives_a_lost_reply_and_a_restart() {
     let guard = a.lock("job").unwrap();
     std::thread::scope(|s| {
         let waiter = s.spawn(|| b.lock("job").map(|guard| guard.is_held()));
-        wait_until("the waiter is subscribed", || server.channels().iter().any(|c| c.contains("{job}")));
+        wait_until("the waiter is subscribed", || {
+            server.channels().iter().any(|c| c.contains("{job}"))
+        });
         server.kill();
         std::thread::sleep(ms(400));
         server.start_again();
-        assert!(waiter.join().unwrap().unwrap(), "the server came back empty, so the lock was free");
+        assert!(
+            waiter.join().unwrap().unwrap(),
+            "the server came back empty, so the lock was free"
+        );
     });
     assert!(guard.is_held(), "it was not notified yet");
     assert_eq!(guard.unlock().unwrap_err().kind(), ErrorKind::Lost);
@@ -227,20 +251,26 @@ fn a_waiting_call_survives_a_lost_reply_and_a_restart() {
 fn every_reply_of_a_waiting_call_may_be_lost() {
     let server = Server::start();
     let proxy = Proxy::start(&server);
-    for fault in [Fault::CutAfterApplied, Fault::CutBeforeSend, Fault::CutReplyAt(3), Fault::BlackHoleReply] {
+    for fault in
+        [Fault::CutAfterApplied, Fault::CutBeforeSend, Fault::CutReplyAt(3), Fault::BlackHoleReply]
+    {
         for skip in 1..4 {
             let (holder, waiter) = (server.client(), client(&proxy));
             let guard = holder.lock("job").unwrap();
             proxy.inject_after("job", skip, fault);
             std::thread::scope(|s| {
                 let waiting = s.spawn(|| waiter.lock("job").map(|g| g.unlock().is_ok()));
-                wait_until("the waiter is subscribed", || server.channels().iter().any(|c| c.contains("{job}")));
+                wait_until("the waiter is subscribed", || {
+                    server.channels().iter().any(|c| c.contains("{job}"))
+                });
                 drop(guard);
                 let outcome = waiting.join().unwrap();
                 assert!(outcome.is_ok(), "{fault:?} after {skip}: {outcome:?}");
             });
             drop(waiter);
-            wait_until(&format!("{fault:?} after {skip} leaves no lock"), || server.lock_keys().is_empty());
+            wait_until(&format!("{fault:?} after {skip} leaves no lock"), || {
+                server.lock_keys().is_empty()
+            });
         }
     }
 }
@@ -306,7 +336,12 @@ fn a_lost_acquire_is_undone_also_when_its_repeat_is_refused() {
 #[test]
 fn an_outage_is_never_reported_as_a_busy_lock() {
     let mut server = Server::start();
-    let client = server.builder().io_timeout(ms(200)).outage_timeout(Duration::from_secs(3)).build().unwrap();
+    let client = server
+        .builder()
+        .io_timeout(ms(200))
+        .outage_timeout(Duration::from_secs(3))
+        .build()
+        .unwrap();
     let holder = server.client();
     let guard = holder.lock("job").unwrap();
     std::thread::scope(|s| {
@@ -333,9 +368,10 @@ fn waiters_of_a_server_that_hangs_do_not_say_that_it_is_taken() {
     let server = Server::start();
     let (holder, client) = (server.client(), server.builder().io_timeout(ms(300)).build().unwrap());
     let guard = holder.mutex("n").with_lease(LEASE).lock().unwrap();
-    let kinds = |waiters: Vec<std::thread::ScopedJoinHandle<'_, leasehold::Result<bool>>>| -> Vec<_> {
-        waiters.into_iter().map(|w| w.join().unwrap().map_err(|e| e.kind())).collect()
-    };
+    let kinds =
+        |waiters: Vec<std::thread::ScopedJoinHandle<'_, leasehold::Result<bool>>>| -> Vec<_> {
+            waiters.into_iter().map(|w| w.join().unwrap().map_err(|e| e.kind())).collect()
+        };
     for owned in [false, true] {
         std::thread::scope(|s| {
             let waiters: Vec<_> = (0..4)
@@ -358,7 +394,9 @@ fn waiters_of_a_server_that_hangs_do_not_say_that_it_is_taken() {
     // No reply has arrived yet, and the waiters behind have no time to wait for one.
     server.suspend();
     std::thread::scope(|s| {
-        let first = s.spawn(|| client.try_lock_for("m", Duration::from_secs(5)).map(|guard| guard.is_some()));
+        let first = s.spawn(|| {
+            client.try_lock_for("m", Duration::from_secs(5)).map(|guard| guard.is_some())
+        });
         // So that it mostly becomes the leader.
         std::thread::sleep(ms(20));
         let behind = [s.spawn(|| client.try_lock_for("m", ms(20)).map(|guard| guard.is_some()))];
@@ -369,7 +407,8 @@ fn waiters_of_a_server_that_hangs_do_not_say_that_it_is_taken() {
     // If the server answers: `None`, and queued waiters cost it little.
     let before = server.call_count("evalsha");
     std::thread::scope(|s| {
-        let waiters = (0..10).map(|_| s.spawn(|| client.try_lock_for("n", ms(700)).map(|guard| guard.is_some())));
+        let waiters = (0..10)
+            .map(|_| s.spawn(|| client.try_lock_for("n", ms(700)).map(|guard| guard.is_some())));
         assert_eq!(kinds(waiters.collect()), [Ok(false); 10]);
     });
     let asked = server.call_count("evalsha") - before;

@@ -6,8 +6,8 @@ use leasehold::observe::LockHolder;
 use leasehold::{Builder, ErrorKind, LockClient, Redlock, ReentrantMutex, Sentinel};
 
 use crate::rig::{
-    CAP, Child, Cluster, Fault, MASTER_NAME, PROMPT, Proxy, Sentinels, Server, acl_rule, logged, ms, record_logs,
-    wait_until,
+    CAP, Child, Cluster, Fault, MASTER_NAME, PROMPT, Proxy, Sentinels, Server, acl_rule, logged,
+    ms, record_logs, wait_until,
 };
 use crate::support::{Clients, Masters};
 
@@ -29,10 +29,17 @@ fn known_holder(mutex: &ReentrantMutex) -> LockHolder {
 #[test]
 fn a_client_has_the_name_of_its_program_unless_it_has_another() {
     let server = Server::start();
-    let (client, named) = (server.client(), server.builder().client_name("billing-7").build().unwrap());
-    let program = std::env::current_exe().unwrap().file_stem().unwrap().to_str().unwrap().to_owned();
-    assert_eq!((client.stats().client_name(), named.stats().client_name()), (&*program, "billing-7"));
-    let is_listed = |name: &str| server.client_lines().iter().any(|line| line.contains(&format!(" name={name} ")));
+    let (client, named) =
+        (server.client(), server.builder().client_name("billing-7").build().unwrap());
+    let program =
+        std::env::current_exe().unwrap().file_stem().unwrap().to_str().unwrap().to_owned();
+    assert_eq!(
+        (client.stats().client_name(), named.stats().client_name()),
+        (&*program, "billing-7")
+    );
+    let is_listed = |name: &str| {
+        server.client_lines().iter().any(|line| line.contains(&format!(" name={name} ")))
+    };
     assert!(is_listed(&program) && is_listed("billing-7"), "{:?}", server.client_lines());
 }
 
@@ -50,10 +57,19 @@ fn others_see_who_holds_it(build: impl Fn(Builder) -> LockClient, says_since_whe
     let holder = known_holder(&seen);
     let owner = holder.owner().unwrap();
     assert_eq!((owner.label(), owner.pid()), ("billing-7", std::process::id()));
-    assert!(!holder.is_this_client() && holder.to_string().starts_with(&format!("held by {owner}")), "{holder}");
-    assert_eq!(owner.to_string(), format!("billing-7 (pid {} on {})", std::process::id(), owner.host()));
+    assert!(
+        !holder.is_this_client() && holder.to_string().starts_with(&format!("held by {owner}")),
+        "{holder}"
+    );
+    assert_eq!(
+        owner.to_string(),
+        format!("billing-7 (pid {} on {})", std::process::id(), owner.host())
+    );
     let mine = holder_of(&own);
-    assert!(mine.is_this_client() && mine.held_for().unwrap() <= taken.elapsed() + PROMPT, "{mine}");
+    assert!(
+        mine.is_this_client() && mine.held_for().unwrap() <= taken.elapsed() + PROMPT,
+        "{mine}"
+    );
     assert_eq!(mine.owner(), Some(owner), "at once, and without a request");
 
     // This takes longer than a lease, so the hold is renewed.
@@ -65,9 +81,13 @@ fn others_see_who_holds_it(build: impl Fn(Builder) -> LockClient, says_since_whe
         let (asked, holder) = (taken.elapsed(), holder_of(&seen));
         let held_for = holder.held_for().expect("it was written");
         // Both limits are loose: a request and a reply may each take long.
-        assert!(held_for + LEASE > asked && held_for < taken.elapsed() + LEASE, "{held_for:?} after {asked:?}");
         assert!(
-            holder.to_string().contains(" for ") && holder.to_string().contains(", its lease ends in "),
+            held_for + LEASE > asked && held_for < taken.elapsed() + LEASE,
+            "{held_for:?} after {asked:?}"
+        );
+        assert!(
+            holder.to_string().contains(" for ")
+                && holder.to_string().contains(", its lease ends in "),
             "{holder}"
         );
     } else {
@@ -103,14 +123,20 @@ fn others_see_it_with_a_prefix() {
 #[test]
 fn others_see_it_behind_sentinels() {
     let rig = Sentinels::start();
-    others_see_who_holds_it(|builder| builder.sentinel(Sentinel::new(rig.urls(), MASTER_NAME)).build().unwrap(), true);
+    others_see_who_holds_it(
+        |builder| builder.sentinel(Sentinel::new(rig.urls(), MASTER_NAME)).build().unwrap(),
+        true,
+    );
     rig.assert_clean();
 }
 
 #[test]
 fn others_see_it_in_a_cluster() {
     let cluster = Cluster::start_primaries();
-    others_see_who_holds_it(|builder| builder.cluster(leasehold::Cluster::new(cluster.urls())).build().unwrap(), true);
+    others_see_who_holds_it(
+        |builder| builder.cluster(leasehold::Cluster::new(cluster.urls())).build().unwrap(),
+        true,
+    );
     cluster.assert_clean();
 }
 
@@ -140,20 +166,26 @@ fn others_see_it_in_postgres() {
 #[test]
 fn a_postgres_without_the_table_is_no_trouble() {
     let server = crate::rig::Postgres::start();
-    for trouble in ["REVOKE ALL ON leasehold.client FROM leasehold, PUBLIC", "DROP TABLE leasehold.client"] {
+    for trouble in
+        ["REVOKE ALL ON leasehold.client FROM leasehold, PUBLIC", "DROP TABLE leasehold.client"]
+    {
         let (a, b) = (server.builder().lease(LEASE).build().unwrap(), server.client());
         let _ = a.lock("first").unwrap();
         server.run_sql("CREATE ROLE plain LOGIN; GRANT USAGE ON SCHEMA leasehold, leasehold_v2 TO plain; \
                         GRANT ALL ON ALL TABLES IN SCHEMA leasehold TO plain; GRANT ALL ON ALL SEQUENCES IN SCHEMA leasehold TO plain");
         server.run_sql(&trouble.replace("leasehold, PUBLIC", "plain"));
         let url = server.url().replace("leasehold@", "plain@");
-        let plain = LockClient::builder().url(url).lease(LEASE).io_timeout(ms(800)).build().unwrap();
+        let plain =
+            LockClient::builder().url(url).lease(LEASE).io_timeout(ms(800)).build().unwrap();
         let guard = plain.mutex("held").lock_owned().unwrap();
         let start = Instant::now();
         while start.elapsed() < 2 * LEASE {
             assert!(guard.is_held());
             assert_eq!(holder_of(&b.mutex("held")).owner(), None);
-            assert_eq!(holder_of(&plain.mutex("held")).owner().map(|owner| owner.pid()), Some(std::process::id()));
+            assert_eq!(
+                holder_of(&plain.mutex("held")).owner().map(|owner| owner.pid()),
+                Some(std::process::id())
+            );
             std::thread::sleep(ms(50));
         }
         guard.unlock().unwrap();
@@ -247,11 +279,15 @@ fn without_holds_it_expires() {
 #[test]
 fn a_killed_process_is_known_for_a_lease() {
     let server = Server::start();
-    let mut child = Child::spawn("owner::holding_process", &[("LEASEHOLD_TEST_URL", &server.url())]);
+    let mut child =
+        Child::spawn("owner::holding_process", &[("LEASEHOLD_TEST_URL", &server.url())]);
     let pid = child.expect("holds it, pid ");
     let client = server.client();
     let holder = known_holder(&client.mutex("job"));
-    assert_eq!(holder.owner().unwrap().to_string().split(" on ").next(), Some(&*format!("worker (pid {pid}")));
+    assert_eq!(
+        holder.owner().unwrap().to_string().split(" on ").next(),
+        Some(&*format!("worker (pid {pid}"))
+    );
     child.kill();
     wait_until("it is gone", || server.client_keys().is_empty());
     drop(client);
@@ -285,7 +321,8 @@ fn a_label_is_said_at_once() {
 fn a_short_hold_costs_nothing() {
     let server = Server::start();
     let client = server.client();
-    let connections = || server.client_lines().iter().filter(|line| line.contains("name=it-")).count();
+    let connections =
+        || server.client_lines().iter().filter(|line| line.contains("name=it-")).count();
     let start = Instant::now();
     // This takes longer than a tick: there is nearly always a hold, but none lasts.
     while start.elapsed() < ms(2500) {
@@ -300,14 +337,17 @@ fn a_short_hold_costs_nothing() {
 fn all_holds_cost_one_command_for_each_third_of_a_lease() {
     let server = Server::start();
     let client = server.builder().lease(LEASE).build().unwrap();
-    let guards: Vec<_> = (0..100).map(|n| client.mutex(format!("job-{n}")).lock_owned().unwrap()).collect();
+    let guards: Vec<_> =
+        (0..100).map(|n| client.mutex(format!("job-{n}")).lock_owned().unwrap()).collect();
     wait_until("it is written", || server.call_count("set") > 0);
     let (start, first) = (Instant::now(), server.call_count("set"));
     std::thread::sleep(2 * LEASE);
-    let (written, most) = (server.call_count("set") - first, 3 * start.elapsed().as_millis() / LEASE.as_millis() + 1);
+    let (written, most) =
+        (server.call_count("set") - first, 3 * start.elapsed().as_millis() / LEASE.as_millis() + 1);
     assert!((1..=u64::try_from(most).unwrap()).contains(&written), "{written} of {most}");
     let text: String = server.cmd(&["GET", &server.client_keys()[0]]);
-    let ages = text.lines().find_map(|line| line.strip_prefix("held_ms=")).unwrap().split(' ').count();
+    let ages =
+        text.lines().find_map(|line| line.strip_prefix("held_ms=")).unwrap().split(' ').count();
     assert_eq!(ages, 32, "{text}");
     drop((guards, client));
     server.assert_clean();
@@ -327,7 +367,10 @@ fn who_does_not_say_it_is_not_known() {
         std::thread::sleep(ms(10));
     }
     let holder = holder_of(&seen.mutex("job"));
-    assert!(holder.to_string().starts_with(&format!("held by {}, its lease ends in ", holder.id())), "{holder}");
+    assert!(
+        holder.to_string().starts_with(&format!("held by {}, its lease ends in ", holder.id())),
+        "{holder}"
+    );
     drop(guard);
 
     // It does not ask either.
@@ -352,12 +395,16 @@ fn who_does_not_say_it_is_not_known() {
 fn readers_are_each_asked_for_once_and_not_more_than_sixteen() {
     let server = Server::start();
     let readers: Vec<LockClient> = (0..18).map(|_| server.client()).collect();
-    let guards: Vec<_> = readers.iter().map(|client| client.rw_lock("rw").read().unwrap()).collect();
+    let guards: Vec<_> =
+        readers.iter().map(|client| client.rw_lock("rw").read().unwrap()).collect();
     wait_until("all have published theirs", || server.client_keys().len() == readers.len());
     let seen = server.client();
     let read = server.call_count("get");
     let holders = seen.rw_lock("rw").holders().unwrap();
-    assert_eq!((holders.len(), holders.iter().filter(|holder| holder.owner().is_some()).count()), (18, 16));
+    assert_eq!(
+        (holders.len(), holders.iter().filter(|holder| holder.owner().is_some()).count()),
+        (18, 16)
+    );
     assert_eq!(server.call_count("get") - read, 16);
     drop((guards, readers, seen));
     server.assert_clean();
@@ -372,7 +419,9 @@ fn what_others_wrote_there_is_not_believed() {
     let key = format!("leasehold_client:{{{id}}}");
     let good = "label=a\npid=1\nhost=h\nttl_ms=30000\nheld_ms=1:5000";
     server.cmd::<()>(&["SET", &key, good, "PX", "10000"]);
-    assert!(holder_of(&client.mutex("job")).to_string().starts_with("held by a (pid 1 on h) for 2"));
+    assert!(
+        holder_of(&client.mutex("job")).to_string().starts_with("held by a (pid 1 on h) for 2")
+    );
     for bad in ["", "x", "label=\u{1b}[2J\npid=1\nhost=h\nttl_ms=1\nheld_ms="] {
         server.cmd::<()>(&["SET", &key, bad, "PX", "10000"]);
         assert_eq!(holder_of(&client.mutex("job")).owner(), None, "{bad:?}");
@@ -392,7 +441,8 @@ fn what_others_wrote_there_is_not_believed() {
 fn a_user_who_may_not_write_it_loses_nothing_else() {
     record_logs();
     let server = Server::start();
-    let rule: Vec<String> = acl_rule(&["app:*"]).into_iter().filter(|word| !word.contains("client:*")).collect();
+    let rule: Vec<String> =
+        acl_rule(&["app:*"]).into_iter().filter(|word| !word.contains("client:*")).collect();
     assert_eq!(rule.len() + 1, acl_rule(&["app:*"]).len());
     let words: Vec<&str> = ["ACL", "SETUSER", "u", "on", ">secret", "resetchannels"]
         .into_iter()
@@ -400,7 +450,8 @@ fn a_user_who_may_not_write_it_loses_nothing_else() {
         .collect();
     server.cmd::<()>(&words);
     let url = format!("{}?user=u&pass=secret", server.url());
-    let build = || LockClient::builder().url(&*url).key_prefix("app:").lease(LEASE).build().unwrap();
+    let build =
+        || LockClient::builder().url(&*url).key_prefix("app:").lease(LEASE).build().unwrap();
     let (a, b) = (build(), build());
     let told = || logged(log::Level::Info, &["~leasehold_client:*", a.id()]).len();
     let guard = a.mutex("job").lock_owned().unwrap();
@@ -413,7 +464,11 @@ fn a_user_who_may_not_write_it_loses_nothing_else() {
     }
     assert_eq!(told(), 1);
     let refused = |name: &str| {
-        server.cmd::<Vec<redis::Value>>(&["ACL", "LOG"]).iter().filter(|one| format!("{one:?}").contains(name)).count()
+        server
+            .cmd::<Vec<redis::Value>>(&["ACL", "LOG"])
+            .iter()
+            .filter(|one| format!("{one:?}").contains(name))
+            .count()
     };
     assert!(refused("leasehold_client") > 0 && refused("redisson") == 0);
     guard.unlock().unwrap();
@@ -426,7 +481,8 @@ fn an_outage_costs_no_hold() {
     let server = Server::start();
     let proxy = Proxy::start(&server);
     let lease = ms(10_000);
-    let client = LockClient::builder().url(proxy.url()).lease(lease).io_timeout(ms(300)).build().unwrap();
+    let client =
+        LockClient::builder().url(proxy.url()).lease(lease).io_timeout(ms(300)).build().unwrap();
     let guard = client.mutex("job").lock_owned().unwrap();
     let written = || server.call_count("set");
     wait_until("it is written", || !server.client_keys().is_empty());
@@ -465,7 +521,8 @@ fn closing_does_not_wait_for_a_server_that_hangs() {
 fn a_bad_label_is_refused() {
     for bad in ["", "a\nb", &"x".repeat(101)] {
         for announces in [true, false] {
-            let built = LockClient::builder().owner(bad).announce_owner(announces).build_in_memory();
+            let built =
+                LockClient::builder().owner(bad).announce_owner(announces).build_in_memory();
             assert_eq!(built.unwrap_err().kind(), ErrorKind::InvalidInput, "{bad:?}");
         }
     }

@@ -41,9 +41,11 @@ static PANICS_IN_THE_BACKGROUND: AtomicBool = AtomicBool::new(false);
 static PANICKED: AtomicU32 = AtomicU32::new(0);
 
 fn is_to_panic() -> bool {
-    let is_of_the_library = || std::thread::current().name().is_some_and(|name| name.starts_with("lh-"));
+    let is_of_the_library =
+        || std::thread::current().name().is_some_and(|name| name.starts_with("lh-"));
     // In the destructor of a thread-local this one may be gone.
-    PANICS.try_with(Cell::get) != Ok(false) || PANICS_IN_THE_BACKGROUND.load(Ordering::SeqCst) && is_of_the_library()
+    PANICS.try_with(Cell::get) != Ok(false)
+        || PANICS_IN_THE_BACKGROUND.load(Ordering::SeqCst) && is_of_the_library()
 }
 
 fn install_logger() {
@@ -109,7 +111,8 @@ fn panicking_logger_process() {
     // A waiting thread gets it as well.
     let guard = Cell::new(Some(lock.lock_owned().unwrap()));
     std::thread::scope(|s| {
-        let waits = s.spawn(|| lock.try_lock_for(PROMPT).unwrap().expect("it waits").unlock().unwrap());
+        let waits =
+            s.spawn(|| lock.try_lock_for(PROMPT).unwrap().expect("it waits").unlock().unwrap());
         wait_until("it waits", || client.snapshot().waits().len() == 1);
         panics(&|| drop(guard.take().unwrap().unlock()));
         waits.join().unwrap();
@@ -153,7 +156,14 @@ const LEASE: Duration = Duration::from_secs(120);
 fn logger_panics_in_the_background_process() {
     install_logger();
     let url = std::env::var("LEASEHOLD_TEST_URL").unwrap();
-    let open = || LockClient::builder().url(&url).lease(LEASE).io_timeout(Duration::from_millis(300)).build().unwrap();
+    let open = || {
+        LockClient::builder()
+            .url(&url)
+            .lease(LEASE)
+            .io_timeout(Duration::from_millis(300))
+            .build()
+            .unwrap()
+    };
     let (client, other) = (open(), open());
     let mut admin = redis::Client::open(&*url).unwrap().get_connection().unwrap();
     PANICS_IN_THE_BACKGROUND.store(true, Ordering::SeqCst);
@@ -177,7 +187,9 @@ fn logger_panics_in_the_background_process() {
     let waits_for_a_message = || {
         let guard = other.lock("job").unwrap();
         std::thread::scope(|s| {
-            let waits = s.spawn(|| client.try_lock_for("job", LEASE / 2).unwrap().expect("it is freed").unlock());
+            let waits = s.spawn(|| {
+                client.try_lock_for("job", LEASE / 2).unwrap().expect("it is freed").unlock()
+            });
             wait_until("it waits", || client.snapshot().waits().len() == 1);
             guard.unlock().unwrap();
             waits.join().unwrap().unwrap();
@@ -190,7 +202,8 @@ fn logger_panics_in_the_background_process() {
         wait_until("the subscriber logs", || PANICKED.load(Ordering::SeqCst) > before);
         waits_for_a_message();
         wait_until("it is subscribed again", || {
-            let clients: String = redis::cmd("CLIENT").arg(&["LIST", "TYPE", "pubsub"]).query(&mut admin).unwrap();
+            let clients: String =
+                redis::cmd("CLIENT").arg(&["LIST", "TYPE", "pubsub"]).query(&mut admin).unwrap();
             clients.lines().count() == 1
         });
     }

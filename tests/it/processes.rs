@@ -13,8 +13,9 @@ fn eight_processes_count_exactly() {
     let server = Server::start();
     server.cmd::<()>(&["SET", "counter", "0"]);
     let url = server.url();
-    let mut children: Vec<_> =
-        (0..8).map(|_| Child::spawn("processes::counting_process", &[("LEASEHOLD_TEST_URL", &url)])).collect();
+    let mut children: Vec<_> = (0..8)
+        .map(|_| Child::spawn("processes::counting_process", &[("LEASEHOLD_TEST_URL", &url)]))
+        .collect();
     for child in &mut children {
         child.expect("done");
     }
@@ -37,7 +38,8 @@ fn counting_process() {
 #[test]
 fn a_fork_owns_nothing_and_harms_nothing() {
     let server = Server::start();
-    let mut child = Child::spawn("processes::forking_process", &[("LEASEHOLD_TEST_URL", &server.url())]);
+    let mut child =
+        Child::spawn("processes::forking_process", &[("LEASEHOLD_TEST_URL", &server.url())]);
     assert_eq!(child.expect("child "), "held=false lost=Err(Disconnected) lock=Forked");
     assert_eq!(child.expect("child waits="), "Released Released");
     assert_eq!(child.expect("child ended, its callback dropped: "), "false");
@@ -78,10 +80,16 @@ fn forking_process() {
     match fork::fork().unwrap() {
         fork::Fork::Child => {
             let (held, lost) = (guard.is_held(), guard.lost().try_recv());
-            println!("@@child held={held} lost={lost:?} lock={:?}", client.lock("x").unwrap_err().kind());
+            println!(
+                "@@child held={held} lost={lost:?} lock={:?}",
+                client.lock("x").unwrap_err().kind()
+            );
             let (both, token) = (guard.wait_lost(ms(60_000)), CancelToken::new());
             token.cancel();
-            println!("@@child waits={both:?} {:?}", guard.wait_lost_or_cancelled(ms(60_000), &token).unwrap());
+            println!(
+                "@@child waits={both:?} {:?}",
+                guard.wait_lost_or_cancelled(ms(60_000), &token).unwrap()
+            );
             drop(guard);
             drop(client);
             println!("@@child ended, its callback dropped: {}", DROPPED.load(Ordering::SeqCst));
@@ -98,7 +106,8 @@ fn forking_process() {
 }
 
 /// The first process of a PID namespace has number 1, and so does its child in the next namespace.
-const IN_A_NAMESPACE: [&str; 7] = ["unshare", "--user", "--map-root-user", "--pid", "--fork", "--kill-child", "--"];
+const IN_A_NAMESPACE: [&str; 7] =
+    ["unshare", "--user", "--map-root-user", "--pid", "--fork", "--kill-child", "--"];
 
 #[test]
 #[cfg(target_os = "linux")]
@@ -132,7 +141,11 @@ fn forking_into_a_namespace() {
     match fork::fork().unwrap() {
         fork::Fork::Child => {
             let (held, lock) = (guard.is_held(), client.lock("x").unwrap_err().kind());
-            println!("@@child is {} held={held} lock={lock:?} nodes={}", std::process::id(), client.nodes().len());
+            println!(
+                "@@child is {} held={held} lock={lock:?} nodes={}",
+                std::process::id(),
+                client.nodes().len()
+            );
             drop(guard);
             drop(client);
             println!("@@child ended");
@@ -151,7 +164,10 @@ fn forking_into_a_namespace() {
 #[test]
 fn a_forked_child_can_print_the_client_and_ask_for_its_nodes() {
     let server = Server::start();
-    let mut child = Child::spawn("processes::forking_while_others_are_busy", &[("LEASEHOLD_TEST_URL", &server.url())]);
+    let mut child = Child::spawn(
+        "processes::forking_while_others_are_busy",
+        &[("LEASEHOLD_TEST_URL", &server.url())],
+    );
     child.expect("all came back");
     child.wait();
     server.assert_clean();
@@ -178,12 +194,16 @@ fn forking_while_others_are_busy() {
                     assert!(client.nodes().is_empty() && format!("{client:?}").contains("forked"));
                     // Also with a name that the parent's threads were just adding.
                     for name in ["a", "unknown"] {
-                        assert_eq!(client.try_lock(name).unwrap_err().kind(), leasehold::ErrorKind::Forked);
+                        assert_eq!(
+                            client.try_lock(name).unwrap_err().kind(),
+                            leasehold::ErrorKind::Forked
+                        );
                     }
                     // Not `exit`, which would run code on state that the parent's threads left half
                     // changed.
-                    let _ =
-                        std::process::Command::new("kill").args(["-KILL", &std::process::id().to_string()]).status();
+                    let _ = std::process::Command::new("kill")
+                        .args(["-KILL", &std::process::id().to_string()])
+                        .status();
                 }
                 fork::Fork::Parent(pid) => {
                     let _ = fork::waitpid(pid);
@@ -199,7 +219,8 @@ fn forking_while_others_are_busy() {
 #[test]
 fn locks_are_taken_and_given_back_in_the_destructor_of_a_thread_local() {
     let server = Server::start();
-    let mut child = Child::spawn("processes::locking_in_destructors", &[("LEASEHOLD_TEST_URL", &server.url())]);
+    let mut child =
+        Child::spawn("processes::locking_in_destructors", &[("LEASEHOLD_TEST_URL", &server.url())]);
     for what in ["lock", "permit", "wait", "count", "client", "multi"] {
         child.expect(&format!("{what} worked"));
     }
@@ -275,7 +296,10 @@ fn locking_in_destructors() {
 #[test]
 fn a_logger_that_blocks_and_uses_the_client_stalls_nothing() {
     let server = Server::start();
-    let mut child = Child::spawn("processes::logging_through_the_client", &[("LEASEHOLD_TEST_URL", &server.url())]);
+    let mut child = Child::spawn(
+        "processes::logging_through_the_client",
+        &[("LEASEHOLD_TEST_URL", &server.url())],
+    );
     child.expect("ready");
     server.suspend();
     child.expect("logged: 2 leases cannot be renewed");
@@ -313,7 +337,9 @@ fn logging_through_the_client() {
         fn flush(&self) {}
     }
     let url = std::env::var("LEASEHOLD_TEST_URL").unwrap();
-    CLIENT.set(LockClient::builder().url(url).lease(ms(3000)).io_timeout(ms(200)).build().unwrap()).unwrap();
+    CLIENT
+        .set(LockClient::builder().url(url).lease(ms(3000)).io_timeout(ms(200)).build().unwrap())
+        .unwrap();
     log::set_logger(&Logger).unwrap();
     log::set_max_level(log::LevelFilter::Debug);
     let client = CLIENT.get().unwrap();

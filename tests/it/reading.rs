@@ -17,7 +17,11 @@ fn patient(url: &str, name: &str) -> LockClient {
 }
 
 /// A thread that waits for the lock, gets it and releases it.
-fn wait_for<'s>(s: &'s Scope<'s, '_>, client: &'s LockClient, name: &'s str) -> ScopedJoinHandle<'s, Duration> {
+fn wait_for<'s>(
+    s: &'s Scope<'s, '_>,
+    client: &'s LockClient,
+    name: &'s str,
+) -> ScopedJoinHandle<'s, Duration> {
     s.spawn(move || {
         let began = Instant::now();
         client.lock(name).unwrap().unlock().unwrap();
@@ -36,10 +40,13 @@ fn settled(server: &Server, channels: usize) {
 fn wake_ups(client_name: &str) -> u64 {
     let name = format!("lh-notify-{client_name}");
     let tasks = std::fs::read_dir("/proc/self/task").unwrap().map(|task| task.unwrap().path());
-    let is_it = |task: &std::path::PathBuf| std::fs::read_to_string(task.join("comm")).is_ok_and(|n| n.trim() == name);
+    let is_it = |task: &std::path::PathBuf| {
+        std::fs::read_to_string(task.join("comm")).is_ok_and(|n| n.trim() == name)
+    };
     let task = tasks.into_iter().find(is_it).expect("the thread is running");
     let status = std::fs::read_to_string(task.join("status")).unwrap();
-    let line = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:")).unwrap();
+    let line =
+        status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:")).unwrap();
     line.trim().parse().unwrap()
 }
 
@@ -185,7 +192,9 @@ fn a_connection_that_ends_while_a_waiter_reads_it_is_replaced() {
         settled(&server, 2);
         for cut in 2..=6 {
             proxy.cut_all();
-            wait_until("another connection subscribes", || proxy.subscribers() >= cut && server.channels().len() == 2);
+            wait_until("another connection subscribes", || {
+                proxy.subscribers() >= cut && server.channels().len() == 2
+            });
         }
         std::thread::sleep(ms(100));
         held.into_iter().for_each(|guard| guard.unlock().unwrap());
@@ -214,7 +223,12 @@ fn a_close_ends_the_read_of_a_waiter() {
 #[test]
 fn a_server_that_stands_still_while_a_waiter_reads_wakes_it_afterwards() {
     let server = Server::start();
-    let client = LockClient::builder().url(server.url()).lease(ms(2_000)).client_name("rd9").build().unwrap();
+    let client = LockClient::builder()
+        .url(server.url())
+        .lease(ms(2_000))
+        .client_name("rd9")
+        .build()
+        .unwrap();
     let other = server.client();
     let held = other.lock("job").unwrap();
     std::thread::scope(|s| {
@@ -239,7 +253,8 @@ fn a_release_in_the_same_client_ends_the_read_of_a_waiter() {
     for _ in 0..20 {
         let held = other.fair("job").lock_owned().unwrap();
         std::thread::scope(|s| {
-            let waiters: Vec<_> = (0..3).map(|_| s.spawn(|| lock.lock().unwrap().unlock().unwrap())).collect();
+            let waiters: Vec<_> =
+                (0..3).map(|_| s.spawn(|| lock.lock().unwrap().unlock().unwrap())).collect();
             wait_until("all queue", || lock.queue_len().unwrap() == 3);
             held.unlock().unwrap();
             let began = Instant::now();

@@ -100,10 +100,16 @@ fn downgraded(client: &LockClient, name: &str) -> OwnedRwLockReadGuard {
     client.rw_lock(name).write_owned().unwrap().downgrade().unwrap()
 }
 
-const CASE: Case = Case { java_first: false, renewal: RENEW, take: renewed, others: false, alive: ms(2300) };
+const CASE: Case =
+    Case { java_first: false, renewal: RENEW, take: renewed, others: false, alive: ms(2300) };
 
 /// Runs both readers for a while; `then` stops the Redisson reader.
-fn beside_java(case: Case, client: &LockClient, server: &Server, then: impl FnOnce(&OwnedRwLockReadGuard, Killed<'_>)) {
+fn beside_java(
+    case: Case,
+    client: &LockClient,
+    server: &Server,
+    then: impl FnOnce(&OwnedRwLockReadGuard, Killed<'_>),
+) {
     let killed = AtomicBool::new(false);
     std::thread::scope(|s| {
         if case.java_first {
@@ -151,12 +157,18 @@ fn a_read_hold_outlives_the_redisson_reader_that_shortened_its_lock() {
             drop(kill);
             let start = Instant::now();
             while start.elapsed() < WATCHDOG + ms(1200) {
-                assert!(server.pttl("w") > 0, "a writer could be in {:?} after Java's end", start.elapsed());
+                assert!(
+                    server.pttl("w") > 0,
+                    "a writer could be in {:?} after Java's end",
+                    start.elapsed()
+                );
                 assert!(guard.is_held());
                 std::thread::sleep(ms(10));
             }
             // Nothing can shorten it any more.
-            wait_until("its own lease counts again", || guard.remaining() > Duration::from_secs(15));
+            wait_until("its own lease counts again", || {
+                guard.remaining() > Duration::from_secs(15)
+            });
             assert!(server.pttl("w") >= i64::try_from(guard.remaining().as_millis()).unwrap());
         });
         drop(client);
@@ -200,7 +212,10 @@ fn a_read_hold_that_cannot_be_checked_ends_before_the_shortened_lock_is_free() {
         drop(proxy);
         // After the end of a lock, the keys of its levels remain until their leases end.
         let left = server.lock_keys();
-        assert!(left.iter().all(|key| key.contains(":rwlock_timeout:") && server.pttl(key) > 0), "{left:?}");
+        assert!(
+            left.iter().all(|key| key.contains(":rwlock_timeout:") && server.pttl(key) > 0),
+            "{left:?}"
+        );
         server.cmd::<()>(&["FLUSHALL"]);
         server.assert_clean();
     });

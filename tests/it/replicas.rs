@@ -86,10 +86,17 @@ fn a_renewal_beside_a_redisson_reader_needs_its_replicas_as_well() {
     let pair = Pair::start();
     // Two clients, because one would renew both locks in one request.
     let [client, another] = [(); 2].map(|()| pair.builder().lease(ms(1500)).build().unwrap());
-    let (one, other) = (client.rw_lock("rw").read().unwrap(), another.rw_lock("other").read().unwrap());
+    let (one, other) =
+        (client.rw_lock("rw").read().unwrap(), another.rw_lock("other").read().unwrap());
     let java = "0b5f2c1e-3c4d-4a55-9b1e-0123456789ab:1";
     pair.primary.cmd::<()>(&["HSET", "rw", java, "1"]);
-    pair.primary.cmd::<()>(&["SET", &format!("{{rw}}:{java}:rwlock_timeout:1"), "1", "PX", "600000"]);
+    pair.primary.cmd::<()>(&[
+        "SET",
+        &format!("{{rw}}:{java}:rwlock_timeout:1"),
+        "1",
+        "PX",
+        "600000",
+    ]);
     let mut least = i64::MAX;
     wait_until("a renewal", || {
         let pttl = pair.primary.pttl("rw");
@@ -99,7 +106,10 @@ fn a_renewal_beside_a_redisson_reader_needs_its_replicas_as_well() {
     assert!(one.is_held() && other.is_held());
     pair.replica.suspend();
     assert!(!other.wait_lost(CAP).is_still_held());
-    assert!(!one.wait_lost(ms(3000)).is_still_held(), "no replica has had its renewals for two leases");
+    assert!(
+        !one.wait_lost(ms(3000)).is_still_held(),
+        "no replica has had its renewals for two leases"
+    );
     pair.replica.resume();
 }
 
@@ -190,7 +200,10 @@ fn a_waiting_call_goes_on_when_the_replica_is_back() {
 fn a_grant_that_did_not_count_is_undone_when_the_server_refuses_its_release() {
     let pair = Pair::start();
     let proxy = Proxy::start(&pair.primary);
-    let builder = LockClient::builder().redis(Redis::new(proxy.url()).replicas(1)).lease(CAP * 8).io_timeout(ms(1200));
+    let builder = LockClient::builder()
+        .redis(Redis::new(proxy.url()).replicas(1))
+        .lease(CAP * 8)
+        .io_timeout(ms(1200));
     let client = builder.build().unwrap();
     client.lock("l").unwrap().unlock().unwrap();
     pair.replica.suspend();
@@ -206,9 +219,12 @@ fn a_grant_that_did_not_count_is_undone_when_the_server_refuses_its_release() {
 fn a_fair_waiter_whose_grant_did_not_count_queues_again_and_is_woken() {
     let pair = Pair::start();
     // Without a message it would try again after 20 seconds.
-    let waits = |builder: Builder| builder.lease(CAP * 8).waiter_timeout(CAP * 4).outage_timeout(CAP).build().unwrap();
+    let waits = |builder: Builder| {
+        builder.lease(CAP * 8).waiter_timeout(CAP * 4).outage_timeout(CAP).build().unwrap()
+    };
     let (client, other) = (waits(pair.builder()), waits(pair.primary.builder()));
-    let queued = |n| wait_until("they are in the queue", || other.fair("f").queue_len().unwrap() == n);
+    let queued =
+        |n| wait_until("they are in the queue", || other.fair("f").queue_len().unwrap() == n);
     let guard = other.fair("f").lock_owned().unwrap();
     std::thread::scope(|s| {
         let refused = s.spawn(|| client.fair("f").lock().map(|guard| guard.is_held()));
@@ -244,10 +260,14 @@ fn a_failover_to_the_replica_keeps_the_hold() {
 #[test]
 fn settings_that_do_not_fit_are_refused() {
     let server = Server::start();
-    assert_eq!(builder_with(&server, |redis| redis.replicas(0)).build().unwrap_err().kind(), ErrorKind::InvalidInput);
+    assert_eq!(
+        builder_with(&server, |redis| redis.replicas(0)).build().unwrap_err().kind(),
+        ErrorKind::InvalidInput
+    );
     // Without a replica nothing is acknowledged. That takes half of the I/O timeout; the other half
     // allows for a busy machine.
-    let alone = builder_with(&server, |redis| redis.replicas(1)).io_timeout(ms(1500)).build().unwrap();
+    let alone =
+        builder_with(&server, |redis| redis.replicas(1)).io_timeout(ms(1500)).build().unwrap();
     assert_eq!(alone.lock("l").unwrap_err().kind(), ErrorKind::NotReplicated);
     drop(alone);
     server.assert_clean();

@@ -79,7 +79,17 @@ fn a_missed_release_is_found_after_the_reconnect() {
 #[test]
 fn a_waiter_that_receives_no_messages_polls() {
     let server = Server::start();
-    server.cmd::<()>(&["ACL", "SETUSER", "unsubscribed", "on", ">pw", "~*", "&*", "+@all", "-subscribe"]);
+    server.cmd::<()>(&[
+        "ACL",
+        "SETUSER",
+        "unsubscribed",
+        "on",
+        ">pw",
+        "~*",
+        "&*",
+        "+@all",
+        "-subscribe",
+    ]);
     let holder = server.client();
     let url = format!("{}?user=unsubscribed&pass=pw", server.url());
     let waiter = leasehold::LockClient::open(&url).unwrap();

@@ -1,7 +1,8 @@
 //! Tests of what the other tests start: the proxy, sentinels, clusters, TLS.
 
 use crate::rig::{
-    Certificates, Cluster, ClusterOptions, Fault, Proxy, SentinelOptions, Sentinels, Server, ms, wait_until,
+    Certificates, Cluster, ClusterOptions, Fault, Proxy, SentinelOptions, Sentinels, Server, ms,
+    wait_until,
 };
 
 #[test]
@@ -9,7 +10,10 @@ fn faults_hit_where_they_should() {
     let server = Server::start();
     let proxy = Proxy::start(&server);
     let connect = || {
-        let c = redis::Client::open(proxy.url()).unwrap().get_connection_with_timeout(ms(1000)).unwrap();
+        let c = redis::Client::open(proxy.url())
+            .unwrap()
+            .get_connection_with_timeout(ms(1000))
+            .unwrap();
         c.set_read_timeout(Some(ms(200))).unwrap();
         c
     };
@@ -85,14 +89,18 @@ fn sentinels_and_servers_with_passwords_and_tls() {
 #[test]
 fn a_server_speaks_tls_with_whichever_certificate_it_is_given() {
     let certificates = Certificates::new();
-    let server = Server::start_tls(&certificates, &["--tls-auth-clients", "yes", "--repl-diskless-sync", "no"]);
+    let server = Server::start_tls(
+        &certificates,
+        &["--tls-auth-clients", "yes", "--repl-diskless-sync", "no"],
+    );
     assert_eq!(server.url(), format!("rediss://127.0.0.1:{}/", server.port()));
     std::net::TcpStream::connect(("127.0.0.1", server.port())).unwrap();
     let setting = |name: &str| server.cmd::<(String, String)>(&["CONFIG", "GET", name]).1;
     assert_eq!(setting("tls-auth-clients"), "yes");
     // The server's link to a master shows that both accept each other's certificates.
     let port = server.port().to_string();
-    let replicates = ["--tls-replication", "yes", "--replicaof", "127.0.0.1", &port, "--logfile", "log"];
+    let replicates =
+        ["--tls-replication", "yes", "--replicaof", "127.0.0.1", &port, "--logfile", "log"];
     let client = Server::start_tls(&certificates, &replicates);
     let linked = || client.info("replication", "master_link_status") == "up";
     let link_again = || {
@@ -130,7 +138,10 @@ fn a_slot_moves_with_its_keys() {
     cluster.begin_migration(slot, to);
     assert_eq!(cluster.owner(slot), from);
     cluster.move_keys(slot, to);
-    let asked = redis::cmd("GET").arg("{job}").query::<String>(&mut cluster.node(from).connect()).unwrap_err();
+    let asked = redis::cmd("GET")
+        .arg("{job}")
+        .query::<String>(&mut cluster.node(from).connect())
+        .unwrap_err();
     assert!(asked.to_string().contains(&cluster.node(to).port().to_string()), "{asked}");
     cluster.finish_migration(slot, to);
     assert_eq!(cluster.owner(slot), to);
@@ -160,7 +171,12 @@ fn a_replica_takes_over_the_slots_of_its_primary() {
 fn a_cluster_with_passwords_and_tls() {
     let certificates = Certificates::new();
     let args = ["--requirepass", "p", "--masterauth", "p"];
-    let options = ClusterOptions { args: &args, tls: Some(&certificates), node_timeout: 2000, ..Default::default() };
+    let options = ClusterOptions {
+        args: &args,
+        tls: Some(&certificates),
+        node_timeout: 2000,
+        ..Default::default()
+    };
     let cluster = Cluster::start_with(options);
     cluster.cmd_at_owner::<()>("job", &["SET", "job", "1"]);
     let slot = cluster.slot("job");
@@ -171,7 +187,8 @@ fn a_cluster_with_passwords_and_tls() {
 
 #[test]
 fn a_master_that_sentinels_do_not_reach_serves_its_clients() {
-    let sentinels = Sentinels::start_with(SentinelOptions { proxies: true, ..SentinelOptions::default() });
+    let sentinels =
+        Sentinels::start_with(SentinelOptions { proxies: true, ..SentinelOptions::default() });
     let old = sentinels.master_server();
     let mut client = redis::Client::open(old.proxy().url()).unwrap().get_connection().unwrap();
     old.proxy().cut_off_servers(true);
@@ -186,7 +203,8 @@ fn a_master_that_sentinels_do_not_reach_serves_its_clients() {
 
 #[test]
 fn a_node_that_clients_do_not_reach_stays_in_the_cluster() {
-    let cluster = Cluster::start_with(ClusterOptions { proxies: true, ..ClusterOptions::default() });
+    let cluster =
+        Cluster::start_with(ClusterOptions { proxies: true, ..ClusterOptions::default() });
     let slot = cluster.slot("k");
     let owner = cluster.owner(slot);
     let at_proxy = |index: usize| {

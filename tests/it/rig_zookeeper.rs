@@ -4,7 +4,8 @@ use std::collections::HashSet;
 use std::time::Instant;
 
 use crate::rig::zookeeper::{
-    EPHEMERAL, EPHEMERAL_SEQUENTIAL, Ensemble, EnsembleOptions, Mode, NO_NODE, PERSISTENT, Raw, ZooKeeper,
+    EPHEMERAL, EPHEMERAL_SEQUENTIAL, Ensemble, EnsembleOptions, Mode, NO_NODE, PERSISTENT, Raw,
+    ZooKeeper,
 };
 use crate::rig::{Child, Fault, Proxy, ms, signal, wait_until};
 
@@ -15,10 +16,14 @@ fn a_server_says_what_its_clients_leave_behind() {
     assert_eq!(server.mode(), Some(Mode::Standalone));
     server.assert_clean();
     let mut session = server.raw();
-    let path = session.create_below_containers("/a/b/_c_1-lock-", b"me", EPHEMERAL_SEQUENTIAL).unwrap();
+    let path =
+        session.create_below_containers("/a/b/_c_1-lock-", b"me", EPHEMERAL_SEQUENTIAL).unwrap();
     assert_eq!(path, "/a/b/_c_1-lock-0000000000");
     let node = server.node(&path).unwrap();
-    assert_eq!((node.data.as_slice(), node.owner, node.children), (&b"me"[..], session.session(), 0));
+    assert_eq!(
+        (node.data.as_slice(), node.owner, node.children),
+        (&b"me"[..], session.session(), 0)
+    );
     assert!(node.is_ephemeral());
     assert_eq!(server.nodes(), ["/a", "/a/b", &path]);
     assert_eq!(server.children("/a/b"), ["_c_1-lock-0000000000"]);
@@ -32,7 +37,8 @@ fn a_server_says_what_its_clients_leave_behind() {
     session.delete(&path).unwrap();
     assert_eq!(session.delete(&path), Err(NO_NODE));
     wait_until("the containers go", || server.nodes().is_empty());
-    let path = session.create_below_containers("/a/b/_c_1-lock-", b"", EPHEMERAL_SEQUENTIAL).unwrap();
+    let path =
+        session.create_below_containers("/a/b/_c_1-lock-", b"", EPHEMERAL_SEQUENTIAL).unwrap();
     assert!(path.ends_with("0000000000") && server.node(&path).unwrap().czxid > earlier);
     session.create("/stays", b"", PERSISTENT).unwrap();
     session.create("/stays/too", b"", PERSISTENT).unwrap();
@@ -48,7 +54,10 @@ fn a_missing_java_is_a_failure_with_its_remedy() {
     program.args(["rig_zookeeper::asks_for_a_server", "--exact", "--ignored"]);
     let output = program.env("PATH", "/no/such/directory").output().unwrap();
     let says = String::from_utf8_lossy(&output.stdout);
-    assert!(!output.status.success() && says.contains("--skip zookeeper") && says.contains("JDK 17"), "{says}");
+    assert!(
+        !output.status.success() && says.contains("--skip zookeeper") && says.contains("JDK 17"),
+        "{says}"
+    );
 }
 
 #[test]
@@ -67,7 +76,8 @@ fn a_session_outlives_its_server() {
     assert_eq!(server.mode(), None);
     server.resume();
     server.restart();
-    let resume = |password: &[u8]| Raw::resume(server.port(), ms(10_000), session.session(), password);
+    let resume =
+        |password: &[u8]| Raw::resume(server.port(), ms(10_000), session.session(), password);
     assert!(resume(&[1; 16]).is_none(), "another password");
     let mut session = resume(session.password()).expect("the session still exists");
     session.set("/p", b"2").unwrap();
@@ -82,8 +92,11 @@ fn a_session_outlives_its_server() {
 fn a_server_ends_with_the_process_that_started_it() {
     let mut child = Child::spawn("rig_zookeeper::starts_a_server", &[]);
     let directories = child.expect("directories: ");
-    let pids: Vec<u32> = child.expect("pids: ").split(' ').map(|pid| pid.parse().unwrap()).collect();
-    let runs = |pid: u32| std::fs::read_to_string(format!("/proc/{pid}/cmdline")).is_ok_and(|line| !line.is_empty());
+    let pids: Vec<u32> =
+        child.expect("pids: ").split(' ').map(|pid| pid.parse().unwrap()).collect();
+    let runs = |pid: u32| {
+        std::fs::read_to_string(format!("/proc/{pid}/cmdline")).is_ok_and(|line| !line.is_empty())
+    };
     assert!(pids.iter().all(|pid| runs(*pid)));
     // A suspended one ends too.
     signal(pids[1], "STOP");
@@ -195,7 +208,11 @@ fn faults_of_frames_hit_where_they_should() {
         proxy.inject(&format!("create2 {path}"), fault);
         assert!(!create(&path), "{fault:?}");
         let is_there = || server.node(&path).is_some();
-        if applied { wait_until("the create arrives", is_there) } else { assert!(!is_there(), "{fault:?}") }
+        if applied {
+            wait_until("the create arrives", is_there)
+        } else {
+            assert!(!is_there(), "{fault:?}")
+        }
     }
     proxy.inject("sync", Fault::StallReply(ms(300)));
     let start = Instant::now();
@@ -212,7 +229,8 @@ fn faults_of_frames_hit_where_they_should() {
 
     let hits = proxy.hits();
     proxy.cut_one_in(10);
-    let outcomes: HashSet<bool> = (0..200).map(|n| connect_through(&proxy, &format!("/many-{n}"))).collect();
+    let outcomes: HashSet<bool> =
+        (0..200).map(|n| connect_through(&proxy, &format!("/many-{n}"))).collect();
     proxy.cut_one_in(0);
     assert!(outcomes.len() == 2 && proxy.hits() > hits, "some fail, some do not");
     assert!(create("/again"));

@@ -26,8 +26,15 @@ struct Resource {
 fn a_batch_that_breaks_lets_nobody_else_in() {
     let server = Server::start();
     let proxy = Proxy::start(&server);
-    let build =
-        || LockClient::builder().url(proxy.url()).connections(1).lease(LEASE).io_timeout(ms(1_000)).build().unwrap();
+    let build = || {
+        LockClient::builder()
+            .url(proxy.url())
+            .connections(1)
+            .lease(LEASE)
+            .io_timeout(ms(1_000))
+            .build()
+            .unwrap()
+    };
     let clients = [build(), build()];
     let resources: [Resource; NAMES.len()] = Default::default();
     let stop = AtomicBool::new(false);
@@ -39,10 +46,15 @@ fn a_batch_that_breaks_lets_nobody_else_in() {
                     if stop.load(Ordering::SeqCst) {
                         return;
                     }
-                    let (name, resource) = (NAMES[turn % NAMES.len()], &resources[turn % NAMES.len()]);
+                    let (name, resource) =
+                        (NAMES[turn % NAMES.len()], &resources[turn % NAMES.len()]);
                     let outcome = client.try_lock_for(name, ms(300)).and_then(|guard| {
                         let Some(guard) = guard else { return Ok(()) };
-                        assert_eq!(resource.inside.fetch_add(1, Ordering::SeqCst), 0, "two holders");
+                        assert_eq!(
+                            resource.inside.fetch_add(1, Ordering::SeqCst),
+                            0,
+                            "two holders"
+                        );
                         let token = guard.fencing_token().unwrap().get();
                         assert!(token > resource.last_token.swap(token, Ordering::SeqCst));
                         resource.turns.fetch_add(1, Ordering::SeqCst);
@@ -50,7 +62,10 @@ fn a_batch_that_breaks_lets_nobody_else_in() {
                         guard.unlock()
                     });
                     if let Err(e) = outcome {
-                        assert!(matches!(e.kind(), ErrorKind::Unreachable | ErrorKind::Protocol), "{e:?}");
+                        assert!(
+                            matches!(e.kind(), ErrorKind::Unreachable | ErrorKind::Protocol),
+                            "{e:?}"
+                        );
                     }
                 }
             });
@@ -71,7 +86,8 @@ fn a_batch_that_breaks_lets_nobody_else_in() {
         }
         stop.store(true, Ordering::SeqCst);
     });
-    let turns: Vec<u32> = resources.iter().map(|resource| resource.turns.load(Ordering::SeqCst)).collect();
+    let turns: Vec<u32> =
+        resources.iter().map(|resource| resource.turns.load(Ordering::SeqCst)).collect();
     assert!(turns.iter().all(|turns| *turns > 3), "{turns:?} turns");
     wait_until("no lock is left behind", || server.lock_keys().is_empty());
     drop(clients);
@@ -96,9 +112,11 @@ fn a_fault_that_meets_a_thread_which_looks_for_its_reply_costs_that_call_only() 
     ];
     for busy_poll in [true, false] {
         let proxy = Proxy::start(&server);
-        let builder = LockClient::builder().url(proxy.url()).io_timeout(ms(1_000)).busy_poll(busy_poll);
+        let builder =
+            LockClient::builder().url(proxy.url()).io_timeout(ms(1_000)).busy_poll(busy_poll);
         let client = builder.connections(1).build().unwrap();
-        let cycles = |count: u32| (0..count).for_each(|_| client.lock("free").unwrap().unlock().unwrap());
+        let cycles =
+            |count: u32| (0..count).for_each(|_| client.lock("free").unwrap().unlock().unwrap());
         for fault in faults {
             cycles(100);
             proxy.inject("held", fault);

@@ -63,8 +63,12 @@ fn both_sides_are_reentrant_and_guards_drop_in_any_order() {
     let server = Server::start();
     let (client, other) = (server.client(), server.client());
     let rw = client.rw_lock("w");
-    let (one, two, three) = (rw.read().unwrap(), rw.try_read().unwrap().unwrap(), rw.read().unwrap());
-    assert_eq!((three.hold_count(), fields(&server)[0].1.as_str(), levels(&server).len()), (3, "3", 3));
+    let (one, two, three) =
+        (rw.read().unwrap(), rw.try_read().unwrap().unwrap(), rw.read().unwrap());
+    assert_eq!(
+        (three.hold_count(), fields(&server)[0].1.as_str(), levels(&server).len()),
+        (3, "3", 3)
+    );
     drop(one);
     drop(three);
     assert_eq!((fields(&server)[0].1.as_str(), levels(&server).len()), ("1", 1));
@@ -164,8 +168,15 @@ fn a_downgrade_leaves_no_gap_and_wakes_the_readers() {
 fn a_downgrade_of_unknown_outcome_keeps_the_hold_and_is_resolved() {
     let server = Server::start();
     let proxy = Proxy::start(&server);
-    for fault in [Fault::CutBeforeSend, Fault::CutAfterApplied, Fault::CutReplyAt(3), Fault::BlackHoleReply] {
-        let a = LockClient::builder().url(proxy.url()).lease(ms(1500)).io_timeout(ms(400)).build().unwrap();
+    for fault in
+        [Fault::CutBeforeSend, Fault::CutAfterApplied, Fault::CutReplyAt(3), Fault::BlackHoleReply]
+    {
+        let a = LockClient::builder()
+            .url(proxy.url())
+            .lease(ms(1500))
+            .io_timeout(ms(400))
+            .build()
+            .unwrap();
         let b = server.client();
         let rw = a.rw_lock("w");
         let (write, read) = (rw.write().unwrap(), rw.read().unwrap());
@@ -276,7 +287,11 @@ fn readers_in_a_tight_loop_do_not_starve_a_writer() {
             wait_until("several read", || inside.load(Ordering::SeqCst) > 3);
             let write = clients[n % 2].rw_lock("w").try_write_for(Duration::from_secs(10)).unwrap();
             let write = write.expect("a writer must get in");
-            assert_eq!(server.cmd::<u32>(&["EXISTS", MARKER]), 0, "or it would keep readers out afterwards");
+            assert_eq!(
+                server.cmd::<u32>(&["EXISTS", MARKER]),
+                0,
+                "or it would keep readers out afterwards"
+            );
             assert_eq!(inside.load(Ordering::SeqCst), 0);
             writes.fetch_add(1, Ordering::SeqCst);
             write.unlock().unwrap();
@@ -298,7 +313,8 @@ fn a_writer_that_gives_up_lets_the_readers_in_at_once() {
         wait_for_marker(&server);
         assert!(c.rw_lock("w").try_read().unwrap().is_none());
         let inner = a.rw_lock("w").read().unwrap();
-        let waiting = s.spawn(|| c.rw_lock("w").try_read_for(Duration::from_secs(4)).unwrap().is_some());
+        let waiting =
+            s.spawn(|| c.rw_lock("w").try_read_for(Duration::from_secs(4)).unwrap().is_some());
         assert!(!writer.join().unwrap());
         // Well before the marker would have expired.
         assert!(waiting.join().unwrap());
@@ -323,12 +339,17 @@ fn a_writer_that_dies_waiting_keeps_readers_out_for_its_timeout() {
     let server = Server::start();
     let (a, b) = (server.client(), server.client());
     let read = a.rw_lock("w").read().unwrap();
-    let mut writer = Child::spawn("rwlock::writing_process", &[("LEASEHOLD_TEST_URL", &server.url())]);
+    let mut writer =
+        Child::spawn("rwlock::writing_process", &[("LEASEHOLD_TEST_URL", &server.url())]);
     writer.expect("ready");
     wait_for_marker(&server);
     writer.kill();
     let before = server.call_count("evalsha");
-    let reader = b.rw_lock("w").try_read_for(Duration::from_secs(5)).unwrap().expect("the marker has an end");
+    let reader = b
+        .rw_lock("w")
+        .try_read_for(Duration::from_secs(5))
+        .unwrap()
+        .expect("the marker has an end");
     assert!(server.call_count("evalsha") - before < 20);
     drop((read, reader, a, b));
     server.assert_clean();
@@ -400,7 +421,8 @@ fn another_kind_of_lock_under_its_name_is_reported() {
 #[test]
 fn a_downgrade_that_the_server_refuses_is_made_up_for() {
     let server = Server::start();
-    let may_write = |may: &str| server.cmd::<()>(&["ACL", "SETUSER", "default", &format!("{may}set")]);
+    let may_write =
+        |may: &str| server.cmd::<()>(&["ACL", "SETUSER", "default", &format!("{may}set")]);
     let (a, b) = (server.client(), server.client());
     let (lock, other) = (a.rw_lock("w"), b.rw_lock("w"));
     let (write, read) = (lock.write().unwrap(), lock.read().unwrap());
@@ -426,7 +448,10 @@ fn a_downgrade_that_the_server_refuses_is_made_up_for() {
 fn a_reader_that_reenters_after_a_lost_release_keeps_its_lease() {
     let server = Server::start();
     let proxy = Proxy::start(&server);
-    let (a, b) = (LockClient::builder().url(proxy.url()).io_timeout(ms(500)).build().unwrap(), server.client());
+    let (a, b) = (
+        LockClient::builder().url(proxy.url()).io_timeout(ms(500)).build().unwrap(),
+        server.client(),
+    );
     let with = |lease: u64| a.rw_lock("w").with_lease(ms(lease));
     let outer = with(2000).read().unwrap();
     let inner = with(60_000).read().unwrap();
@@ -437,7 +462,11 @@ fn a_reader_that_reenters_after_a_lost_release_keeps_its_lease() {
     let again = with(1000).read().unwrap();
     b.rw_lock("w").read().unwrap().unlock().unwrap();
     assert!(outer.remaining() > Duration::from_secs(50));
-    assert!(server.pttl("w") > 50_000, "the lock ends before its reader's lease: {}", server.pttl("w"));
+    assert!(
+        server.pttl("w") > 50_000,
+        "the lock ends before its reader's lease: {}",
+        server.pttl("w")
+    );
     drop((again, outer));
 }
 
@@ -445,7 +474,8 @@ fn a_reader_that_reenters_after_a_lost_release_keeps_its_lease() {
 fn a_reader_behind_a_downgraded_hold_that_leaves_does_not_wait_for_a_timer() {
     let server = Server::start();
     let proxy = Proxy::start(&server);
-    let a = LockClient::builder().url(proxy.url()).io_timeout(Duration::from_secs(7)).build().unwrap();
+    let a =
+        LockClient::builder().url(proxy.url()).io_timeout(Duration::from_secs(7)).build().unwrap();
     let b = server.client();
     let read = a.rw_lock("w").write_owned().unwrap().downgrade().unwrap();
     let other = b.rw_lock("w").read().unwrap();

@@ -10,8 +10,13 @@ use crate::rig::{Child, Fault, PROMPT, Proxy, Server, ms, wait_until};
 use crate::support::Clients;
 
 const LEASES: &str = "{s}:timeout";
-const FAULTS: [Fault; 5] =
-    [Fault::CutBeforeSend, Fault::CutAfterApplied, Fault::CutReplyAt(3), Fault::BlackHoleReply, Fault::Garbage];
+const FAULTS: [Fault; 5] = [
+    Fault::CutBeforeSend,
+    Fault::CutAfterApplied,
+    Fault::CutReplyAt(3),
+    Fault::BlackHoleReply,
+    Fault::Garbage,
+];
 
 fn proxied(proxy: &Proxy) -> LockClient {
     LockClient::builder().url(proxy.url()).io_timeout(ms(500)).build().unwrap()
@@ -54,7 +59,10 @@ fn as_many_get_in_as_there_are_permits() {
     assert_eq!(other.try_set_permits(5).unwrap(), SetPermits::Different { there_are: 3 });
     assert_eq!(other.try_set_permits(3).unwrap(), SetPermits::Same);
     let two = one.acquire_many(2).unwrap();
-    assert_eq!((two.permits(), other.available_permits().unwrap(), other.acquired_permits().unwrap()), (2, 1, 2));
+    assert_eq!(
+        (two.permits(), other.available_permits().unwrap(), other.acquired_permits().unwrap()),
+        (2, 1, 2)
+    );
     assert!(other.try_acquire_many(2).unwrap().is_none(), "all or none");
     let third = other.try_acquire().unwrap().unwrap();
     assert!(one.try_acquire_for(ms(20)).unwrap().is_none());
@@ -85,12 +93,23 @@ fn bad_numbers_are_refused() {
     assert_eq!(kind(semaphore.acquire().map(drop)), ErrorKind::Conflict);
     assert_eq!(kind(semaphore.try_acquire().map(drop)), ErrorKind::Conflict);
     for bad in [0, 1 << 31, u32::MAX] {
-        assert_eq!(kind(semaphore.try_set_permits(bad).map(drop)), ErrorKind::InvalidInput, "{bad}");
+        assert_eq!(
+            kind(semaphore.try_set_permits(bad).map(drop)),
+            ErrorKind::InvalidInput,
+            "{bad}"
+        );
         assert_eq!(kind(semaphore.acquire_many(bad).map(drop)), ErrorKind::InvalidInput, "{bad}");
         let set = client.counting_semaphore("c").try_set_permits(bad.max(1 << 31));
         assert_eq!(kind(set.map(drop)), ErrorKind::InvalidInput);
-        assert_eq!(kind(client.counting_semaphore("c").acquire_many(bad).map(drop)), ErrorKind::InvalidInput);
-        assert_eq!(kind(client.latch("l").try_set_count(bad).map(drop)), ErrorKind::InvalidInput, "{bad}");
+        assert_eq!(
+            kind(client.counting_semaphore("c").acquire_many(bad).map(drop)),
+            ErrorKind::InvalidInput
+        );
+        assert_eq!(
+            kind(client.latch("l").try_set_count(bad).map(drop)),
+            ErrorKind::InvalidInput,
+            "{bad}"
+        );
     }
     assert_eq!(semaphore.try_set_permits(2).unwrap(), SetPermits::New);
     let e = semaphore.acquire_many(3).unwrap_err();
@@ -100,7 +119,11 @@ fn bad_numbers_are_refused() {
     for bad in [0, i64::MAX, i64::MIN, 1 << 31] {
         assert_eq!(kind(semaphore.add_permits(bad).map(drop)), ErrorKind::InvalidInput, "{bad}");
     }
-    assert_eq!(kind(semaphore.add_permits(i64::from(i32::MAX)).map(drop)), ErrorKind::InvalidInput, "2 more than fit");
+    assert_eq!(
+        kind(semaphore.add_permits(i64::from(i32::MAX)).map(drop)),
+        ErrorKind::InvalidInput,
+        "2 more than fit"
+    );
     assert_eq!(semaphore.available_permits().unwrap(), 2);
     assert_eq!("nonsense".parse::<PermitId>().unwrap_err().kind(), ErrorKind::InvalidInput);
     server.cmd::<()>(&["SET", "text", "x"]);
@@ -129,7 +152,11 @@ fn permits_can_be_added_and_taken_away() {
     assert_eq!(semaphore.add_permits(-3).unwrap(), -2);
     held.release().unwrap();
     assert_eq!(semaphore.available_permits().unwrap(), 0);
-    assert_eq!(semaphore.acquire().unwrap_err().kind(), ErrorKind::Conflict, "none exists any more");
+    assert_eq!(
+        semaphore.acquire().unwrap_err().kind(),
+        ErrorKind::Conflict,
+        "none exists any more"
+    );
 }
 
 #[test]
@@ -142,7 +169,8 @@ fn permits_are_renewed_and_their_loss_is_reported() {
     std::thread::sleep(ms(1000));
     assert!(permit.is_held());
     // One of its two permits is removed: the acquisition as a whole is lost.
-    let member: Vec<Vec<u8>> = redis::cmd("ZRANGE").arg(LEASES).arg(0).arg(0).query(&mut server.connect()).unwrap();
+    let member: Vec<Vec<u8>> =
+        redis::cmd("ZRANGE").arg(LEASES).arg(0).arg(0).query(&mut server.connect()).unwrap();
     redis::cmd("ZREM").arg(LEASES).arg(&member[0]).exec(&mut server.connect()).unwrap();
     assert!(permit.wait_lost(Duration::from_secs(10)).is_lost());
     assert_eq!(permit.release().unwrap_err().kind(), ErrorKind::Lost);
@@ -166,10 +194,12 @@ fn the_permits_of_a_dead_process_come_back() {
     let client = server.client();
     let semaphore = client.semaphore("s");
     semaphore.try_set_permits(3).unwrap();
-    let mut child = Child::spawn("semaphore::holding_process", &[("LEASEHOLD_TEST_URL", &server.url())]);
+    let mut child =
+        Child::spawn("semaphore::holding_process", &[("LEASEHOLD_TEST_URL", &server.url())]);
     child.expect("holding");
     std::thread::scope(|s| {
-        let waiter = s.spawn(|| semaphore.try_acquire_many_for(3, Duration::from_secs(10)).unwrap());
+        let waiter =
+            s.spawn(|| semaphore.try_acquire_many_for(3, Duration::from_secs(10)).unwrap());
         wait_until("it is subscribed", || !server.channels().is_empty());
         let before = server.call_count("evalsha");
         child.kill();
@@ -182,7 +212,8 @@ fn the_permits_of_a_dead_process_come_back() {
 #[test]
 fn a_forgotten_permit_ends_with_its_lease_or_is_given_back_by_its_id() {
     let server = Server::start();
-    let (a, b) = (server.client(), server.builder().lease(ms(100)).io_timeout(ms(90)).build().unwrap());
+    let (a, b) =
+        (server.client(), server.builder().lease(ms(100)).io_timeout(ms(90)).build().unwrap());
     let semaphore = a.semaphore("s");
     semaphore.try_set_permits(2).unwrap();
     let id = semaphore.acquire_many(2).unwrap().forget();
@@ -207,17 +238,29 @@ fn redisson_permits_and_leasehold_permits_count_together() {
     semaphore.try_set_permits(3).unwrap();
     let soon = (server_millis(&server) + 400).to_string();
     server.cmd::<()>(&["DECRBY", "s", "2"]);
-    server.cmd::<()>(&["ZADD", LEASES, &soon, "0123456789abcdef", "922337203685477", "fedcba9876543210"]);
+    server.cmd::<()>(&[
+        "ZADD",
+        LEASES,
+        &soon,
+        "0123456789abcdef",
+        "922337203685477",
+        "fedcba9876543210",
+    ]);
     let permit = semaphore.acquire().unwrap();
-    assert_eq!((semaphore.available_permits().unwrap(), semaphore.acquired_permits().unwrap()), (0, 3));
+    assert_eq!(
+        (semaphore.available_permits().unwrap(), semaphore.acquired_permits().unwrap()),
+        (0, 3)
+    );
     // The one with a lease comes back by itself.
     let second = semaphore.try_acquire_for(Duration::from_secs(5)).unwrap().unwrap();
     // Redisson returns a leasehold permit by its hexadecimal id: its holder is notified.
     let id = second.forget();
     assert_eq!(id.redisson_ids()[0].len(), 32);
-    let bytes: Vec<u8> =
-        (0..16).map(|n| u8::from_str_radix(&id.redisson_ids()[0][2 * n..2 * n + 2], 16).unwrap()).collect();
-    let removed: u32 = redis::cmd("ZREM").arg(LEASES).arg(bytes).query(&mut server.connect()).unwrap();
+    let bytes: Vec<u8> = (0..16)
+        .map(|n| u8::from_str_radix(&id.redisson_ids()[0][2 * n..2 * n + 2], 16).unwrap())
+        .collect();
+    let removed: u32 =
+        redis::cmd("ZREM").arg(LEASES).arg(bytes).query(&mut server.connect()).unwrap();
     assert_eq!(removed, 1);
     permit.release().unwrap();
     assert_eq!(server.cmd::<u32>(&["ZCARD", LEASES]), 1);
@@ -247,11 +290,16 @@ fn lost_replies_neither_lose_permits_nor_make_any() {
         let held = client.counting_semaphore("c").acquire_many(2).unwrap();
         proxy.inject("leasehold_once:{c}", fault);
         drop(held);
-        wait_until(&format!("all counts are back after {fault:?}"), || counting.available_permits().unwrap() == 5);
+        wait_until(&format!("all counts are back after {fault:?}"), || {
+            counting.available_permits().unwrap() == 5
+        });
         // Changes of the count are repeated by the client.
         proxy.inject("leasehold_once:{c}", fault);
         let added = client.counting_semaphore("c").add_permits(1);
-        assert!(added.is_ok() || fault == Fault::Garbage || fault == Fault::CutBeforeSend, "{fault:?}: {added:?}");
+        assert!(
+            added.is_ok() || fault == Fault::Garbage || fault == Fault::CutBeforeSend,
+            "{fault:?}: {added:?}"
+        );
         if let Ok(added) = added {
             assert_eq!(added, 6, "{fault:?}");
             counting.add_permits(-1).unwrap();
@@ -353,7 +401,10 @@ fn an_unset_semaphore_refuses(client: &LockClient) {
     assert!(counting.try_acquire().unwrap().is_none());
     assert_eq!(counting.add_permits(1).unwrap(), 1);
     counting.acquire().unwrap().forget();
-    assert!(counting.try_acquire().unwrap().is_none(), "all are taken, which is not the same as unset");
+    assert!(
+        counting.try_acquire().unwrap().is_none(),
+        "all are taken, which is not the same as unset"
+    );
     assert!(counting.delete().unwrap());
     refused(counting.try_acquire().map(drop));
 }
@@ -397,7 +448,10 @@ fn deleting_a_counting_semaphore_is_reported_to_its_waiters() {
 }
 
 fn renewals(client: &leasehold::LockClient) -> u64 {
-    client.stats().primitive(leasehold::Primitive::Semaphore).map_or(0, |figures| figures.renewals())
+    client
+        .stats()
+        .primitive(leasehold::Primitive::Semaphore)
+        .map_or(0, |figures| figures.renewals())
 }
 
 #[test]
@@ -408,7 +462,10 @@ fn ten_thousand_permits_at_once() {
     let semaphore = client.semaphore("s");
     semaphore.try_set_permits(20_000).unwrap();
     let held = semaphore.acquire_many(10_000).unwrap();
-    assert_eq!((semaphore.available_permits().unwrap(), semaphore.acquired_permits().unwrap()), (10_000, 10_000));
+    assert_eq!(
+        (semaphore.available_permits().unwrap(), semaphore.acquired_permits().unwrap()),
+        (10_000, 10_000)
+    );
     wait_until("they are renewed twice", || renewals(&client) >= 2);
     assert!(held.is_held());
     let id = held.forget();
@@ -433,7 +490,10 @@ fn threads_of_several_clients_share_the_permits() {
                     for round in 0..15 {
                         let want = 1 + (n + round) as u32 % 3;
                         let work = || {
-                            most.fetch_max(inside.fetch_add(want, Ordering::SeqCst) + want, Ordering::SeqCst);
+                            most.fetch_max(
+                                inside.fetch_add(want, Ordering::SeqCst) + want,
+                                Ordering::SeqCst,
+                            );
                             std::thread::yield_now();
                             inside.fetch_sub(want, Ordering::SeqCst);
                         };
@@ -479,7 +539,10 @@ fn no_client_keeps_a_semaphore_for_itself() {
             });
             for _ in 0..20 {
                 let got = if counting {
-                    b.counting_semaphore("c").try_acquire_for(Duration::from_secs(5)).unwrap().is_some()
+                    b.counting_semaphore("c")
+                        .try_acquire_for(Duration::from_secs(5))
+                        .unwrap()
+                        .is_some()
                 } else {
                     b.semaphore("s").try_acquire_for(Duration::from_secs(5)).unwrap().is_some()
                 };

@@ -95,13 +95,17 @@ fn readers_that_wait_behind_a_writer_get_in_together() {
 fn a_writer_gets_in_between_readers_that_join_for_ever() {
     let server = Server::start();
     let (client, other) = (server.client(), server.client());
-    let (reads, done, writing) = (AtomicU32::new(0), AtomicBool::new(false), AtomicBool::new(false));
+    let (reads, done, writing) =
+        (AtomicU32::new(0), AtomicBool::new(false), AtomicBool::new(false));
     std::thread::scope(|s| {
         for _ in 0..READERS {
             s.spawn(|| {
                 while !done.load(Ordering::SeqCst) {
                     let guard = client.rw_lock(NAME).read().unwrap();
-                    assert!(!writing.load(Ordering::SeqCst), "a reader and a writer at the same time");
+                    assert!(
+                        !writing.load(Ordering::SeqCst),
+                        "a reader and a writer at the same time"
+                    );
                     reads.fetch_add(1, Ordering::SeqCst);
                     guard.unlock().unwrap();
                 }
@@ -110,7 +114,8 @@ fn a_writer_gets_in_between_readers_that_join_for_ever() {
         wait_until("they read", || reads.load(Ordering::SeqCst) > 1_000);
         for writer in [&client, &other] {
             for _ in 0..50 {
-                let guard = writer.rw_lock(NAME).try_write_for(CAP).unwrap().expect("it gets a turn");
+                let guard =
+                    writer.rw_lock(NAME).try_write_for(CAP).unwrap().expect("it gets a turn");
                 writing.store(true, Ordering::SeqCst);
                 std::thread::yield_now();
                 writing.store(false, Ordering::SeqCst);
@@ -128,10 +133,13 @@ fn all_of_them_learn_of_a_loss() {
     let server = Server::start();
     let (client, other) = (server.builder().lease(ms(3_000)).build().unwrap(), server.client());
     let lock = client.rw_lock(NAME);
-    let forced: [&dyn Fn(); 3] =
-        [&|| assert!(other.rw_lock(NAME).force_unlock().unwrap()), &|| server.cmd::<()>(&["FLUSHALL"]), &|| {
+    let forced: [&dyn Fn(); 3] = [
+        &|| assert!(other.rw_lock(NAME).force_unlock().unwrap()),
+        &|| server.cmd::<()>(&["FLUSHALL"]),
+        &|| {
             lock.force_unlock().unwrap();
-        }];
+        },
+    ];
     for force in forced {
         let guards = shared(&lock, &server);
         let (tell, told) = channel();
@@ -144,7 +152,9 @@ fn all_of_them_learn_of_a_loss() {
         assert!(guards.iter().all(|guard| guard.wait_lost(CAP).is_lost()), "by the next check");
         guards.iter().for_each(|_| told.recv_timeout(CAP).unwrap());
         assert!(lock.try_read().unwrap().is_none(), "nobody joins the lost hold");
-        assert!(guards.into_iter().all(|guard| guard.unlock().unwrap_err().kind() == ErrorKind::Lost));
+        assert!(
+            guards.into_iter().all(|guard| guard.unlock().unwrap_err().kind() == ErrorKind::Lost)
+        );
         wait_until("what was lost is undone, and not the writer", || holders(&server).len() == 1);
         write.unlock().unwrap();
     }
@@ -216,7 +226,9 @@ fn terms_and_levels_are_the_guards_own() {
 /// The reply to an acquire or to a last release is lost.
 #[test]
 fn unknown_outcomes_leave_nothing() {
-    for fault in [Fault::CutAfterApplied, Fault::CutBeforeSend, Fault::CutReplyAt(1), Fault::BlackHoleReply] {
+    for fault in
+        [Fault::CutAfterApplied, Fault::CutBeforeSend, Fault::CutReplyAt(1), Fault::BlackHoleReply]
+    {
         let server = Server::start();
         let proxy = Proxy::start(&server);
         let client = LockClient::builder().url(proxy.url()).io_timeout(ms(500)).build().unwrap();
@@ -226,7 +238,10 @@ fn unknown_outcomes_leave_nothing() {
         give_up(guards);
         proxy.inject(NAME, fault);
         if let Err(e) = last.unlock() {
-            assert!(matches!(e.kind(), ErrorKind::Unreachable | ErrorKind::Protocol), "{fault:?}: {e}");
+            assert!(
+                matches!(e.kind(), ErrorKind::Unreachable | ErrorKind::Protocol),
+                "{fault:?}: {e}"
+            );
         }
         wait_until("it is undone", || holders(&server).is_empty());
         proxy.disarm();
@@ -235,7 +250,11 @@ fn unknown_outcomes_leave_nothing() {
         std::thread::scope(|s| {
             for _ in 0..READERS {
                 s.spawn(|| {
-                    let read = client.rw_lock(NAME).try_read_for(CAP).unwrap().expect("in spite of the fault");
+                    let read = client
+                        .rw_lock(NAME)
+                        .try_read_for(CAP)
+                        .unwrap()
+                        .expect("in spite of the fault");
                     assert!(read.is_held());
                     read.unlock().unwrap();
                 });
@@ -278,7 +297,9 @@ fn close_ends_them_all() {
             assert!(holders(&server).is_empty());
         });
         guards.iter().for_each(|_| told.recv_timeout(CAP).unwrap());
-        assert!(guards.into_iter().all(|guard| guard.unlock().unwrap_err().kind() == ErrorKind::Closed));
+        assert!(
+            guards.into_iter().all(|guard| guard.unlock().unwrap_err().kind() == ErrorKind::Closed)
+        );
         server.assert_clean();
     }
 }
@@ -293,7 +314,9 @@ fn threads_that_end_leave_it_to_the_others() {
     for _ in 0..10 {
         let kept = lock.read_owned().unwrap();
         let forgets = client.clone();
-        std::thread::spawn(move || std::mem::forget(forgets.rw_lock(NAME).read().unwrap())).join().unwrap();
+        std::thread::spawn(move || std::mem::forget(forgets.rw_lock(NAME).read().unwrap()))
+            .join()
+            .unwrap();
         std::thread::sleep(ms(20));
         assert!(kept.is_held());
         assert!(server.client().rw_lock(NAME).try_write().unwrap().is_none());
@@ -311,7 +334,9 @@ fn threads_that_end_leave_it_to_the_others() {
 fn reading_process() {
     let url = std::env::var("LEASEHOLD_TEST_URL").unwrap();
     let client = LockClient::builder().url(&url).lease(ms(600)).build().unwrap();
-    run_for_ever(READERS, "reading", || client.rw_lock(NAME).read().is_ok_and(|guard| guard.unlock().is_ok()));
+    run_for_ever(READERS, "reading", || {
+        client.rw_lock(NAME).read().is_ok_and(|guard| guard.unlock().is_ok())
+    });
 }
 
 #[test]
@@ -320,7 +345,8 @@ fn a_process_that_dies_or_stops_keeps_writers_out_for_a_lease() {
     let client = server.client();
     let lock = client.rw_lock(NAME);
     for stopped in [false, true] {
-        let mut child = Child::spawn("shared_reads::reading_process", &[("LEASEHOLD_TEST_URL", &server.url())]);
+        let mut child =
+            Child::spawn("shared_reads::reading_process", &[("LEASEHOLD_TEST_URL", &server.url())]);
         child.expect("reading");
         if stopped {
             child.signal("STOP");
@@ -334,7 +360,9 @@ fn a_process_that_dies_or_stops_keeps_writers_out_for_a_lease() {
             assert!(guard.is_held(), "late requests of the child affect only its own holds");
             assert_eq!(holders(&server).len(), 1, "and nobody joins them");
             guard.unlock().unwrap();
-            wait_until("it continues", || lock.holders().unwrap().iter().any(|holder| !holder.is_this_client()));
+            wait_until("it continues", || {
+                lock.holders().unwrap().iter().any(|holder| !holder.is_this_client())
+            });
             child.kill();
         }
     }
@@ -353,10 +381,15 @@ fn nobody_joins_a_hold_whose_lease_is_over() {
     let until = Instant::now() + ms(400);
     server.suspend();
     assert!(guards.iter().all(|guard| guard.wait_lost(CAP).is_lost()));
-    assert!(Instant::now() < until + CAP && guards.iter().all(|guard| guard.remaining() == Duration::ZERO));
+    assert!(
+        Instant::now() < until + CAP
+            && guards.iter().all(|guard| guard.remaining() == Duration::ZERO)
+    );
     assert_eq!(lock.try_read().unwrap_err().kind(), ErrorKind::Unreachable);
     server.resume();
-    guards.into_iter().for_each(|guard| assert_eq!(guard.unlock().unwrap_err().kind(), ErrorKind::Lost));
+    guards
+        .into_iter()
+        .for_each(|guard| assert_eq!(guard.unlock().unwrap_err().kind(), ErrorKind::Lost));
     wait_until("it is undone", || holders(&server).is_empty());
     drop((lock, client));
     server.assert_clean();

@@ -99,7 +99,8 @@ fn end_all(server: &Server) {
 fn a_name_server_that_hangs_costs_no_hold_on_one_server() {
     let server = Server::start_tcp(&[]);
     let gate = Gate::names("one.slow-names.test");
-    let builder = LockClient::builder().url(format!("redis://one.slow-names.test:{}/", server.port()));
+    let builder =
+        LockClient::builder().url(format!("redis://one.slow-names.test:{}/", server.port()));
     outlasts(builder, &gate, || end_all(&server));
     server.assert_clean();
 }
@@ -111,7 +112,10 @@ fn a_name_server_that_hangs_costs_no_hold_in_postgres() {
     let proxy = Proxy::before_postgres_on_a_port(&server);
     let gate = Gate::names("pg.slow-names.test");
     let database = &server.texts("SELECT current_database()")[0];
-    let url = format!("postgres://leasehold@pg.slow-names.test:{}/{database}?sslmode=disable", proxy.port());
+    let url = format!(
+        "postgres://leasehold@pg.slow-names.test:{}/{database}?sslmode=disable",
+        proxy.port()
+    );
     outlasts(LockClient::builder().url(url).client_name("leasehold"), &gate, || proxy.cut_all());
     drop(proxy);
     server.assert_clean();
@@ -123,7 +127,8 @@ fn a_name_server_that_hangs_costs_no_hold_in_zookeeper() {
     let server = crate::on_zookeeper::server!();
     let pipe = crate::rig::zookeeper::Pipe::to(server.port());
     let gate = Gate::names("zk.slow-names.test");
-    let builder = LockClient::builder().url(format!("zookeeper://zk.slow-names.test:{}", pipe.port()));
+    let builder =
+        LockClient::builder().url(format!("zookeeper://zk.slow-names.test:{}", pipe.port()));
     outlasts(builder, &gate, || pipe.cut());
     drop(pipe);
     server.assert_clean();
@@ -134,7 +139,10 @@ fn masters() -> [Server; 3] {
 }
 
 fn redlock(masters: &[Server], names: [&str; 3]) -> Builder {
-    let urls = masters.iter().zip(names).map(|(master, host)| format!("redis://{host}:{}/", master.port()));
+    let urls = masters
+        .iter()
+        .zip(names)
+        .map(|(master, host)| format!("redis://{host}:{}/", master.port()));
     LockClient::builder().redlock(Redlock::new(urls).admit_fresh_nodes(true))
 }
 
@@ -167,7 +175,8 @@ fn a_name_that_is_not_found_in_time_costs_the_io_timeout_and_one_thread() {
     gate.hang();
     let server = Server::start_tcp(&[]);
     let url = format!("redis://late.slow-names.test:{}/", server.port());
-    let client = LockClient::builder().url(url).connect_lazily().io_timeout(ms(200)).build().unwrap();
+    let client =
+        LockClient::builder().url(url).connect_lazily().io_timeout(ms(200)).build().unwrap();
     std::thread::scope(|scope| {
         for _ in 0..8 {
             scope.spawn(|| {

@@ -11,7 +11,12 @@ use crate::support::Clients;
 
 fn named<T: Send>(name: &str, work: impl FnOnce() -> T + Send) -> T {
     std::thread::scope(|s| {
-        std::thread::Builder::new().name(name.to_owned()).spawn_scoped(s, work).unwrap().join().unwrap()
+        std::thread::Builder::new()
+            .name(name.to_owned())
+            .spawn_scoped(s, work)
+            .unwrap()
+            .join()
+            .unwrap()
     })
 }
 
@@ -25,7 +30,9 @@ fn holds_and_waits_are_shown_with_their_threads() {
     let owned = client.mutex("owned").lock_owned().unwrap();
     let begin = Instant::now();
     std::thread::scope(|s| {
-        s.spawn(|| named("patient", || assert!(client.try_lock_for("job", CAP).unwrap().is_some())));
+        s.spawn(|| {
+            named("patient", || assert!(client.try_lock_for("job", CAP).unwrap().is_some()))
+        });
         wait_until("it waits", || client.snapshot().waits().len() == 1);
         let snapshot = client.snapshot();
 
@@ -38,19 +45,31 @@ fn holds_and_waits_are_shown_with_their_threads() {
             (hold.thread().id(), hold.fencing_token()),
             (std::thread::current().id(), held.fencing_token().ok())
         );
-        assert!(hold.remaining().unwrap() > Duration::from_secs(20) && hold.held_for() < begin.elapsed() + CAP);
+        assert!(
+            hold.remaining().unwrap() > Duration::from_secs(20)
+                && hold.held_for() < begin.elapsed() + CAP
+        );
         assert!(snapshot.holds().iter().any(|hold| hold.name() == "owned" && hold.is_owned()));
         assert_eq!(snapshot.holds().len(), 2);
 
         let wait = &snapshot.waits()[0];
-        assert_eq!((wait.name(), wait.primitive(), wait.thread().name()), ("job", Primitive::Mutex, Some("patient")));
+        assert_eq!(
+            (wait.name(), wait.primitive(), wait.thread().name()),
+            ("job", Primitive::Mutex, Some("patient"))
+        );
         assert!(wait.time_left().unwrap() <= CAP && wait.waited() <= begin.elapsed());
-        assert!(matches!(wait.blockers(), [Blocker::Thread(thread)] if thread.id() == std::thread::current().id()));
+        assert!(
+            matches!(wait.blockers(), [Blocker::Thread(thread)] if thread.id() == std::thread::current().id())
+        );
         assert!(snapshot.deadlocks().is_empty());
         let text = snapshot.to_string();
-        for part in
-            ["2 held, 1 waiting", "held    \"job\" mutex x2 by", "\"patient\" (ThreadId(", "gives up in", "token "]
-        {
+        for part in [
+            "2 held, 1 waiting",
+            "held    \"job\" mutex x2 by",
+            "\"patient\" (ThreadId(",
+            "gives up in",
+            "token ",
+        ] {
             assert!(text.contains(part), "{part}: {text}");
         }
         drop((twice, held));
@@ -72,8 +91,14 @@ fn another_client_is_in_the_way_where_this_one_has_nothing() {
         wait_until("it waits", || one.snapshot().waits().len() == 1);
         let snapshot = one.snapshot();
         let wait = &snapshot.waits()[0];
-        assert_eq!((wait.primitive(), wait.time_left(), wait.blockers()), (Primitive::Fair, None, &[][..]));
-        assert!(snapshot.to_string().contains("without a timeout; another client has it"), "{snapshot}");
+        assert_eq!(
+            (wait.primitive(), wait.time_left(), wait.blockers()),
+            (Primitive::Fair, None, &[][..])
+        );
+        assert!(
+            snapshot.to_string().contains("without a timeout; another client has it"),
+            "{snapshot}"
+        );
         held.unlock().unwrap();
     });
     drop((one, other));
@@ -106,7 +131,12 @@ fn cross(client: &LockClient) {
             .collect();
         circle.sort();
         assert_eq!(circle, [("ann".into(), "b".into()), ("bob".into(), "a".into())]);
-        let line = snapshot.to_string().lines().find(|line| line.starts_with("deadlock: ")).unwrap().to_owned();
+        let line = snapshot
+            .to_string()
+            .lines()
+            .find(|line| line.starts_with("deadlock: "))
+            .unwrap()
+            .to_owned();
         for part in ["\"ann\" (", "\"bob\" (", "waits for", "(\"a\")", "(\"b\")"] {
             assert!(line.contains(part), "{line}");
         }
@@ -132,7 +162,10 @@ fn a_reader_and_a_writer_are_in_each_others_way() {
         s.spawn(|| client.rw_lock("config").write().map(drop).unwrap());
         wait_until("the writer waits", || client.snapshot().waits().len() == 1);
         let snapshot = client.snapshot();
-        assert_eq!((snapshot.waits()[0].primitive(), snapshot.waits()[0].blockers().len()), (Primitive::Write, 1));
+        assert_eq!(
+            (snapshot.waits()[0].primitive(), snapshot.waits()[0].blockers().len()),
+            (Primitive::Write, 1)
+        );
         drop(read);
     });
 }
@@ -154,7 +187,10 @@ fn it_works_while_the_server_hangs() {
         let begin = Instant::now();
         for _ in 0..100 {
             let (snapshot, stats) = (client.snapshot(), client.stats());
-            assert!(snapshot.waits().len() == 1 && snapshot.holds().iter().any(|hold| hold.name() == "held"));
+            assert!(
+                snapshot.waits().len() == 1
+                    && snapshot.holds().iter().any(|hold| hold.name() == "held")
+            );
             assert!(!snapshot.to_string().is_empty() && !stats.to_string().is_empty());
         }
         assert!(begin.elapsed() < ms(1_000), "{:?}", begin.elapsed());
@@ -183,7 +219,8 @@ fn a_lost_hold_is_shown_as_lost_until_its_guard_is_dropped() {
 #[test]
 fn a_long_list_is_cut() {
     let client = LockClient::in_memory();
-    let held: Vec<_> = (0..150).map(|n: u32| client.mutex(format!("n{n}")).lock_owned().unwrap()).collect();
+    let held: Vec<_> =
+        (0..150).map(|n: u32| client.mutex(format!("n{n}")).lock_owned().unwrap()).collect();
     let text = client.snapshot().to_string();
     assert_eq!((client.snapshot().holds().len(), text.lines().count()), (150, 102));
     assert!(text.ends_with("and 50 more\n"));

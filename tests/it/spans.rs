@@ -104,13 +104,17 @@ fn a_wait_and_a_hold_are_spans_of_the_request_that_takes_the_lock() {
         held.unlock().unwrap();
         waiter.join().unwrap()
     });
-    let (request, wait, hold) = (tracer.span("request"), tracer.span("leasehold.wait"), tracer.span("leasehold.hold"));
+    let (request, wait, hold) =
+        (tracer.span("request"), tracer.span("leasehold.wait"), tracer.span("leasehold.hold"));
     let address = client.nodes()[0].address().to_owned();
     for span in [&wait, &hold] {
         assert_eq!(span.parent_span_id, request.span_context.span_id());
         assert_eq!(span.span_context.trace_id(), request.span_context.trace_id());
         assert_eq!(span.status, Status::Unset);
-        assert_fields(span, &[("lock.name", "job"), ("lock.kind", "mutex"), ("lock.client", "billing")]);
+        assert_fields(
+            span,
+            &[("lock.name", "job"), ("lock.kind", "mutex"), ("lock.client", "billing")],
+        );
         assert_fields(span, &[("lock.store", "redis"), ("lock.servers", &address)]);
         assert!(field(span, "lock.owner").unwrap().starts_with(&owner), "{span:?}");
     }
@@ -127,7 +131,10 @@ fn a_call_that_finds_it_free_has_no_wait() {
     let (client, tracer) = (LockClient::in_memory(), Tracer::new());
     tracer.within(|| drop(client.lock("job").unwrap()));
     tracer.within(|| assert!(client.try_lock("job").unwrap().is_some()));
-    assert_eq!((tracer.spans("leasehold.hold").len(), tracer.spans("leasehold.wait").len()), (2, 0));
+    assert_eq!(
+        (tracer.spans("leasehold.hold").len(), tracer.spans("leasehold.wait").len()),
+        (2, 0)
+    );
     let hold = &tracer.spans("leasehold.hold")[0];
     assert_eq!(hold.parent_span_id, SpanId::INVALID);
     assert_fields(hold, &[("lock.store", "memory"), ("lock.servers", "memory")]);
@@ -178,7 +185,8 @@ fn a_wait_that_gets_nothing_says_why() {
 #[test]
 fn a_lost_hold_ends_when_the_loss_is_found_and_not_with_its_guard() {
     let (server, tracer) = (Server::start(), Tracer::new());
-    let (client, other) = (server.builder().lease(ms(600)).io_timeout(ms(100)).build().unwrap(), server.client());
+    let (client, other) =
+        (server.builder().lease(ms(600)).io_timeout(ms(100)).build().unwrap(), server.client());
     let guard = tracer.within(|| client.lock("job").unwrap());
     assert!(other.mutex("job").force_unlock().unwrap());
     // Its next renewal finds it.
@@ -197,7 +205,10 @@ fn a_lost_hold_ends_when_the_loss_is_found_and_not_with_its_guard() {
     assert_eq!(guard.unlock().unwrap_err().kind(), ErrorKind::Lost);
     server.resume();
     wait_until("the span has ended", || !tracer.spans("leasehold.hold").is_empty());
-    assert_fields(&tracer.span("leasehold.hold"), &[("lock.outcome", "lost"), ("lock.lost", "not_renewed")]);
+    assert_fields(
+        &tracer.span("leasehold.hold"),
+        &[("lock.outcome", "lost"), ("lock.lost", "not_renewed")],
+    );
     drop((client, other));
     server.assert_clean();
 }
@@ -210,11 +221,15 @@ fn a_close_ends_the_spans_of_its_holds() {
         let guard = client.lock("job").unwrap();
         let slot = client.counting_semaphore("slots").acquire().unwrap();
         client.close(Duration::from_secs(5)).unwrap();
-        assert_fields(&tracer.span("leasehold.hold"), &[("lock.name", "job"), ("lock.outcome", "closed")]);
+        assert_fields(
+            &tracer.span("leasehold.hold"),
+            &[("lock.name", "job"), ("lock.outcome", "closed")],
+        );
         assert_eq!(guard.unlock().unwrap_err().kind(), ErrorKind::Closed);
         assert_eq!(slot.release().unwrap_err().kind(), ErrorKind::Closed);
     });
-    let outcomes: Vec<_> = tracer.spans("leasehold.hold").iter().map(|span| field(span, "lock.outcome")).collect();
+    let outcomes: Vec<_> =
+        tracer.spans("leasehold.hold").iter().map(|span| field(span, "lock.outcome")).collect();
     assert_eq!(outcomes, [Some("closed".to_owned()), Some("closed".to_owned())]);
 }
 
@@ -264,7 +279,10 @@ fn every_primitive_has_spans() {
         waits(&client);
         latch.count_down().unwrap();
     });
-    assert_fields(&tracer.span("leasehold.wait"), &[("lock.kind", "latch"), ("lock.outcome", "granted")]);
+    assert_fields(
+        &tracer.span("leasehold.wait"),
+        &[("lock.kind", "latch"), ("lock.outcome", "granted")],
+    );
     assert!(tracer.spans("leasehold.hold").is_empty());
 }
 
@@ -277,7 +295,11 @@ fn each_turn_of_a_hold_that_passes_on_is_a_span() {
     let client = server.client();
     std::thread::scope(|s| {
         for _ in 0..THREADS {
-            s.spawn(|| tracer.within(|| (0..TURNS).for_each(|_| client.lock("job").unwrap().unlock().unwrap())));
+            s.spawn(|| {
+                tracer.within(|| {
+                    (0..TURNS).for_each(|_| client.lock("job").unwrap().unlock().unwrap())
+                })
+            });
         }
     });
     let mut holds = tracer.spans("leasehold.hold");
@@ -285,7 +307,10 @@ fn each_turn_of_a_hold_that_passes_on_is_a_span() {
     holds.iter().for_each(|span| assert_fields(span, &[("lock.outcome", "released")]));
     let token = |span: &SpanData| field(span, "lock.token").unwrap().parse::<u64>().unwrap();
     holds.sort_by_key(token);
-    assert!(holds.windows(2).all(|two| token(&two[0]) < token(&two[1])), "each has a token of its own");
+    assert!(
+        holds.windows(2).all(|two| token(&two[0]) < token(&two[1])),
+        "each has a token of its own"
+    );
     let passed = client.stats().primitive(leasehold::Primitive::Mutex).unwrap().passed_on();
     assert!(passed > 0, "no hold was passed on, which this test is about");
     drop(client);
@@ -304,7 +329,9 @@ fn each_of_several_readers_has_its_own_end() {
     client.close(Duration::from_secs(5)).unwrap();
     let spans = tracer.spans("leasehold.hold");
     assert_eq!(spans.len(), 3);
-    spans.iter().for_each(|span| assert_fields(span, &[("lock.kind", "read"), ("lock.outcome", "closed")]));
+    spans
+        .iter()
+        .for_each(|span| assert_fields(span, &[("lock.kind", "read"), ("lock.outcome", "closed")]));
     drop(guards);
     assert_eq!(tracer.spans("leasehold.hold").len(), 3);
 }
@@ -333,7 +360,10 @@ fn a_loss_that_forgetting_finds_is_counted_and_told() {
     wait_until("its lease has ended", || !permit.is_held());
     let _ = permit.forget();
     wait_until("the span has ended", || !tracer.spans("leasehold.hold").is_empty());
-    assert_fields(&tracer.span("leasehold.hold"), &[("lock.outcome", "lost"), ("lock.lost", "fixed_lease")]);
+    assert_fields(
+        &tracer.span("leasehold.hold"),
+        &[("lock.outcome", "lost"), ("lock.lost", "fixed_lease")],
+    );
     assert_eq!(client.stats().primitive(leasehold::Primitive::Semaphore).unwrap().lost(), 1);
     assert!(permits.delete().unwrap());
     drop((client, permits));
@@ -354,7 +384,9 @@ fn a_forked_child_ends_no_span_of_its_parent() {
 fn forking_tracer() {
     let (client, tracer) = (LockClient::in_memory(), Tracer::new());
     assert!(client.counting_semaphore("slots").try_set_permits(1).is_ok());
-    let held = tracer.within(|| (client.counting_semaphore("slots").acquire().unwrap(), client.lock("job").unwrap()));
+    let held = tracer.within(|| {
+        (client.counting_semaphore("slots").acquire().unwrap(), client.lock("job").unwrap())
+    });
     match fork::fork().unwrap() {
         fork::Fork::Child => {
             drop(held);
@@ -386,7 +418,12 @@ impl Panics {
 }
 
 impl<S: tracing::Subscriber + for<'a> LookupSpan<'a>> tracing_subscriber::Layer<S> for Panics {
-    fn on_new_span(&self, _: &tracing::span::Attributes<'_>, _: &tracing::span::Id, _: Context<'_, S>) {
+    fn on_new_span(
+        &self,
+        _: &tracing::span::Attributes<'_>,
+        _: &tracing::span::Id,
+        _: Context<'_, S>,
+    ) {
         if self.at_begin {
             self.panic();
         }
@@ -461,7 +498,12 @@ impl Gate {
 }
 
 impl<S: tracing::Subscriber + for<'a> LookupSpan<'a>> tracing_subscriber::Layer<S> for Gate {
-    fn on_new_span(&self, attributes: &tracing::span::Attributes<'_>, _: &tracing::span::Id, _: Context<'_, S>) {
+    fn on_new_span(
+        &self,
+        attributes: &tracing::span::Attributes<'_>,
+        _: &tracing::span::Id,
+        _: Context<'_, S>,
+    ) {
         self.pass(attributes.metadata(), false);
     }
 
@@ -474,7 +516,8 @@ impl<S: tracing::Subscriber + for<'a> LookupSpan<'a>> tracing_subscriber::Layer<
 #[test]
 fn a_tracer_that_blocks_at_a_begin_delays_its_caller_and_no_renewal() {
     let server = Server::start();
-    let (client, other) = (server.builder().lease(ms(600)).io_timeout(ms(100)).build().unwrap(), server.client());
+    let (client, other) =
+        (server.builder().lease(ms(600)).io_timeout(ms(100)).build().unwrap(), server.client());
     let gate = Gate::new(false);
     let tracer = dispatch(tracing_subscriber::registry().with(gate.clone()));
     std::thread::scope(|s| {
@@ -488,7 +531,12 @@ fn a_tracer_that_blocks_at_a_begin_delays_its_caller_and_no_renewal() {
         wait_until("the tracer is called", || gate.is_reached());
         // The calls of other threads of the client go on.
         client.lock("c").unwrap().unlock().unwrap();
-        let renewed = || client.stats().primitive(leasehold::Primitive::Multi).map_or(0, |multi| multi.renewals());
+        let renewed = || {
+            client
+                .stats()
+                .primitive(leasehold::Primitive::Multi)
+                .map_or(0, |multi| multi.renewals())
+        };
         wait_until("both are renewed for longer than a lease", || renewed() >= 10);
         assert!(other.try_lock("a").unwrap().is_none() && other.try_lock("b").unwrap().is_none());
         gate.open();
@@ -504,8 +552,9 @@ fn a_tracer_that_blocks_a_close_keeps_no_lock() {
     let (client, other) = (server.client(), server.client());
     let gate = Gate::new(true);
     let tracer = dispatch(tracing_subscriber::registry().with(gate.clone()));
-    let guards: Vec<_> =
-        tracing::dispatcher::with_default(&tracer, || ["a", "b", "c"].map(|name| client.lock(name).unwrap()).into());
+    let guards: Vec<_> = tracing::dispatcher::with_default(&tracer, || {
+        ["a", "b", "c"].map(|name| client.lock(name).unwrap()).into()
+    });
     std::thread::scope(|s| {
         let closes = s.spawn(|| client.close(Duration::from_secs(30)));
         wait_until("the tracer is called", || gate.is_reached());
@@ -526,7 +575,12 @@ fn a_tracer_that_blocks_a_close_keeps_no_lock() {
 fn spans_that_nobody_wants_are_not_made() {
     struct Counts(Arc<AtomicUsize>);
     impl<S: tracing::Subscriber + for<'a> LookupSpan<'a>> tracing_subscriber::Layer<S> for Counts {
-        fn on_new_span(&self, _: &tracing::span::Attributes<'_>, _: &tracing::span::Id, _: Context<'_, S>) {
+        fn on_new_span(
+            &self,
+            _: &tracing::span::Attributes<'_>,
+            _: &tracing::span::Id,
+            _: Context<'_, S>,
+        ) {
             self.0.fetch_add(1, Ordering::SeqCst);
         }
     }
@@ -535,7 +589,9 @@ fn spans_that_nobody_wants_are_not_made() {
         dispatch(tracing_subscriber::registry().with(level).with(Counts(made.clone())))
     };
     for (level, expected) in [("warn", 0), ("info", 1)] {
-        tracing::dispatcher::with_default(&wanted(level.parse().unwrap()), || drop(client.lock("job").unwrap()));
+        tracing::dispatcher::with_default(&wanted(level.parse().unwrap()), || {
+            drop(client.lock("job").unwrap())
+        });
         assert_eq!(made.load(Ordering::SeqCst), expected, "{level}");
     }
 }

@@ -60,7 +60,11 @@ fn requests_and_bytes_are_what_the_server_counted() {
     let (after, stats) = (meter.read(), client.stats());
     // A reply contains what was received including its query, and was sent before it was itself
     // counted.
-    assert_eq!(stats.bytes_sent(), Some(after.received - before.received - after.question), "{stats}");
+    assert_eq!(
+        stats.bytes_sent(),
+        Some(after.received - before.received - after.question),
+        "{stats}"
+    );
     assert_eq!(stats.bytes_received(), Some(after.sent - before.sent - before.answer), "{stats}");
     assert_eq!((stats.connections_opened(), stats.reconnects()), (Some(1), Some(0)));
     // From here on, each request is one script.
@@ -71,8 +75,14 @@ fn requests_and_bytes_are_what_the_server_counted() {
     assert_eq!(more.requests().unwrap() - stats.requests().unwrap(), 2 * CYCLES);
     assert_eq!(meter.read().scripts - after.scripts, 2 * CYCLES);
     let counted = figures(&client, Primitive::Mutex);
-    assert_eq!((counted.granted_at_once(), counted.calls(), counted.holds().count()), (100, 100, 100));
-    assert_eq!((counted.contended(), counted.waits().count(), more.holds(), more.waiting()), (0, 0, 0, 0));
+    assert_eq!(
+        (counted.granted_at_once(), counted.calls(), counted.holds().count()),
+        (100, 100, 100)
+    );
+    assert_eq!(
+        (counted.contended(), counted.waits().count(), more.holds(), more.waiting()),
+        (0, 0, 0, 0)
+    );
     assert_eq!(more.name("job", Primitive::Mutex).unwrap(), &counted);
     drop((client, meter));
     server.assert_clean();
@@ -95,13 +105,27 @@ fn main_figures(one: &LockClient, other: &LockClient) {
         waiter.join().unwrap().unwrap();
     });
     let counted = figures(one, Primitive::Mutex);
-    assert_eq!((counted.granted_at_once(), counted.reentered(), counted.calls()), (4, 1, 5), "{}", one.stats());
+    assert_eq!(
+        (counted.granted_at_once(), counted.reentered(), counted.calls()),
+        (4, 1, 5),
+        "{}",
+        one.stats()
+    );
     assert_eq!((counted.contended(), counted.holds().count()), (0, 4));
     assert!(counted.holds().max() >= ms(60), "{:?}", counted.holds());
     let counted = figures(other, Primitive::Mutex);
-    assert_eq!((counted.busy(), counted.timed_out(), counted.granted_after_wait()), (1, 1, 1), "{}", other.stats());
+    assert_eq!(
+        (counted.busy(), counted.timed_out(), counted.granted_after_wait()),
+        (1, 1, 1),
+        "{}",
+        other.stats()
+    );
     assert_eq!((counted.calls(), counted.contended(), counted.holds().count()), (3, 3, 1));
-    assert_eq!(counted.waits().count(), 2, "a call without time that finds it taken has not waited");
+    assert_eq!(
+        counted.waits().count(),
+        2,
+        "a call without time that finds it taken has not waited"
+    );
     assert!(counted.waits().max() >= ms(40), "{:?}", counted.waits());
     assert_eq!(other.stats().name("job", Primitive::Mutex), Some(&counted));
     assert_eq!((other.stats().holds(), other.stats().waiting()), (0, 0));
@@ -109,7 +133,9 @@ fn main_figures(one: &LockClient, other: &LockClient) {
 
 fn has_traffic(client: &LockClient) {
     let stats = client.stats();
-    for count in [stats.requests(), stats.bytes_sent(), stats.bytes_received(), stats.connections_opened()] {
+    for count in
+        [stats.requests(), stats.bytes_sent(), stats.bytes_received(), stats.connections_opened()]
+    {
         assert!(count.unwrap() > 0, "{stats}");
     }
 }
@@ -127,7 +153,8 @@ fn the_main_figures_on_one_server() {
 #[test]
 fn the_main_figures_in_a_cluster() {
     let cluster = Cluster::start_primaries();
-    let client = || LockClient::builder().cluster(leasehold::Cluster::new(cluster.urls())).build().unwrap();
+    let client =
+        || LockClient::builder().cluster(leasehold::Cluster::new(cluster.urls())).build().unwrap();
     let (one, other) = (client(), client());
     main_figures(&one, &other);
     has_traffic(&other);
@@ -194,7 +221,10 @@ fn a_hold_that_passes_on_is_one_grant_for_each_thread() {
         held.unlock().unwrap();
     });
     let counted = figures(&client, Primitive::Mutex);
-    assert_eq!((counted.granted_at_once(), counted.granted_after_wait(), counted.calls()), (1, 1, 2));
+    assert_eq!(
+        (counted.granted_at_once(), counted.granted_after_wait(), counted.calls()),
+        (1, 1, 2)
+    );
     assert_eq!((counted.passed_on() + counted.acquired_with_release(), counted.joined()), (1, 0));
     assert_eq!(counted.holds().count(), 2);
     drop(client);
@@ -220,7 +250,10 @@ fn readers_that_share_a_hold_are_one_grant_each() {
         "{}",
         readers.stats()
     );
-    assert!(counted.joined() > 0, "those behind the first reader of the client join it: {counted:?}");
+    assert!(
+        counted.joined() > 0,
+        "those behind the first reader of the client join it: {counted:?}"
+    );
     assert_eq!(figures(&writer, Primitive::Write).granted_at_once(), 1);
     drop((writer, readers));
     server.assert_clean();
@@ -243,12 +276,24 @@ fn a_multi_lock_is_one_call_and_several_holds() {
     drop(both.lock().unwrap());
     drop(held);
     let counted = figures(&one, Primitive::Multi);
-    assert_eq!((counted.busy(), counted.granted_after_wait(), counted.granted_at_once()), (1, 1, 1), "{}", one.stats());
+    assert_eq!(
+        (counted.busy(), counted.granted_after_wait(), counted.granted_at_once()),
+        (1, 1, 1),
+        "{}",
+        one.stats()
+    );
     assert_eq!((counted.reentered(), counted.calls(), counted.waits().count()), (1, 4, 1));
     assert_eq!(counted.holds().count(), 4, "two names, twice");
-    assert!(one.stats().primitive(Primitive::Mutex).is_none(), "nobody has used that: {}", one.stats());
+    assert!(
+        one.stats().primitive(Primitive::Mutex).is_none(),
+        "nobody has used that: {}",
+        one.stats()
+    );
     let name = |name| one.stats().name(name, Primitive::Mutex).unwrap().clone();
-    assert_eq!((name("a").waits().count(), name("b").waits().count(), name("b").calls()), (0, 1, 4));
+    assert_eq!(
+        (name("a").waits().count(), name("b").waits().count(), name("b").calls()),
+        (0, 1, 4)
+    );
     drop((one, other, both));
     server.assert_clean();
 }
@@ -277,7 +322,11 @@ fn a_lost_hold_is_not_held() {
     server.cmd::<u32>(&["DEL", "lost"]);
     assert!(lost.wait_lost(CAP).is_lost());
     assert_eq!(client.stats().holds(), 1, "its guard still exists");
-    assert!(client.stats().to_prometheus().contains("leasehold_holds{client="), "{}", client.stats());
+    assert!(
+        client.stats().to_prometheus().contains("leasehold_holds{client="),
+        "{}",
+        client.stats()
+    );
     drop((lost, kept));
     assert_eq!(client.stats().holds(), 0);
 }
@@ -298,7 +347,12 @@ fn permits_and_latches_are_counted() {
     });
     let counted = figures(&client, Primitive::Semaphore);
     assert_eq!(
-        (counted.granted_at_once(), counted.granted_after_wait(), counted.busy(), counted.timed_out()),
+        (
+            counted.granted_at_once(),
+            counted.granted_after_wait(),
+            counted.busy(),
+            counted.timed_out()
+        ),
         (1, 1, 1, 1)
     );
     assert_eq!((counted.calls(), counted.holds().count()), (4, 2));
@@ -310,7 +364,10 @@ fn permits_and_latches_are_counted() {
     assert_eq!((client.stats().holds(), client.snapshot().holds()[0].hold_count()), (1, 2));
     permit.release().unwrap();
     let counted = figures(&client, Primitive::CountingSemaphore);
-    assert_eq!((counted.granted_at_once(), counted.busy(), counted.holds().count(), counted.calls()), (1, 1, 1, 2));
+    assert_eq!(
+        (counted.granted_at_once(), counted.busy(), counted.holds().count(), counted.calls()),
+        (1, 1, 1, 2)
+    );
 
     let latch = client.latch("begin");
     latch.set_count(1).unwrap();
@@ -339,7 +396,10 @@ fn errors_are_counted_by_kind_and_a_close_as_a_stop() {
     let (client, other) = (server.client(), server.client());
     server.cmd::<()>(&["SET", "text", "no lock"]);
     assert_eq!(client.lock("text").unwrap_err().kind(), ErrorKind::WrongType);
-    assert_eq!(client.mutex("job").with_lease(ms(1)).lock().unwrap_err().kind(), ErrorKind::InvalidInput);
+    assert_eq!(
+        client.mutex("job").with_lease(ms(1)).lock().unwrap_err().kind(),
+        ErrorKind::InvalidInput
+    );
     let held = client.mutex("job").non_reentrant().lock().unwrap();
     assert_eq!(client.lock("job").unwrap_err().kind(), ErrorKind::Conflict);
     drop(held);
@@ -352,9 +412,13 @@ fn errors_are_counted_by_kind_and_a_close_as_a_stop() {
     });
     assert_eq!(client.lock("job").unwrap_err().kind(), ErrorKind::Closed);
     let counted = figures(&client, Primitive::Mutex);
-    let kinds = [ErrorKind::WrongType, ErrorKind::InvalidInput, ErrorKind::Conflict, ErrorKind::Closed];
+    let kinds =
+        [ErrorKind::WrongType, ErrorKind::InvalidInput, ErrorKind::Conflict, ErrorKind::Closed];
     assert_eq!(kinds.map(|kind| counted.failed_with(kind)), [1, 1, 1, 2], "{}", client.stats());
-    assert_eq!((counted.failed(), counted.stopped(), counted.calls(), counted.contended()), (3, 2, 6, 1));
+    assert_eq!(
+        (counted.failed(), counted.stopped(), counted.calls(), counted.contended()),
+        (3, 2, 6, 1)
+    );
     drop(held);
     drop((client, other));
     server.cmd::<()>(&["DEL", "text"]);
@@ -374,7 +438,11 @@ fn a_connection_that_is_cut_is_a_reconnect() {
         });
         client.lock("job").unwrap().unlock().unwrap();
         let stats = client.stats();
-        assert_eq!((stats.connections_broken(), stats.reconnects()), (Some(cuts), Some(cuts)), "{stats}");
+        assert_eq!(
+            (stats.connections_broken(), stats.reconnects()),
+            (Some(cuts), Some(cuts)),
+            "{stats}"
+        );
         assert_eq!(stats.connections_opened(), Some(cuts + 1));
     }
     assert_eq!(figures(&client, Primitive::Mutex).granted_at_once(), 6, "no call has failed");
@@ -386,14 +454,17 @@ fn a_connection_that_is_cut_is_a_reconnect() {
 fn renewals_failures_and_losses_are_counted() {
     let server = Server::start();
     let proxy = Proxy::start(&server);
-    let client = LockClient::builder().url(proxy.url()).lease(ms(1800)).io_timeout(ms(500)).build().unwrap();
+    let client =
+        LockClient::builder().url(proxy.url()).lease(ms(1800)).io_timeout(ms(500)).build().unwrap();
     let held = client.lock("job").unwrap();
     wait_until("it is renewed", || figures(&client, Primitive::Mutex).renewals() >= 2);
     // On a busy machine one may have failed earlier.
     let before = figures(&client, Primitive::Mutex).renewal_failures();
     proxy.refuse(true);
     proxy.cut_all();
-    wait_until("a renewal fails", || figures(&client, Primitive::Mutex).renewal_failures() > before);
+    wait_until("a renewal fails", || {
+        figures(&client, Primitive::Mutex).renewal_failures() > before
+    });
     wait_until("it is lost", || figures(&client, Primitive::Mutex).lost() == 1);
     proxy.refuse(false);
     assert!(!held.is_held());
@@ -429,15 +500,21 @@ fn an_unknown_outcome_is_open_until_the_server_answers() {
 
 /// Samples by metric and labels; panics on anything that is not in the text format.
 fn parsed(text: &str) -> BTreeMap<(String, BTreeMap<String, String>), f64> {
-    let (mut described, mut samples): (BTreeMap<&str, (&str, bool)>, _) = (BTreeMap::new(), BTreeMap::new());
+    let (mut described, mut samples): (BTreeMap<&str, (&str, bool)>, _) =
+        (BTreeMap::new(), BTreeMap::new());
     let is_name = |name: &str| {
-        name.chars().enumerate().all(|(at, c)| c == '_' || c.is_ascii_alphabetic() || at > 0 && c.is_ascii_digit())
+        name.chars()
+            .enumerate()
+            .all(|(at, c)| c == '_' || c.is_ascii_alphabetic() || at > 0 && c.is_ascii_digit())
     };
     let mut current = "";
     for line in text.lines() {
         if let Some(help) = line.strip_prefix("# HELP ") {
             let (name, help) = help.split_once(' ').unwrap();
-            assert!(!described.contains_key(name) && !help.is_empty() && name.starts_with("leasehold_"), "{line}");
+            assert!(
+                !described.contains_key(name) && !help.is_empty() && name.starts_with("leasehold_"),
+                "{line}"
+            );
             current = name;
             continue;
         }
@@ -450,8 +527,11 @@ fn parsed(text: &str) -> BTreeMap<(String, BTreeMap<String, String>), f64> {
         }
         let (name, rest) = line.split_once('{').unwrap();
         let kind = described[current].0;
-        let suffix = name.strip_prefix(current).unwrap_or_else(|| panic!("a sample of another metric: {line}"));
-        let suffixes: &[&str] = if kind == "histogram" { &["_bucket", "_sum", "_count"] } else { &[""] };
+        let suffix = name
+            .strip_prefix(current)
+            .unwrap_or_else(|| panic!("a sample of another metric: {line}"));
+        let suffixes: &[&str] =
+            if kind == "histogram" { &["_bucket", "_sum", "_count"] } else { &[""] };
         assert!(is_name(name) && suffixes.contains(&suffix), "{line}");
         let (mut labels, mut chars) = (BTreeMap::new(), rest.chars());
         loop {
@@ -495,9 +575,12 @@ fn the_text_for_prometheus_can_be_parsed_and_says_the_same() {
     let stats = client.stats();
     let samples = parsed(&stats.to_prometheus());
     let value = |metric: &str, labels: &[(&str, &str)]| {
-        let mut labels: BTreeMap<_, _> = labels.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect();
+        let mut labels: BTreeMap<_, _> =
+            labels.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect();
         labels.insert("client".to_owned(), client.stats().client_name().to_owned());
-        *samples.get(&(metric.to_owned(), labels.clone())).unwrap_or_else(|| panic!("no {metric} {labels:?}"))
+        *samples
+            .get(&(metric.to_owned(), labels.clone()))
+            .unwrap_or_else(|| panic!("no {metric} {labels:?}"))
     };
     let mutex = ("primitive", "mutex");
     assert_eq!(value("leasehold_calls_total", &[mutex, ("outcome", "granted_at_once")]), 4.0);
@@ -516,7 +599,10 @@ fn the_text_for_prometheus_can_be_parsed_and_says_the_same() {
         .map(|((_, labels), count)| (labels["le"].replace("+Inf", "inf").parse().unwrap(), *count))
         .collect();
     buckets.sort_by(|a, b| a.0.total_cmp(&b.0));
-    assert!(buckets.len() > 10 && buckets.windows(2).all(|pair| pair[0].1 <= pair[1].1), "{buckets:?}");
+    assert!(
+        buckets.len() > 10 && buckets.windows(2).all(|pair| pair[0].1 <= pair[1].1),
+        "{buckets:?}"
+    );
 }
 
 #[test]
@@ -529,12 +615,15 @@ fn the_table_fits_a_hundred_columns() {
     client.rw_lock("config").read().unwrap().unlock().unwrap();
     let _held = client.lock("busy").unwrap();
     drop(client.lock("busy").unwrap());
-    std::thread::scope(|s| s.spawn(|| assert!(client.try_lock("busy").unwrap().is_none())).join().unwrap());
+    std::thread::scope(|s| {
+        s.spawn(|| assert!(client.try_lock("busy").unwrap().is_none())).join().unwrap()
+    });
     let table = client.stats().to_string();
     for line in table.lines() {
         assert!(line.chars().count() <= 100, "{line}");
     }
-    for part in ["mutex", "read", "short", "1 busy", "3 with the error InvalidInput", "tab\\there"] {
+    for part in ["mutex", "read", "short", "1 busy", "3 with the error InvalidInput", "tab\\there"]
+    {
         assert!(table.contains(part), "{part}: {table}");
     }
 }
@@ -579,7 +668,12 @@ impl Listener for Diary {
     }
 
     fn gave_up(&self, lock: &LockInfo<'_>, waited: Option<Duration>, error: Option<&Error>) {
-        self.note(format!("gave up {} {} {:?}", lock.name(), waited.is_some(), error.map(Error::kind)));
+        self.note(format!(
+            "gave up {} {} {:?}",
+            lock.name(),
+            waited.is_some(),
+            error.map(Error::kind)
+        ));
     }
 
     fn released(&self, lock: &LockInfo<'_>, _: Duration) {
@@ -609,7 +703,8 @@ fn a_listener_is_told_of_everything_once_and_never_under_a_mutex() {
     held.unlock().unwrap();
     let held = client.multi(["a", "b"]).lock().unwrap();
     drop(held);
-    let expected = ["acquired mutex a", "released a", "acquired multi a, b", "released a", "released b"];
+    let expected =
+        ["acquired mutex a", "released a", "acquired multi a, b", "released a", "released b"];
     assert_eq!(std::mem::take(&mut *diary.lines.lock().unwrap()), expected);
 
     let taken = other.lock("a").unwrap();
@@ -619,7 +714,8 @@ fn a_listener_is_told_of_everything_once_and_never_under_a_mutex() {
         waits(&client, 1);
         taken.unlock().unwrap();
     });
-    let expected = ["gave up a false None", "waiting a", "acquired mutex a after a wait", "released a"];
+    let expected =
+        ["gave up a false None", "waiting a", "acquired mutex a after a wait", "released a"];
     assert_eq!(std::mem::take(&mut *diary.lines.lock().unwrap()), expected);
 
     // In the local queue, and on to the next thread of the client.
@@ -632,7 +728,12 @@ fn a_listener_is_told_of_everything_once_and_never_under_a_mutex() {
         held.unlock().unwrap();
     });
     let count = |what: &str| diary.lines().iter().filter(|line| line.starts_with(what)).count();
-    assert_eq!((count("waiting"), count("acquired"), count("released")), (2, 3, 3), "{:?}", diary.lines());
+    assert_eq!(
+        (count("waiting"), count("acquired"), count("released")),
+        (2, 3, 3),
+        "{:?}",
+        diary.lines()
+    );
     diary.lines.lock().unwrap().clear();
 
     let lost = client.mutex("a").lock().unwrap();
@@ -642,7 +743,12 @@ fn a_listener_is_told_of_everything_once_and_never_under_a_mutex() {
     let held = client.lock("b").unwrap();
     client.close(CAP).unwrap();
     drop(held);
-    assert_eq!((count("released a"), count("released b"), count("lost a TakenAway")), (0, 1, 1), "{:?}", diary.lines());
+    assert_eq!(
+        (count("released a"), count("released b"), count("lost a TakenAway")),
+        (0, 1, 1),
+        "{:?}",
+        diary.lines()
+    );
     *diary.client.lock().unwrap() = None;
     drop((client, other));
     server.assert_clean();
@@ -778,18 +884,26 @@ fn a_registry_collects_the_same_series() {
     prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
     assert_eq!(series(&text), expected, "{text}");
     assert!(
-        expected.keys().any(|series| series.contains("leasehold_wait_seconds_bucket{client=\"billing\"")),
+        expected
+            .keys()
+            .any(|series| series.contains("leasehold_wait_seconds_bucket{client=\"billing\"")),
         "{text}"
     );
     let described = |line: &&str| line.starts_with("# TYPE leasehold_wait_seconds ");
-    assert_eq!(text.lines().filter(described).collect::<Vec<_>>(), ["# TYPE leasehold_wait_seconds histogram"]);
+    assert_eq!(
+        text.lines().filter(described).collect::<Vec<_>>(),
+        ["# TYPE leasehold_wait_seconds histogram"]
+    );
 }
 
 #[test]
 fn several_clients_have_one_text() {
-    let clients = ["a", "b"].map(|name| LockClient::builder().client_name(name).build_in_memory().unwrap());
+    let clients =
+        ["a", "b"].map(|name| LockClient::builder().client_name(name).build_in_memory().unwrap());
     drop(clients[1].lock("job").unwrap());
-    let both = parsed(&leasehold::observe::Stats::to_prometheus_of(&clients.each_ref().map(LockClient::stats)));
+    let both = parsed(&leasehold::observe::Stats::to_prometheus_of(
+        &clients.each_ref().map(LockClient::stats),
+    ));
     let of = |client: &str| both.keys().filter(|(_, labels)| labels["client"] == client).count();
     assert!(of("a") > 0 && of("b") > of("a"));
     assert_eq!(leasehold::observe::Stats::to_prometheus_of(&[]), "");
@@ -800,7 +914,8 @@ mod facade {
     use std::collections::BTreeSet;
 
     use metrics::{
-        Counter, CounterFn, Gauge, GaugeFn, Histogram, Key, KeyName, Metadata, Recorder, SharedString, Unit,
+        Counter, CounterFn, Gauge, GaugeFn, Histogram, Key, KeyName, Metadata, Recorder,
+        SharedString, Unit,
     };
 
     use super::*;
@@ -837,7 +952,8 @@ mod facade {
     impl Recorded {
         fn cell(&self, key: &Key) -> Arc<Cell> {
             let escaped = |value: &str| value.replace('\\', "\\\\").replace('"', "\\\"");
-            let label = |label: &metrics::Label| format!("{}=\"{}\"", label.key(), escaped(label.value()));
+            let label =
+                |label: &metrics::Label| format!("{}=\"{}\"", label.key(), escaped(label.value()));
             let labels: Vec<_> = key.labels().map(label).collect();
             Arc::new(Cell(self.clone(), format!("{}{{{}}}", key.name(), labels.join(","))))
         }

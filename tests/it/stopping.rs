@@ -30,14 +30,17 @@ fn holds_live_on_until_the_close() {
     client.latch("l").set_count(2).unwrap();
     let job = client.lock("job").unwrap();
     let rw = client.rw_lock("rw").write().unwrap();
-    let (reads, permit) = (client.rw_lock("r").read_owned().unwrap(), client.semaphore("s").acquire().unwrap());
+    let (reads, permit) =
+        (client.rw_lock("r").read_owned().unwrap(), client.semaphore("s").acquire().unwrap());
     let both = client.multi(["a", "b"]).lock().unwrap();
     let fixed = client.mutex("fixed").with_lease(ms(2000)).lock().unwrap();
     client.stop_waiting();
     fixed.extend(LONG).unwrap();
     // Longer than the lease, several times.
     assert!(job.wait_lost(ms(3000)).is_still_held(), "it is renewed");
-    assert!(rw.is_held() && reads.is_held() && permit.is_held() && both.is_held() && fixed.is_held());
+    assert!(
+        rw.is_held() && reads.is_held() && permit.is_held() && both.is_held() && fixed.is_held()
+    );
     // Calls that do not wait still work.
     let again = client.lock("job").unwrap();
     assert_eq!(again.hold_count(), 2);
@@ -55,7 +58,13 @@ fn holds_live_on_until_the_close() {
     job.unlock().unwrap();
     assert!(server.client().try_lock("job").unwrap().is_some());
     client.close(CAP).unwrap();
-    assert!(!read.is_held() && !reads.is_held() && !permit.is_held() && !both.is_held() && !fixed.is_held());
+    assert!(
+        !read.is_held()
+            && !reads.is_held()
+            && !permit.is_held()
+            && !both.is_held()
+            && !fixed.is_held()
+    );
     drop((read, reads, permit, both, fixed));
     let other = server.client();
     other.semaphore("s").delete().unwrap();
@@ -90,7 +99,10 @@ fn every_call_that_takes_or_waits_is_refused() {
     assert_eq!(server.call_count("evalsha"), sent, "nothing is sent");
     let error = client.lock("job").unwrap_err();
     assert_eq!(error.name(), Some("job"));
-    assert!(error.to_string().contains("stopped waiting") && !error.to_string().contains("was closed"), "{error}");
+    assert!(
+        error.to_string().contains("stopped waiting") && !error.to_string().contains("was closed"),
+        "{error}"
+    );
     client.close(CAP).unwrap();
     client.stop_waiting();
     let error = client.lock("job").unwrap_err();
@@ -133,7 +145,8 @@ fn a_grant_that_is_on_its_way_wins_and_no_reply_is_undone() {
     let server = Server::start();
     let proxy = Proxy::start(&server);
     for fault in [Fault::StallReply(ms(300)), Fault::BlackHoleReply] {
-        let client = LockClient::builder().url(proxy.url()).lease(LONG).io_timeout(ms(900)).build().unwrap();
+        let client =
+            LockClient::builder().url(proxy.url()).lease(LONG).io_timeout(ms(900)).build().unwrap();
         let hits = proxy.hits();
         proxy.inject("job", fault);
         std::thread::scope(|s| {

@@ -24,17 +24,27 @@ const FRAMES: [&[u8]; 11] = [
 ];
 
 fn client(proxy: &Proxy) -> LockClient {
-    LockClient::builder().url(proxy.url()).connections(1).lease(Duration::from_secs(5)).build().unwrap()
+    LockClient::builder()
+        .url(proxy.url())
+        .connections(1)
+        .lease(Duration::from_secs(5))
+        .build()
+        .unwrap()
 }
 
 /// Checks that every reply of the client is right, in more calls than a shifted connection would
 /// take to show.
 fn answers_are_right(client: &LockClient, held: &str, free: &str) {
     for round in 0..20 {
-        assert!(!matches!(client.try_lock(held), Ok(Some(_))), "round {round}: a lock that another client holds");
+        assert!(
+            !matches!(client.try_lock(held), Ok(Some(_))),
+            "round {round}: a lock that another client holds"
+        );
         let guard = client.try_lock(free).unwrap().expect("it is free");
         assert!(client.mutex(free).is_locked().unwrap());
-        assert!(client.mutex(held).holder().unwrap().is_some_and(|holder| !holder.is_this_client()));
+        assert!(
+            client.mutex(held).holder().unwrap().is_some_and(|holder| !holder.is_this_client())
+        );
         guard.unlock().unwrap();
         assert_eq!(client.semaphore("unset").available_permits().unwrap(), 0);
     }
@@ -53,10 +63,15 @@ fn a_stray_frame_costs_its_call_and_nothing_after_it() {
             let outcome = client.try_lock(name);
             proxy.wait_hits(1);
             let error = outcome.map(|guard| guard.is_some()).unwrap_err();
-            assert!(matches!(error.kind(), ErrorKind::Protocol | ErrorKind::Server), "{frame:?}: {error}");
+            assert!(
+                matches!(error.kind(), ErrorKind::Protocol | ErrorKind::Server),
+                "{frame:?}: {error}"
+            );
             answers_are_right(&client, "held", "free2");
         }
-        wait_until("the request of unknown outcome is undone", || !other.mutex("free").is_locked().unwrap());
+        wait_until("the request of unknown outcome is undone", || {
+            !other.mutex("free").is_locked().unwrap()
+        });
         client.close(ms(2000)).unwrap();
     }
 }
@@ -83,7 +98,9 @@ fn a_frame_that_comes_while_the_connection_lies_idle_is_never_taken_for_an_answe
     let server = Server::start();
     let other = server.client();
     let _held = other.lock("held").unwrap();
-    for frame in FRAMES.into_iter().chain([&b"*2\r\n:1\r\n:77\r\n"[..], b"-BUSY a script\r\n", b":"]) {
+    for frame in
+        FRAMES.into_iter().chain([&b"*2\r\n:1\r\n:77\r\n"[..], b"-BUSY a script\r\n", b":"])
+    {
         let proxy = Proxy::start(&server);
         let client = client(&proxy);
         // The server knows this script, so the call is one exchange, and the connection is idle
@@ -133,7 +150,9 @@ fn a_stray_frame_costs_a_multi_lock_no_panic() {
         proxy.inject("one", Fault::Stray(frame));
         client.multi(["one", "two"]).try_lock().map(|guard| guard.is_some()).unwrap_err();
         answers_are_right(&client, "held", "free");
-        wait_until("the request of unknown outcome is undone", || !other.mutex("one").is_locked().unwrap());
+        wait_until("the request of unknown outcome is undone", || {
+            !other.mutex("one").is_locked().unwrap()
+        });
         client.close(ms(2000)).unwrap();
     }
 }

@@ -32,7 +32,11 @@ impl Resource {
 /// Runs 12 threads of 3 clients until `trouble` returns. Every error fails the test, except those
 /// that report an unreachable server.
 fn run(clients: &[LockClient], trouble: impl FnOnce()) -> Resource {
-    let resource = Resource { inside: AtomicU32::new(0), last_token: AtomicU64::new(0), turns: AtomicU32::new(0) };
+    let resource = Resource {
+        inside: AtomicU32::new(0),
+        last_token: AtomicU64::new(0),
+        turns: AtomicU32::new(0),
+    };
     let stop = AtomicBool::new(false);
     std::thread::scope(|s| {
         for n in 0..12 {
@@ -58,7 +62,10 @@ fn run(clients: &[LockClient], trouble: impl FnOnce()) -> Resource {
                         }),
                     };
                     if let Err(e) = outcome {
-                        assert!(matches!(e.kind(), ErrorKind::Unreachable | ErrorKind::Protocol), "{e:?}");
+                        assert!(
+                            matches!(e.kind(), ErrorKind::Unreachable | ErrorKind::Protocol),
+                            "{e:?}"
+                        );
                         std::thread::sleep(ms(1));
                     }
                 }
@@ -74,9 +81,13 @@ fn run(clients: &[LockClient], trouble: impl FnOnce()) -> Resource {
 fn connections_that_break_all_the_time_let_nobody_else_in() {
     let server = Server::start();
     let proxy = Proxy::start(&server);
-    let build = || LockClient::builder().url(proxy.url()).lease(LEASE).io_timeout(ms(300)).build().unwrap();
+    let build =
+        || LockClient::builder().url(proxy.url()).lease(LEASE).io_timeout(ms(300)).build().unwrap();
     let clients = [build(), build(), build()];
-    let seed: u64 = std::env::var("LEASEHOLD_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or_else(rand::random);
+    let seed: u64 = std::env::var("LEASEHOLD_SEED")
+        .ok()
+        .and_then(|s| s.parse().ok())
+        .unwrap_or_else(rand::random);
     println!("LEASEHOLD_SEED={seed}");
     let mut dice = seed;
     let mut roll = |sides: u64| {
@@ -98,7 +109,11 @@ fn connections_that_break_all_the_time_let_nobody_else_in() {
             std::thread::sleep(ms(5 + roll(40)));
         }
     });
-    assert!(resource.turns.load(Ordering::SeqCst) > 20, "{} turns", resource.turns.load(Ordering::SeqCst));
+    assert!(
+        resource.turns.load(Ordering::SeqCst) > 20,
+        "{} turns",
+        resource.turns.load(Ordering::SeqCst)
+    );
     wait_until("no lock is left behind", || server.lock_keys().is_empty());
     drop(clients);
     drop(proxy);

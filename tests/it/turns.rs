@@ -18,7 +18,10 @@ const THREADS: usize = 4;
 /// Threads of one client take the lock in turn until one of them gets it in a turn that was passed
 /// to it: `act` gets that guard while the others wait. The others end after one more turn each.
 /// Returns their errors.
-pub(crate) fn in_a_passed_turn(client: &LockClient, act: impl FnOnce(ReentrantMutexGuard) + Send) -> Vec<ErrorKind> {
+pub(crate) fn in_a_passed_turn(
+    client: &LockClient,
+    act: impl FnOnce(ReentrantMutexGuard) + Send,
+) -> Vec<ErrorKind> {
     let (last, done) = (Mutex::new(String::new()), AtomicBool::new(false));
     let (act, errors) = (Mutex::new(Some(act)), Mutex::new(Vec::new()));
     let begin = Instant::now();
@@ -32,8 +35,12 @@ pub(crate) fn in_a_passed_turn(client: &LockClient, act: impl FnOnce(ReentrantMu
                     continue;
                 }
             };
-            let holder =
-                client.mutex(NAME).holder().ok().flatten().map_or_else(String::new, |holder| holder.id().to_owned());
+            let holder = client
+                .mutex(NAME)
+                .holder()
+                .ok()
+                .flatten()
+                .map_or_else(String::new, |holder| holder.id().to_owned());
             let before = std::mem::replace(&mut *last.lock().unwrap(), holder.clone());
             if before == holder && !holder.is_empty() && !done.swap(true, Ordering::SeqCst) {
                 let act = act.lock().unwrap().take().unwrap();
@@ -100,7 +107,9 @@ fn a_turn_is_a_hold_like_any_other() {
     let server = Server::start();
     let client = server.client();
     let errors = in_a_passed_turn(&client, |guard| {
-        assert!(guard.is_held() && guard.remaining() <= ms(30_000) && guard.remaining() > ms(20_000));
+        assert!(
+            guard.is_held() && guard.remaining() <= ms(30_000) && guard.remaining() > ms(20_000)
+        );
         assert_eq!(guard.hold_count(), 1);
         let hash = server.hash(NAME);
         assert_eq!(hash.values().collect::<Vec<_>>(), ["1"], "in Redisson's format");
@@ -313,7 +322,10 @@ fn a_turn_that_is_unlocked_after_it_was_forced_out_passes_nothing_on_for_long() 
             // nothing.
             let _ = guard.unlock();
         });
-        assert!(errors.iter().all(|kind| *kind == ErrorKind::Lost) && errors.len() <= 1, "{errors:?}");
+        assert!(
+            errors.iter().all(|kind| *kind == ErrorKind::Lost) && errors.len() <= 1,
+            "{errors:?}"
+        );
         assert!(!other.mutex(NAME).is_locked().unwrap());
     }
     drop((client, other));
@@ -437,7 +449,8 @@ fn owned_guards_pass_on_wherever_they_are_dropped() {
         let (give, take) = channel::<leasehold::OwnedMutexGuard>();
         let tokens = Mutex::new(BTreeSet::new());
         std::thread::scope(|s| {
-            let dropper = s.spawn(move || take.into_iter().map(|guard| guard.unlock().unwrap()).count());
+            let dropper =
+                s.spawn(move || take.into_iter().map(|guard| guard.unlock().unwrap()).count());
             for n in 0..THREADS {
                 let (give, tokens) = (give.clone(), &tokens);
                 s.spawn(move || {
@@ -468,7 +481,9 @@ fn owned_guards_pass_on_wherever_they_are_dropped() {
 fn turning_process() {
     let url = std::env::var("LEASEHOLD_TEST_URL").unwrap();
     let client = LockClient::builder().url(&url).lease(ms(600)).build().unwrap();
-    run_for_ever(2 * THREADS, "turning", || client.lock(NAME).is_ok_and(|guard| guard.unlock().is_ok()));
+    run_for_ever(2 * THREADS, "turning", || {
+        client.lock(NAME).is_ok_and(|guard| guard.unlock().is_ok())
+    });
 }
 
 #[test]
@@ -476,7 +491,8 @@ fn a_process_that_dies_or_stops_in_a_run_keeps_the_lock_for_a_lease() {
     let server = Server::start();
     let client = server.client();
     for stopped in [false, true] {
-        let mut child = Child::spawn("turns::turning_process", &[("LEASEHOLD_TEST_URL", &server.url())]);
+        let mut child =
+            Child::spawn("turns::turning_process", &[("LEASEHOLD_TEST_URL", &server.url())]);
         child.expect("turning");
         if stopped {
             child.signal("STOP");
@@ -485,7 +501,11 @@ fn a_process_that_dies_or_stops_in_a_run_keeps_the_lock_for_a_lease() {
         }
         let guard = client.try_lock_for(NAME, ms(600) + CAP / 2).unwrap().expect("its lease ended");
         let drawn = server.cmd::<u64>(&["GET", "redisson_lock_token:{job}"]);
-        assert_eq!(guard.fencing_token().unwrap().get(), drawn, "larger than all that the run has drawn");
+        assert_eq!(
+            guard.fencing_token().unwrap().get(),
+            drawn,
+            "larger than all that the run has drawn"
+        );
         if stopped {
             child.signal("CONT");
             std::thread::sleep(ms(700));
@@ -493,7 +513,9 @@ fn a_process_that_dies_or_stops_in_a_run_keeps_the_lock_for_a_lease() {
             let holders = client.mutex(NAME).holder().unwrap().expect("held");
             assert!(holders.is_this_client());
             guard.unlock().unwrap();
-            wait_for(CAP, "it continues", || client.mutex(NAME).holder().unwrap().is_some_and(|h| !h.is_this_client()));
+            wait_for(CAP, "it continues", || {
+                client.mutex(NAME).holder().unwrap().is_some_and(|h| !h.is_this_client())
+            });
             child.kill();
         }
     }
@@ -532,7 +554,10 @@ fn a_hold_that_may_be_lost_does_not_pass_on() {
             faults.fail_next(Operation::Release, failure);
             drop(guard);
         });
-        assert!(errors.len() <= 1 && errors.iter().all(|kind| *kind == ErrorKind::Unreachable), "{errors:?}");
+        assert!(
+            errors.len() <= 1 && errors.iter().all(|kind| *kind == ErrorKind::Unreachable),
+            "{errors:?}"
+        );
         wait_until("it is undone", || faults.held().is_empty());
     }
 }

@@ -16,9 +16,23 @@ const TIMES: u32 = 3;
 const LONGEST: Duration = Duration::from_secs(20);
 
 /// `busy`: what the threads of one client do repeatedly. `try_for`: whether the waiter got in.
-fn gets_in_beside_threads(busy: impl Fn(&LockClient) + Sync, try_for: impl Fn(&LockClient, Duration) -> bool) {
+fn gets_in_beside_threads(
+    busy: impl Fn(&LockClient) + Sync,
+    try_for: impl Fn(&LockClient, Duration) -> bool,
+) {
     let server = Server::start();
-    server.cmd::<()>(&["ACL", "SETUSER", "unheard", "on", ">pw", "~*", "&*", "+@all", "-subscribe", "-psubscribe"]);
+    server.cmd::<()>(&[
+        "ACL",
+        "SETUSER",
+        "unheard",
+        "on",
+        ">pw",
+        "~*",
+        "&*",
+        "+@all",
+        "-subscribe",
+        "-psubscribe",
+    ]);
     let (client, url) = (server.client(), format!("{}?user=unheard&pass=pw", server.url()));
     let unheard = LockClient::open(&url).unwrap();
     let (done, turns) = (AtomicBool::new(false), AtomicU32::new(0));

@@ -47,7 +47,12 @@ impl Listener for Blocks {
 /// A client whose listener blocks; what is told then; dropping the last one lets it go on.
 fn client(in_waiting: bool) -> (LockClient, Receiver<()>, Sender<()>) {
     let ((blocks, told), (lets_go, goes_on)) = (channel(), channel());
-    let listener = Blocks { in_waiting, has_blocked: AtomicBool::new(false), blocks, goes_on: Mutex::new(goes_on) };
+    let listener = Blocks {
+        in_waiting,
+        has_blocked: AtomicBool::new(false),
+        blocks,
+        goes_on: Mutex::new(goes_on),
+    };
     (LockClient::builder().listener(Arc::new(listener)).build_in_memory().unwrap(), told, lets_go)
 }
 
@@ -60,7 +65,8 @@ fn a_listener_that_blocks_in_waiting_holds_up_no_other_thread() {
     std::thread::scope(|s| {
         let blocked = s.spawn(|| one.lock("job").unwrap().unlock());
         told.recv_timeout(CAP).unwrap();
-        let behind = s.spawn(|| one.try_lock_for("job", CAP).unwrap().expect("it is freed").unlock());
+        let behind =
+            s.spawn(|| one.try_lock_for("job", CAP).unwrap().expect("it is freed").unlock());
         wait_until("it waits", || one.snapshot().waits().len() == 2);
         guard.unlock().unwrap();
         behind.join().unwrap().unwrap();

@@ -61,7 +61,11 @@ fn the_outage_timeout_holds_for_all_threads_that_queue() {
         server.suspend();
         let failed: Vec<_> = waiting.into_iter().map(|thread| thread.join().unwrap()).collect();
         let (first, last) = (failed.iter().min().unwrap(), failed.iter().max().unwrap());
-        assert!(*last - *first < io_timeout * threads as u32 / 2, "{:?} after the first", *last - *first);
+        assert!(
+            *last - *first < io_timeout * threads as u32 / 2,
+            "{:?} after the first",
+            *last - *first
+        );
         server.resume();
     });
     drop(guard);

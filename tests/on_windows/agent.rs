@@ -67,7 +67,8 @@ impl Agent {
         let tasks = std::fs::read_dir(format!("/proc/{}/task", self.process.pid())).unwrap();
         let sleeps_of = |task: std::io::Result<std::fs::DirEntry>| {
             let status = std::fs::read_to_string(task.ok()?.path().join("status")).ok()?;
-            let count = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"))?;
+            let count =
+                status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"))?;
             count.trim().parse::<u64>().ok()
         };
         tasks.filter_map(sleeps_of).sum()

@@ -34,7 +34,10 @@ fn all_have_ended(mark: &str) {
 #[test]
 fn a_command_runs_under_its_lock() {
     let server = Server::start_tcp(&[]);
-    let end = run(at(&server, &["run", "job", "--", "cmd", "/c", "echo %LEASEHOLD_NAME% %LEASEHOLD_TOKEN%& exit 7"]));
+    let end = run(at(
+        &server,
+        &["run", "job", "--", "cmd", "/c", "echo %LEASEHOLD_NAME% %LEASEHOLD_TOKEN%& exit 7"],
+    ));
     let token: String = server.cmd(&["GET", "redisson_lock_token:{job}"]);
     assert_eq!((end.status, end.out, &*end.err), (7, format!("job {token}"), ""));
     server.assert_clean();
@@ -56,9 +59,13 @@ fn the_second_run_waits_or_says_who_has_it() {
     assert_eq!((second.status, &*second.out), (75, ""), "{}", second.err);
     assert!(second.err.contains("first (pid "), "{}", second.err);
 
-    let third = Program::start(at(&server, &["run", "job", "--verbose", "--", "cmd", "/c", "echo ran"]));
+    let third =
+        Program::start(at(&server, &["run", "job", "--verbose", "--", "cmd", "/c", "echo ran"]));
     third.expect_said("waiting for");
-    processes_with(mark).into_iter().filter(|pid| *pid != first.pid()).for_each(|pid| signal(pid, "KILL"));
+    processes_with(mark)
+        .into_iter()
+        .filter(|pid| *pid != first.pid())
+        .for_each(|pid| signal(pid, "KILL"));
     first.end();
     let third = third.end();
     assert_eq!((third.status, &*third.out), (0, "ran"), "{}", third.err);
@@ -88,7 +95,8 @@ fn a_run_that_is_ended_leaves_its_command_running() {
     let leasehold = first.pid();
     signal(leasehold, "KILL");
     wait_until("the lease has ended", || !held(&server, "job"));
-    let rest = || processes_with(mark).into_iter().filter(|pid| *pid != leasehold).collect::<Vec<_>>();
+    let rest =
+        || processes_with(mark).into_iter().filter(|pid| *pid != leasehold).collect::<Vec<_>>();
     assert!(rest().len() >= 2, "{:?}", rest());
     rest().into_iter().for_each(|pid| signal(pid, "KILL"));
     drop(first);
@@ -101,8 +109,12 @@ fn ctrl_c_ends_a_wait_and_not_a_command() {
     let mark = &marked("family-at-the-console");
     let first = run_of_a_family(&server, mark, &[]);
 
-    let waiting = Program::start(at(&server, &["run", "job", "--fair", "--verbose", "--", "cmd", "/c", "echo ran"]));
-    let other = Program::start(at(&server, &["run", "job", "--verbose", "--", "cmd", "/c", "echo ran"]));
+    let waiting = Program::start(at(
+        &server,
+        &["run", "job", "--fair", "--verbose", "--", "cmd", "/c", "echo ran"],
+    ));
+    let other =
+        Program::start(at(&server, &["run", "job", "--verbose", "--", "cmd", "/c", "echo ran"]));
     for wait in [waiting, other] {
         wait.expect_said("waiting for");
         wait.press_ctrl_c();
@@ -121,7 +133,10 @@ fn ctrl_c_ends_a_wait_and_not_a_command() {
     signal(command, "INT");
     // What it has started has the output of leasehold open, and outlives the command.
     wait_until("the lock is released", || !held(&server, "job"));
-    processes_with(mark).into_iter().filter(|pid| *pid != first.pid()).for_each(|pid| signal(pid, "KILL"));
+    processes_with(mark)
+        .into_iter()
+        .filter(|pid| *pid != first.pid())
+        .for_each(|pid| signal(pid, "KILL"));
     let end = first.end();
     assert_eq!(end.status, 0, "{}", end.err);
     server.assert_clean();
@@ -131,7 +146,9 @@ fn ctrl_c_ends_a_wait_and_not_a_command() {
 fn statuses_are_passed_on() {
     let server = Server::start_tcp(&[]);
     // The third is STATUS_CONTROL_C_EXIT, and the last that of an access violation.
-    for (exit, status) in [("3", 3), ("255", 255), ("3221225786", 130), ("256", 255), ("3221225477", 255)] {
+    for (exit, status) in
+        [("3", 3), ("255", 255), ("3221225786", 130), ("256", 255), ("3221225477", 255)]
+    {
         let mut command = at(&server, &["run", "job", "--"]);
         command.arg(path_of_program()).args(["exit", exit]);
         let end = run(command);
@@ -182,7 +199,10 @@ fn a_store_is_inspected() {
 
     let exporter = Program::start(at(&server, &["exporter", "--listen", "127.0.0.1:0"]));
     let line = exporter.line();
-    let address = line.strip_prefix("listening on http://").and_then(|rest| rest.strip_suffix("/metrics")).unwrap();
+    let address = line
+        .strip_prefix("listening on http://")
+        .and_then(|rest| rest.strip_suffix("/metrics"))
+        .unwrap();
     wait_until("the lock is exported", || page(address).contains("name=\"job\""));
     exporter.press_ctrl_c();
     assert_eq!(exporter.end().status, 0);

@@ -132,7 +132,8 @@ fn each_kind_of_lock_excludes_what_it_must() {
     agent.tell("a", "lock fair fair");
     wait_until("the agent is in the queue", || fair.queue_len().unwrap() == 1);
     std::thread::scope(|scope| {
-        let second = scope.spawn(|| here.fair("fair").try_lock_for(CAP).unwrap().expect("its turn").unlock());
+        let second = scope
+            .spawn(|| here.fair("fair").try_lock_for(CAP).unwrap().expect("its turn").unlock());
         wait_until("both are in the queue", || fair.queue_len().unwrap() == 2);
         guard.unlock().unwrap();
         assert_eq!(agent.answer("a"), "held");
@@ -152,7 +153,10 @@ fn each_kind_of_lock_excludes_what_it_must() {
     assert!(lock.try_read().unwrap().is_none());
     assert_eq!(agent.ask("c", "unlock"), "freed");
 
-    assert_eq!([agent.ask("a", "lock permit two"), agent.ask("b", "lock permit two")], ["held", "held"]);
+    assert_eq!(
+        [agent.ask("a", "lock permit two"), agent.ask("b", "lock permit two")],
+        ["held", "held"]
+    );
     assert!(here.semaphore("two").try_acquire().unwrap().is_none());
     assert_eq!([agent.ask("a", "unlock"), agent.ask("b", "unlock")], ["freed", "freed"]);
     here.semaphore("two").delete().unwrap();

@@ -14,7 +14,9 @@ use crate::rig::{CAP, signal, wait_until};
 fn built(name: &str) -> PathBuf {
     let folder = std::env::var_os("LEASEHOLD_WINDOWS").map(PathBuf::from);
     let path = folder.map(|folder| folder.join(name)).filter(|path| path.exists());
-    path.unwrap_or_else(|| panic!("{name} is not built: run `sh tests/windows/run.sh` instead, which does"))
+    path.unwrap_or_else(|| {
+        panic!("{name} is not built: run `sh tests/windows/run.sh` instead, which does")
+    })
 }
 
 /// The command; its arguments follow.
@@ -35,7 +37,11 @@ pub(crate) fn path_of_program() -> OsString {
 fn under_wine(path: OsString) -> Command {
     let mut command = Command::new("wine");
     // It would write about windows that it cannot open.
-    command.arg(path).env("WINEDEBUG", "-all").env_remove("LEASEHOLD_TOKEN").env_remove("LEASEHOLD_URL");
+    command
+        .arg(path)
+        .env("WINEDEBUG", "-all")
+        .env_remove("LEASEHOLD_TOKEN")
+        .env_remove("LEASEHOLD_URL");
     command
 }
 
@@ -57,7 +63,8 @@ impl Program {
     pub(crate) fn start(mut command: Command) -> Self {
         let command = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut process = command.spawn().expect("wine starts: apt-get install wine64 wine");
-        let (out, err) = (lines(process.stdout.take().unwrap()), lines(process.stderr.take().unwrap()));
+        let (out, err) =
+            (lines(process.stdout.take().unwrap()), lines(process.stderr.take().unwrap()));
         Self { input: process.stdin.take(), process, out, err }
     }
 
@@ -78,13 +85,16 @@ impl Program {
     #[track_caller]
     pub(crate) fn line(&self) -> String {
         let line = self.out.recv_timeout(CAP);
-        line.unwrap_or_else(|e| panic!("no line ({e}); on stderr {:?}", self.err.try_iter().collect::<Vec<_>>()))
+        line.unwrap_or_else(|e| {
+            panic!("no line ({e}); on stderr {:?}", self.err.try_iter().collect::<Vec<_>>())
+        })
     }
 
     /// Waits for a line on stderr with this part.
     #[track_caller]
     pub(crate) fn expect_said(&self, part: &str) {
-        let said = std::iter::from_fn(|| self.err.recv_timeout(CAP).ok()).any(|line| line.contains(part));
+        let said =
+            std::iter::from_fn(|| self.err.recv_timeout(CAP).ok()).any(|line| line.contains(part));
         assert!(said, "it did not say {part:?}");
     }
 
@@ -115,7 +125,8 @@ impl Drop for Program {
 fn lines(from: impl Read + Send + 'static) -> Receiver<String> {
     let (sender, lines) = unbounded();
     // A program of Windows ends its lines with a carriage return as well.
-    let mut from = BufReader::new(from).lines().map_while(Result::ok).map(|line| line.trim_end().to_owned());
+    let mut from =
+        BufReader::new(from).lines().map_while(Result::ok).map(|line| line.trim_end().to_owned());
     std::thread::spawn(move || from.try_for_each(|line| sender.send(line)));
     lines
 }
@@ -133,8 +144,9 @@ pub(crate) fn marked(word: &str) -> String {
 
 /// The processes of this machine that have this word among their arguments.
 pub(crate) fn processes_with(word: &str) -> Vec<u32> {
-    let processes =
-        std::fs::read_dir("/proc").unwrap().filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+    let processes = std::fs::read_dir("/proc")
+        .unwrap()
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
     let has = |pid: &u32| {
         let arguments = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
         arguments.split(|byte| *byte == 0).any(|argument| argument == word.as_bytes())

@@ -48,8 +48,11 @@ impl Arguments {
         };
         let mut words = words.into_iter();
         while let Some(word) = words.next() {
-            let mut value = || words.next().ok_or_else(|| format!("{word} needs a value\n\n{HELP}"));
-            let number = |text: String| text.parse().map_err(|_| format!("{text:?} is not a number\n\n{HELP}"));
+            let mut value =
+                || words.next().ok_or_else(|| format!("{word} needs a value\n\n{HELP}"));
+            let number = |text: String| {
+                text.parse().map_err(|_| format!("{text:?} is not a number\n\n{HELP}"))
+            };
             match &*word {
                 "--seconds" => arguments.duration = Duration::from_secs(number(value()?)?),
                 "--seed" => arguments.seed = Some(number(value()?)?),

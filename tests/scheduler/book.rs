@@ -96,7 +96,12 @@ impl Book {
 
     /// Checks that no other guard believes while this one does.
     pub(crate) fn check_alone(&self, guard: &Arc<OwnedMutexGuard>) {
-        let others = self.believers().iter().filter(|known| !Arc::ptr_eq(known, guard)).cloned().collect::<Vec<_>>();
+        let others = self
+            .believers()
+            .iter()
+            .filter(|known| !Arc::ptr_eq(known, guard))
+            .cloned()
+            .collect::<Vec<_>>();
         for other in others {
             // The order matters: a guard that believes now has done so since it was returned, which
             // was before the other one was asked.

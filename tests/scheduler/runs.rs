@@ -23,7 +23,8 @@ use crate::stage::OnPurpose;
 const BATCH: usize = 40;
 
 /// Priorities come first: they find what chance does not, because they delay one thread for long.
-const ORDERS: [Order; 4] = [Order::Priorities(3), Order::Priorities(2), Order::Random, Order::Priorities(4)];
+const ORDERS: [Order; 4] =
+    [Order::Priorities(3), Order::Priorities(2), Order::Random, Order::Priorities(4)];
 
 /// The first line of a file with a generated program; that with a scenario begins with its name.
 const GENERATED: &str = "generated program";
@@ -117,7 +118,9 @@ fn explore_programs(arguments: &Arguments, share: Duration) -> bool {
     }
     let Ran { programs, schedules } = ran;
     let seconds = began.elapsed().as_secs_f64();
-    println!("scheduler: seed {seed}, {programs} generated programs, {schedules} schedules in {seconds:.0} s");
+    println!(
+        "scheduler: seed {seed}, {programs} generated programs, {schedules} schedules in {seconds:.0} s"
+    );
     failures == 0
 }
 
@@ -125,7 +128,9 @@ fn report_program(failed: &Failed, after: Duration, ran: Ran) {
     let Ran { programs, schedules } = ran;
     let (seconds, why) = (after.as_secs_f64(), &failed.why.0);
     let subject = Subject::Program(failed.program.clone());
-    println!("scheduler: a program FAILED after {seconds:.1} s, {programs} programs, {schedules} schedules: {why}");
+    println!(
+        "scheduler: a program FAILED after {seconds:.1} s, {programs} programs, {schedules} schedules: {why}"
+    );
     println!("{}", failed.program);
     // Once more, and this time its schedule is written.
     match batch(&subject, failed.order, failed.seed, generated::MOST, false) {
@@ -139,7 +144,9 @@ fn explore_program(file: &Path, arguments: &Arguments) -> ExitCode {
     let read = fs::read_to_string(file).map_err(|e| e.to_string());
     let program = read.and_then(|text| {
         let program = text.strip_prefix(GENERATED).unwrap_or(&text);
-        generated::parse(program.split_once(&format!("\n{SCHEDULE}\n")).map_or(program, |(program, _)| program))
+        generated::parse(
+            program.split_once(&format!("\n{SCHEDULE}\n")).map_or(program, |(program, _)| program),
+        )
     });
     let program = match program {
         Ok(program) => Arc::new(program),
@@ -150,7 +157,9 @@ fn explore_program(file: &Path, arguments: &Arguments) -> ExitCode {
     };
     let (began, mut ran) = (Instant::now(), Ran::default());
     let seed = arguments.seed.unwrap_or_else(fresh_seed);
-    if let Some(failed) = generated::explore_one(&program, seed, began + arguments.duration, &mut ran) {
+    if let Some(failed) =
+        generated::explore_one(&program, seed, began + arguments.duration, &mut ran)
+    {
         report_program(&failed, began.elapsed(), ran);
         return ExitCode::FAILURE;
     }
@@ -160,15 +169,19 @@ fn explore_program(file: &Path, arguments: &Arguments) -> ExitCode {
 
 /// Returns whether all scenarios ran and did what they should.
 fn explore_all(arguments: &Arguments) -> bool {
-    let chosen: Vec<&Scenario> = SCENARIOS.iter().filter(|scenario| scenario.name.contains(&arguments.only)).collect();
+    let chosen: Vec<&Scenario> =
+        SCENARIOS.iter().filter(|scenario| scenario.name.contains(&arguments.only)).collect();
     if chosen.is_empty() {
         eprintln!("no scenario has {:?} in its name: see --list", arguments.only);
         return false;
     }
     let seed = arguments.seed.unwrap_or_else(fresh_seed);
     println!("scheduler: seed {seed}, {} scenarios", chosen.len());
-    let (began, mut counts, mut failed) = (Instant::now(), BTreeMap::<&str, usize>::new(), Vec::new());
-    let is_over = |done: usize| arguments.schedules.map_or(began.elapsed() >= arguments.duration, |most| done >= most);
+    let (began, mut counts, mut failed) =
+        (Instant::now(), BTreeMap::<&str, usize>::new(), Vec::new());
+    let is_over = |done: usize| {
+        arguments.schedules.map_or(began.elapsed() >= arguments.duration, |most| done >= most)
+    };
     for round in 0_u64.. {
         let mut ran = false;
         for scenario in &chosen {
@@ -178,13 +191,17 @@ fn explore_all(arguments: &Arguments) -> bool {
             }
             ran = true;
             let order = ORDERS[(round % ORDERS.len() as u64) as usize];
-            match batch(&Subject::Scenario(scenario), order, seed.wrapping_add(round), BATCH, false) {
+            match batch(&Subject::Scenario(scenario), order, seed.wrapping_add(round), BATCH, false)
+            {
                 Ok(count) => *counts.entry(scenario.name).or_default() += count,
                 Err(Failure(why)) => {
                     report(scenario, order, seed, done, &why);
                     failed.push(scenario.name);
                     if arguments.first {
-                        println!("scheduler: after {} schedules in all", counts.values().sum::<usize>());
+                        println!(
+                            "scheduler: after {} schedules in all",
+                            counts.values().sum::<usize>()
+                        );
                         return false;
                     }
                 }
@@ -195,7 +212,10 @@ fn explore_all(arguments: &Arguments) -> bool {
         }
     }
     let (schedules, seconds) = (counts.values().sum::<usize>(), began.elapsed().as_secs_f64());
-    println!("scheduler: {schedules} schedules in {seconds:.0} s ({:.0} a second)", schedules as f64 / seconds);
+    println!(
+        "scheduler: {schedules} schedules in {seconds:.0} s ({:.0} a second)",
+        schedules as f64 / seconds
+    );
     let ran = |name: &&str| counts.contains_key(name) || failed.contains(name);
     let never: Vec<_> = chosen.iter().map(|one| one.name).filter(|name| !ran(name)).collect();
     if !never.is_empty() {
@@ -242,7 +262,10 @@ fn on_a_thread(
 }
 
 fn report(scenario: &'static Scenario, order: Order, seed: u64, done: usize, why: &str) {
-    println!("scheduler: {} FAILED after {done} schedules (seed {seed}, {order:?}): {why}", scenario.name);
+    println!(
+        "scheduler: {} FAILED after {done} schedules (seed {seed}, {order:?}): {why}",
+        scenario.name
+    );
     keep_schedule(&Subject::Scenario(scenario), seed);
 }
 
@@ -250,10 +273,13 @@ fn keep_schedule(subject: &Subject, seed: u64) {
     match newest_schedule() {
         Some(written) => {
             let kept = failures().join(format!("{}-{seed}.schedule", subject.name()));
-            let named = fs::read_to_string(&written).map(|schedule| format!("{}{schedule}", subject.text()));
+            let named = fs::read_to_string(&written)
+                .map(|schedule| format!("{}{schedule}", subject.text()));
             match named.and_then(|text| fs::write(&kept, text)) {
                 Ok(()) => println!("again: sh tests/scheduler.sh --replay {}", kept.display()),
-                Err(e) => println!("its schedule is in {}, but could not be kept: {e}", written.display()),
+                Err(e) => {
+                    println!("its schedule is in {}, but could not be kept: {e}", written.display())
+                }
             }
             let _ = fs::remove_file(written);
         }
@@ -298,11 +324,13 @@ fn replay_file(file: &Path) -> ExitCode {
 fn read_schedule(text: &str) -> Result<(Subject, &str), String> {
     let (name, rest) = text.split_once('\n').unwrap_or((text, ""));
     if name == GENERATED {
-        let (program, schedule) = rest.split_once(&format!("\n{SCHEDULE}\n")).ok_or("it has no schedule")?;
+        let (program, schedule) =
+            rest.split_once(&format!("\n{SCHEDULE}\n")).ok_or("it has no schedule")?;
         return Ok((Subject::Program(Arc::new(generated::parse(program)?)), schedule));
     }
     let scenario = SCENARIOS.iter().find(|scenario| scenario.name == name.trim());
-    let scenario = scenario.ok_or_else(|| format!("it begins with {name:?}, which is not a scenario"))?;
+    let scenario =
+        scenario.ok_or_else(|| format!("it begins with {name:?}, which is not a scenario"))?;
     Ok((Subject::Scenario(scenario), rest))
 }
 
@@ -318,7 +346,9 @@ fn failures() -> PathBuf {
 
 fn newest_schedule() -> Option<PathBuf> {
     let files = fs::read_dir(failures()).ok()?.filter_map(|file| Some(file.ok()?.path()));
-    let written = |file: &PathBuf| file.file_name().is_some_and(|name| name.to_string_lossy().starts_with("schedule"));
+    let written = |file: &PathBuf| {
+        file.file_name().is_some_and(|name| name.to_string_lossy().starts_with("schedule"))
+    };
     files.filter(written).max_by_key(|file| file.metadata().and_then(|data| data.modified()).ok())
 }
 
@@ -326,8 +356,10 @@ fn newest_schedule() -> Option<PathBuf> {
 /// to a scenario is not a failure.
 fn prepare_panics() {
     fs::create_dir_all(failures()).expect("the directory of failed schedules");
-    let nothing =
-        Check { run: || leasehold::os::thread::spawn(|| ()).join().expect("it ends"), limit: crate::stage::SOON };
+    let nothing = Check {
+        run: || leasehold::os::thread::spawn(|| ()).join().expect("it ends"),
+        limit: crate::stage::SOON,
+    };
     explore(nothing, Order::Random, 0, 1, config()).expect("an execution of nothing");
     let writes = panic::take_hook();
     panic::set_hook(Box::new(move |panicked| {
@@ -338,6 +370,7 @@ fn prepare_panics() {
 }
 
 fn fresh_seed() -> u64 {
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    let now =
+        std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
     now.as_nanos() as u64 % 1_000_000_000
 }

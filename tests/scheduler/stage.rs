@@ -31,8 +31,11 @@ impl Stage {
     }
 
     pub(crate) fn with(settings: impl Fn(Builder) -> Builder) -> Self {
-        let one = settings(LockClient::builder()).build_in_memory().expect("the settings are valid");
-        let other = settings(LockClient::builder()).build_in_memory_shared(&one).expect("the settings are valid");
+        let one =
+            settings(LockClient::builder()).build_in_memory().expect("the settings are valid");
+        let other = settings(LockClient::builder())
+            .build_in_memory_shared(&one)
+            .expect("the settings are valid");
         let faults = Faults::of(&one).expect("it is in memory");
         Self { one, other, faults, book: Arc::default() }
     }
@@ -41,7 +44,10 @@ impl Stage {
         if is_one { &self.one } else { &self.other }
     }
 
-    pub(crate) fn spawn<T: Send + 'static>(&self, run: impl FnOnce(Self) -> T + Send + 'static) -> JoinHandle<T> {
+    pub(crate) fn spawn<T: Send + 'static>(
+        &self,
+        run: impl FnOnce(Self) -> T + Send + 'static,
+    ) -> JoinHandle<T> {
         let stage = self.clone();
         spawn(move || run(stage))
     }
@@ -50,7 +56,10 @@ impl Stage {
     pub(crate) fn end(self) {
         for client in [&self.one, &self.other] {
             let snapshot = client.snapshot();
-            assert!(snapshot.waits().is_empty(), "a call that has returned still waits: {snapshot:?}");
+            assert!(
+                snapshot.waits().is_empty(),
+                "a call that has returned still waits: {snapshot:?}"
+            );
             assert!(snapshot.holds().is_empty(), "a hold is left: {snapshot:?}");
         }
         self.close();
@@ -73,7 +82,10 @@ impl Stage {
             sleep(pause);
             pause *= 2;
             let (threads, held) = (running(), faults.held());
-            assert!(pause < Duration::from_secs(5), "left behind: threads {threads:?}, names {held:?}");
+            assert!(
+                pause < Duration::from_secs(5),
+                "left behind: threads {threads:?}, names {held:?}"
+            );
         }
     }
 }

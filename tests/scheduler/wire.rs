@@ -25,18 +25,24 @@ impl Wire {
 
     /// A client of the first server.
     pub(crate) fn client(&self, settings: impl Fn(Builder) -> Builder) -> LockClient {
-        let builder = LockClient::builder().redis(self.servers[0].url().as_str()).announce_owner(false);
+        let builder =
+            LockClient::builder().redis(self.servers[0].url().as_str()).announce_owner(false);
         settings(builder).connect_lazily().build().expect("the settings are valid")
     }
 
     /// A client of a Redlock over all servers. `fresh`: a master without any data votes at once.
     pub(crate) fn redlock(&self, lease: Duration, fresh: bool) -> LockClient {
-        let masters = Redlock::new(self.servers.iter().map(Server::url)).admit_fresh_nodes(fresh).longest_lease(lease);
+        let masters = Redlock::new(self.servers.iter().map(Server::url))
+            .admit_fresh_nodes(fresh)
+            .longest_lease(lease);
         let builder = LockClient::builder().redlock(masters).announce_owner(false).lease(lease);
         builder.build().expect("a majority of the masters answers")
     }
 
-    pub(crate) fn spawn<T: Send + 'static>(&self, run: impl FnOnce(Self) -> T + Send + 'static) -> JoinHandle<T> {
+    pub(crate) fn spawn<T: Send + 'static>(
+        &self,
+        run: impl FnOnce(Self) -> T + Send + 'static,
+    ) -> JoinHandle<T> {
         let wire = self.clone();
         spawn(move || run(wire))
     }
@@ -78,7 +84,10 @@ impl Wire {
     pub(crate) fn end<const N: usize>(self, clients: [LockClient; N]) {
         for client in &clients {
             let snapshot = client.snapshot();
-            assert!(snapshot.waits().is_empty(), "a call that has returned still waits: {snapshot:?}");
+            assert!(
+                snapshot.waits().is_empty(),
+                "a call that has returned still waits: {snapshot:?}"
+            );
             assert!(snapshot.holds().is_empty(), "a hold is left: {snapshot:?}");
         }
         self.nothing_left("locks", |server| server.locks().is_empty());
@@ -103,7 +112,8 @@ impl Wire {
 
     fn nothing_left(&self, what: &str, is_so: impl Fn(&Server) -> bool) {
         let left = || {
-            let left = |server: &Server| format!("{:?} and {:?}", server.locks(), server.connections());
+            let left =
+                |server: &Server| format!("{:?} and {:?}", server.locks(), server.connections());
             self.servers.iter().map(left).collect::<Vec<_>>().join("; ")
         };
         wait_for(what, || self.servers.iter().all(&is_so), left);

@@ -36,7 +36,8 @@ pub(crate) enum Kind {
 
 impl Kind {
     /// All that have a lease.
-    pub(crate) const ALL: [Self; 6] = [Self::Plain, Self::Fair, Self::Read, Self::Write, Self::Permit, Self::Multi];
+    pub(crate) const ALL: [Self; 6] =
+        [Self::Plain, Self::Fair, Self::Read, Self::Write, Self::Permit, Self::Multi];
 
     pub(crate) fn word(self) -> &'static str {
         match self {
@@ -152,7 +153,14 @@ impl fmt::Display for Event {
         write!(f, "{} {} {} ", self.at, self.thread, self.attempt)?;
         match &self.what {
             What::Asks { kind, names, patience, fixed } => {
-                write!(f, "asks {} {} {} {}", kind.word(), names.join(","), maybe(*patience), maybe(*fixed))
+                write!(
+                    f,
+                    "asks {} {} {} {}",
+                    kind.word(),
+                    names.join(","),
+                    maybe(*patience),
+                    maybe(*fixed)
+                )
             }
             What::Got { tokens } => write!(f, "got {}", numbers(tokens)),
             What::Vain => write!(f, "vain"),
@@ -162,10 +170,14 @@ impl fmt::Display for Event {
             What::Signalled => write!(f, "signalled"),
             What::Gave { answer, until } => write!(f, "gave {answer} {until}"),
             What::Latch(call) => write!(f, "latch {call}"),
-            What::Said { yes } => write!(f, "said {}", yes.map_or_else(|| "-".to_owned(), |yes| yes.to_string())),
+            What::Said { yes } => {
+                write!(f, "said {}", yes.map_or_else(|| "-".to_owned(), |yes| yes.to_string()))
+            }
             What::Forked { held, answer } => write!(f, "forked {held} {answer}"),
             What::Panicked { message } => write!(f, "panicked {}", one_line(message)),
-            What::Ended { threads, sockets, close } => write!(f, "ended {threads} {sockets} {close}"),
+            What::Ended { threads, sockets, close } => {
+                write!(f, "ended {threads} {sockets} {close}")
+            }
         }
     }
 }
@@ -184,7 +196,8 @@ impl Event {
     /// `None` for an incomplete line.
     pub(crate) fn parse(line: &str) -> Option<Self> {
         let mut words = line.splitn(5, ' ');
-        let (at, thread, attempt) = (parsed(words.next())?, parsed(words.next())?, parsed(words.next())?);
+        let (at, thread, attempt) =
+            (parsed(words.next())?, parsed(words.next())?, parsed(words.next())?);
         let (name, rest) = (words.next()?, words.next().unwrap_or_default());
         let mut words = rest.split(' ');
         let what = match name {
@@ -195,7 +208,9 @@ impl Event {
                 fixed: maybe_parsed(words.next())?,
             },
             "got" if rest == "-" => What::Got { tokens: Vec::new() },
-            "got" => What::Got { tokens: rest.split(',').map(|token| token.parse().ok()).collect::<Option<_>>()? },
+            "got" => What::Got {
+                tokens: rest.split(',').map(|token| token.parse().ok()).collect::<Option<_>>()?,
+            },
             "vain" => What::Vain,
             "failed" => {
                 let (error, message) = rest.split_once(' ')?;
@@ -208,7 +223,9 @@ impl Event {
             "latch" => What::Latch(parsed(words.next())?),
             "said" if rest == "-" => What::Said { yes: None },
             "said" => What::Said { yes: Some(parsed(words.next())?) },
-            "forked" => What::Forked { held: parsed(words.next())?, answer: words.next()?.to_owned() },
+            "forked" => {
+                What::Forked { held: parsed(words.next())?, answer: words.next()?.to_owned() }
+            }
             "panicked" => What::Panicked { message: rest.to_owned() },
             "ended" => What::Ended {
                 threads: parsed(words.next())?,
@@ -241,9 +258,18 @@ impl Journal {
 
 #[test]
 fn events_are_read_as_they_were_written() {
-    let asks =
-        What::Asks { kind: Kind::Multi, names: vec!["a".to_owned(), "b".to_owned()], patience: Some(5), fixed: None };
-    let counts = What::Asks { kind: Kind::Count, names: vec!["c".to_owned()], patience: Some(0), fixed: None };
+    let asks = What::Asks {
+        kind: Kind::Multi,
+        names: vec!["a".to_owned(), "b".to_owned()],
+        patience: Some(5),
+        fixed: None,
+    };
+    let counts = What::Asks {
+        kind: Kind::Count,
+        names: vec!["c".to_owned()],
+        patience: Some(0),
+        fixed: None,
+    };
     for what in [
         asks,
         counts,

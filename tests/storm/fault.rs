@@ -92,8 +92,16 @@ const LIMITS: &[Limit] = &[
     Limit { fault: Fault::Lose, on: &[], overlap: Overlap::NextRenewal },
     // "A server comes back empty: its locks are forgotten, and a holder hears of it at its next
     // renewal". Not Redlock: such a master does not vote.
-    Limit { fault: Fault::EmptyServer, on: &["redis", "sentinel", "cluster"], overlap: Overlap::NextRenewal },
-    Limit { fault: Fault::Flush, on: &["redis", "sentinel", "cluster"], overlap: Overlap::NextRenewal },
+    Limit {
+        fault: Fault::EmptyServer,
+        on: &["redis", "sentinel", "cluster"],
+        overlap: Overlap::NextRenewal,
+    },
+    Limit {
+        fault: Fault::Flush,
+        on: &["redis", "sentinel", "cluster"],
+        overlap: Overlap::NextRenewal,
+    },
     // "Another takes over: the newest grants may be forgotten", if grants do not wait for replicas.
     Limit { fault: Fault::Failover, on: &["sentinel", "cluster"], overlap: Overlap::NextRenewal },
     // A master that is stopped or killed is replaced.
@@ -105,7 +113,9 @@ impl Fault {
     /// How long after its end two guards may believe, one of which had the lock before; `None` if
     /// the fault breaks nothing.
     pub(crate) fn overlap_on(self, deployment: &str, lease: Nanos) -> Option<Nanos> {
-        let fits = |limit: &&Limit| limit.fault == self && (limit.on.is_empty() || limit.on.contains(&deployment));
+        let fits = |limit: &&Limit| {
+            limit.fault == self && (limit.on.is_empty() || limit.on.contains(&deployment))
+        };
         LIMITS.iter().find(fits).map(|limit| match limit.overlap {
             // A third of the lease, an I/O timeout, and a margin for a busy machine.
             Overlap::NextRenewal => lease / 3 + lease / 4 + millis(500),
@@ -147,6 +157,11 @@ fn a_limit_is_only_for_where_it_is_documented() {
     assert_eq!(Fault::Failover.overlap_on("replicas", lease), None);
     assert_eq!(Fault::Kill.overlap_on("redis", lease), None);
     assert!(Fault::Force.overlap_on("zookeeper", lease).is_some());
-    assert!(Fault::Flush.forgets_counts_on("redis") && Fault::Failover.forgets_counts_on("replicas"));
-    assert!(!Fault::Force.forgets_counts_on("redis") && !Fault::KillServer.forgets_counts_on("postgres"));
+    assert!(
+        Fault::Flush.forgets_counts_on("redis") && Fault::Failover.forgets_counts_on("replicas")
+    );
+    assert!(
+        !Fault::Force.forgets_counts_on("redis")
+            && !Fault::KillServer.forgets_counts_on("postgres")
+    );
 }

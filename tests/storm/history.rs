@@ -51,7 +51,13 @@ pub(crate) struct Attempt {
 }
 
 impl Attempt {
-    pub(crate) fn new(process: usize, thread: u32, kind: Kind, names: &[&str], asked: Nanos) -> Self {
+    pub(crate) fn new(
+        process: usize,
+        thread: u32,
+        kind: Kind,
+        names: &[&str],
+        asked: Nanos,
+    ) -> Self {
         Self {
             process,
             thread,
@@ -209,15 +215,19 @@ impl History {
                 }),
                 What::Said { yes } => {
                     // A thread makes one call at a time.
-                    let is_its = |one: &&mut LatchUse| one.process == index && one.thread == event.thread;
+                    let is_its =
+                        |one: &&mut LatchUse| one.process == index && one.thread == event.thread;
                     if let Some(call) = self.latch.iter_mut().rev().find(is_its) {
                         (call.to, call.yes) = (Some(event.at), *yes);
                     }
                 }
-                What::Forked { held, answer } => process.forks.push((event.at, *held, answer.clone())),
+                What::Forked { held, answer } => {
+                    process.forks.push((event.at, *held, answer.clone()))
+                }
                 What::Panicked { message } => process.panics.push(message.clone()),
                 What::Ended { threads, sockets, close } => {
-                    process.ending = Some(Ending { threads: *threads, sockets: *sockets, close: close.clone() });
+                    process.ending =
+                        Some(Ending { threads: *threads, sockets: *sockets, close: close.clone() });
                 }
                 what => {
                     if let Some(place) = places.get(&(event.thread, event.attempt)) {
@@ -231,7 +241,8 @@ impl History {
 
     /// The names, sorted.
     pub(crate) fn names(&self) -> Vec<String> {
-        let mut names: Vec<String> = self.attempts.iter().flat_map(|attempt| attempt.names.clone()).collect();
+        let mut names: Vec<String> =
+            self.attempts.iter().flat_map(|attempt| attempt.names.clone()).collect();
         names.sort();
         names.dedup();
         names
@@ -257,7 +268,8 @@ fn note(attempt: &mut Attempt, at: Nanos, what: &What) {
         What::Got { tokens } => attempt.outcome = Outcome::Got { at, tokens: tokens.clone() },
         What::Vain => attempt.outcome = Outcome::Vain { at },
         What::Failed { error, message } => {
-            attempt.outcome = Outcome::Failed { at, error: error.clone(), message: message.clone() };
+            attempt.outcome =
+                Outcome::Failed { at, error: error.clone(), message: message.clone() };
         }
         What::Looked { held: true, .. } => {
             attempt.revived |= attempt.doubted.is_some();

@@ -64,7 +64,8 @@ pub(crate) fn plan(shape: &Shape, faults: &[Fault], rng: &mut StdRng) -> Vec<Vec
             let keeps = fault == Fault::Depose || rng.random_bool(0.4);
             let other = [Fault::Kill, Fault::Cut][rng.random_range(0..2)];
             let meanwhile = rng.random_bool(0.25) && lasts > ms(300) && faults.contains(&other);
-            let meanwhile = meanwhile.then(|| (other, rng.random_range(shape.first_slot(other)..shape.slots)));
+            let meanwhile =
+                meanwhile.then(|| (other, rng.random_range(shape.first_slot(other)..shape.slots)));
             // A stopped process can be neither killed nor stopped again.
             let meanwhile = meanwhile.filter(|(_, other)| fault != Fault::Stop || *other != slot);
             length += after + lasts;
@@ -82,7 +83,9 @@ fn length_of(fault: Fault, lease: Duration, rng: &mut StdRng) -> Duration {
         Fault::HalfOpen | Fault::Refuse | Fault::StopServer | Fault::KillServer => {
             lease.mul_f64(rng.random_range(0.1..1.4))
         }
-        Fault::FillServer | Fault::MakeReadOnly | Fault::Lag => lease.mul_f64(rng.random_range(0.1..0.8)),
+        Fault::FillServer | Fault::MakeReadOnly | Fault::Lag => {
+            lease.mul_f64(rng.random_range(0.1..0.8))
+        }
         Fault::StopReplica => lease.mul_f64(rng.random_range(1.0..2.5)),
         // Long enough for an election, and a session after it.
         Fault::Depose => ms(rng.random_range(6000..9500)) + lease,
@@ -105,8 +108,15 @@ mod tests {
 
     #[test]
     fn a_seed_gives_the_same_faults_and_each_comes_in_its_turn() {
-        let shape =
-            Shape { bursts: 2, burst: ms(20_000), rest: ms(1), lease: ms(2000), slots: 3, steady: 0, pause: ms(12) };
+        let shape = Shape {
+            bursts: 2,
+            burst: ms(20_000),
+            rest: ms(1),
+            lease: ms(2000),
+            slots: 3,
+            steady: 0,
+            pause: ms(12),
+        };
         let faults = [Fault::Kill, Fault::Stop, Fault::Cut, Fault::HalfOpen];
         let plan = |seed| plan(&shape, &faults, &mut StdRng::seed_from_u64(seed));
         assert_eq!(format!("{:?}", plan(7)), format!("{:?}", plan(7)));

@@ -24,7 +24,15 @@ pub(crate) const fn rest(lease: Duration) -> Duration {
 
 /// The shape of a run of a quarter of a minute.
 fn short_shape() -> Shape {
-    Shape { bursts: 1, burst: ms(5000), rest: rest(LEASE), lease: LEASE, slots: SLOTS, steady: 0, pause: PAUSE }
+    Shape {
+        bursts: 1,
+        burst: ms(5000),
+        rest: rest(LEASE),
+        lease: LEASE,
+        slots: SLOTS,
+        steady: 0,
+        pause: PAUSE,
+    }
 }
 
 /// One of the two shapes between which a longer storm alternates.
@@ -33,26 +41,37 @@ fn long_shape(seed: u64) -> Shape {
         return short_shape();
     }
     let lease = if seed.is_multiple_of(2) { LEASE } else { ms(3000) };
-    Shape { bursts: 2, burst: ms(9000), rest: rest(lease), lease, slots: SLOTS, steady: 0, pause: PAUSE }
+    Shape {
+        bursts: 2,
+        burst: ms(9000),
+        rest: rest(lease),
+        lease,
+        slots: SLOTS,
+        steady: 0,
+        pause: PAUSE,
+    }
 }
 
 /// The checks that failed, with their number of violations: `exclusion 3, waits 1`.
 fn checks(report: &Report) -> String {
     let mut counts = BTreeMap::<&str, usize>::new();
     report.violations.iter().for_each(|violation| *counts.entry(violation.check).or_default() += 1);
-    let counts: Vec<String> = counts.iter().map(|(check, count)| format!("{check} {count}")).collect();
+    let counts: Vec<String> =
+        counts.iter().map(|(check, count)| format!("{check} {count}")).collect();
     counts.join(", ")
 }
 
 pub(crate) fn line(report: &Report) -> String {
-    let mut faults: Vec<String> = report.faults.iter().map(|(fault, count)| format!("{fault:?} {count}")).collect();
+    let mut faults: Vec<String> =
+        report.faults.iter().map(|(fault, count)| format!("{fault:?} {count}")).collect();
     if report.stalls > 0 {
         faults.push(format!("the machine stood still {} times", report.stalls));
     }
     let verdict = match report.violations.as_slice() {
         [] => "ok".to_owned(),
         [first, ..] => {
-            let path = report.picture.as_ref().map_or(String::new(), |path| path.display().to_string());
+            let path =
+                report.picture.as_ref().map_or(String::new(), |path| path.display().to_string());
             format!("FAILED ({}), first: {}; {path}", checks(report), first.text.replace('\n', " "))
         }
     };
@@ -67,7 +86,9 @@ pub(crate) fn line(report: &Report) -> String {
 }
 
 pub(crate) fn number(name: &str) -> Option<u64> {
-    std::env::var(name).ok().map(|text| text.parse().unwrap_or_else(|e| panic!("{name}={text}: {e}")))
+    std::env::var(name)
+        .ok()
+        .map(|text| text.parse().unwrap_or_else(|e| panic!("{name}={text}: {e}")))
 }
 
 pub(crate) fn seed() -> u64 {
@@ -130,7 +151,8 @@ fn long() {
     let minutes = number("STORM_MINUTES").unwrap_or(10);
     let end = Instant::now() + Duration::from_secs(60 * minutes);
     let only = std::env::var("STORM_ON").ok();
-    let stores: Vec<&str> = NAMES.into_iter().filter(|name| only.as_deref().is_none_or(|only| only == *name)).collect();
+    let stores: Vec<&str> =
+        NAMES.into_iter().filter(|name| only.as_deref().is_none_or(|only| only == *name)).collect();
     assert!(!stores.is_empty(), "no deployment {only:?}: one of {NAMES:?}");
     let until_caught = std::env::var_os("STORM_UNTIL_CAUGHT").is_some();
     let (mut table, first) = (BTreeMap::<&str, [usize; 3]>::new(), seed());

@@ -15,7 +15,8 @@ use crate::history::{Attempt, History};
 const PIXELS_A_SECOND: f64 = 160.0;
 const LANE: usize = 18;
 const LEFT: f64 = 90.0;
-const COLOURS: [&str; 8] = ["#4e79a7", "#f28e2b", "#59a14f", "#b07aa1", "#76b7b2", "#edc948", "#9c755f", "#ff9da7"];
+const COLOURS: [&str; 8] =
+    ["#4e79a7", "#f28e2b", "#59a14f", "#b07aa1", "#76b7b2", "#edc948", "#9c755f", "#ff9da7"];
 
 struct Picture<'a> {
     history: &'a History,
@@ -34,11 +35,17 @@ pub(crate) fn tell(dir: &Path, history: &History, violations: &[Violation], bega
     text += "\nfaults:\n";
     for fault in &history.faults {
         let (from, to) = (seconds(fault.from, began), seconds(fault.to, began));
-        writeln!(text, "{from:9.4} s to {to:9.4} s  {:?} of {}", fault.fault, fault.target).unwrap();
+        writeln!(text, "{from:9.4} s to {to:9.4} s  {:?} of {}", fault.fault, fault.target)
+            .unwrap();
     }
     for (from, to) in &history.stalls {
-        writeln!(text, "{:9.4} s to {:9.4} s  the machine stood still", seconds(*from, began), seconds(*to, began))
-            .unwrap();
+        writeln!(
+            text,
+            "{:9.4} s to {:9.4} s  the machine stood still",
+            seconds(*from, began),
+            seconds(*to, began)
+        )
+        .unwrap();
     }
     writeln!(text, "\nthe run began at {began} by the clock in the files").unwrap();
     std::fs::write(dir.join("verdict.txt"), text).unwrap();
@@ -49,8 +56,16 @@ fn seconds(at: Nanos, began: Nanos) -> f64 {
 }
 
 /// Draws the time around the first violation.
-pub(crate) fn draw(dir: &Path, history: &History, violations: &[Violation], began: Nanos) -> PathBuf {
-    let first = violations.first().map_or(began, |violation| violation.at).clamp(began, history.over.max(began));
+pub(crate) fn draw(
+    dir: &Path,
+    history: &History,
+    violations: &[Violation],
+    began: Nanos,
+) -> PathBuf {
+    let first = violations
+        .first()
+        .map_or(began, |violation| violation.at)
+        .clamp(began, history.over.max(began));
     let (from, to) = (first.saturating_sub(millis(12_000)).max(began), first + millis(3000));
     let mut picture = Picture { history, from, to, began, body: String::new() };
     let height = picture.lanes(violations);
@@ -84,7 +99,13 @@ impl Picture<'_> {
         writeln!(self.body, "<text x=\"{x:.1}\" y=\"{y}\">{}</text>", escaped(text)).unwrap();
     }
 
-    fn bar(&mut self, span: (Nanos, Nanos), (y, height): (usize, usize), colour: &str, title: &str) {
+    fn bar(
+        &mut self,
+        span: (Nanos, Nanos),
+        (y, height): (usize, usize),
+        colour: &str,
+        title: &str,
+    ) {
         let (x, width) = (self.x(span.0), (self.x(span.1) - self.x(span.0)).max(1.0));
         writeln!(
             self.body,
@@ -98,11 +119,17 @@ impl Picture<'_> {
     fn lanes(&mut self, violations: &[Violation]) -> usize {
         let (history, shows) = (self.history, self.shows());
         let names = history.names();
-        let colour = |name: &str| COLOURS[names.iter().position(|own| own == name).unwrap_or(0) % COLOURS.len()];
+        let colour = |name: &str| {
+            COLOURS[names.iter().position(|own| own == name).unwrap_or(0) % COLOURS.len()]
+        };
         for (n, name) in names.iter().enumerate() {
             let x = LEFT + 60.0 * n as f64;
-            writeln!(self.body, "<rect x=\"{x}\" y=\"4\" width=\"10\" height=\"10\" fill=\"{}\"/>", colour(name))
-                .unwrap();
+            writeln!(
+                self.body,
+                "<rect x=\"{x}\" y=\"4\" width=\"10\" height=\"10\" fill=\"{}\"/>",
+                colour(name)
+            )
+            .unwrap();
             self.text(x + 14.0, 13, name);
         }
         let mut y = 30;
@@ -116,7 +143,12 @@ impl Picture<'_> {
         let top = y + 6;
         let mut lanes: BTreeMap<(usize, u32), Vec<&Attempt>> = BTreeMap::new();
         for attempt in &history.attempts {
-            let end = attempt.given.as_ref().map(|given| given.1).or(attempt.answered()).unwrap_or(history.over);
+            let end = attempt
+                .given
+                .as_ref()
+                .map(|given| given.1)
+                .or(attempt.answered())
+                .unwrap_or(history.over);
             if shows(attempt.asked, end) {
                 lanes.entry((attempt.process, attempt.thread)).or_default().push(attempt);
             }
@@ -134,7 +166,12 @@ impl Picture<'_> {
     fn attempt(&mut self, attempt: &Attempt, y: usize, colour: &str) {
         let what = format!("{:?} {:?}", attempt.kind, attempt.names);
         let answered = attempt.answered().unwrap_or(self.history.over);
-        self.bar((attempt.asked, answered), (y + 7, 2), "#bbbbbb", &format!("{what} waits, {:?}", attempt.outcome));
+        self.bar(
+            (attempt.asked, answered),
+            (y + 7, 2),
+            "#bbbbbb",
+            &format!("{what} waits, {:?}", attempt.outcome),
+        );
         if let Some(span) = attempt.belief() {
             let title = format!("{what} believes, {:?}, {:?}", attempt.outcome, attempt.given);
             self.bar(span, (y + 2, 12), colour, &title);
@@ -149,8 +186,11 @@ impl Picture<'_> {
         while at <= self.to {
             let x = self.x(at);
             self.text(x, bottom + 20, &format!("{:.1} s", seconds(at, self.began)));
-            writeln!(self.body, "<line x1=\"{x}\" x2=\"{x}\" y1=\"{top}\" y2=\"{bottom}\" stroke=\"#eeeeee\"/>")
-                .unwrap();
+            writeln!(
+                self.body,
+                "<line x1=\"{x}\" x2=\"{x}\" y1=\"{top}\" y2=\"{bottom}\" stroke=\"#eeeeee\"/>"
+            )
+            .unwrap();
             at += millis(500);
         }
         let shows = self.shows();
@@ -174,7 +214,8 @@ fn a_picture_shows_who_believed() {
     history.add("p0", None, &events.map(line));
     let dir = crate::rig::fresh_dir();
     let violation = Violation { check: "exclusion", at: millis(3), text: "<two>".to_owned() };
-    let svg = std::fs::read_to_string(draw(&dir, &history, std::slice::from_ref(&violation), 0)).unwrap();
+    let svg =
+        std::fs::read_to_string(draw(&dir, &history, std::slice::from_ref(&violation), 0)).unwrap();
     assert!(svg.contains("p0/t0") && svg.contains("believes") && svg.contains("&lt;two&gt;"));
     tell(&dir, &history, &[violation], 0);
     assert!(std::fs::read_to_string(dir.join("verdict.txt")).unwrap().contains("exclusion: <two>"));

@@ -41,7 +41,11 @@ impl Samples {
     }
 
     /// Repeats an operation for this time, and at least once. An error ends it.
-    pub(super) fn fill<E>(&mut self, time: Duration, mut operation: impl FnMut() -> Result<(), E>) -> Result<(), E> {
+    pub(super) fn fill<E>(
+        &mut self,
+        time: Duration,
+        mut operation: impl FnMut() -> Result<(), E>,
+    ) -> Result<(), E> {
         let begin = Instant::now();
         let mut before = begin;
         loop {

@@ -75,7 +75,8 @@ pub(crate) fn run(store: &StoreArgs, args: &BenchArgs) -> Result<u8, Failure> {
     signals.spare_this_thread();
     let threads = args.threads.map_or_else(cores, usize::from);
     let builder = store.builder_at(&args.urls)?.fencing(false);
-    let clients: Result<Vec<LockClient>, _> = (0..threads).map(|_| builder.clone().build()).collect();
+    let clients: Result<Vec<LockClient>, _> =
+        (0..threads).map(|_| builder.clone().build()).collect();
     let clients = clients?;
     let prefix = format!("leasehold-bench:{:032x}", rand::random::<u128>());
     let measured = measure(store, args, &clients, &prefix, &signals);
@@ -83,7 +84,10 @@ pub(crate) fn run(store: &StoreArgs, args: &BenchArgs) -> Result<u8, Failure> {
     match measured {
         Err(_) if signals.token().is_cancelled() => {
             let signal = signals.first();
-            Err(Failure::new(by_signal(signal), format!("ended by signal {signal}, and every lock was released")))
+            Err(Failure::new(
+                by_signal(signal),
+                format!("ended by signal {signal}, and every lock was released"),
+            ))
         }
         Err(failure) => Err(failure),
         Ok(outcome) => {
@@ -114,9 +118,16 @@ fn measure(
     // A part that fails cancels this token.
     let token = signals.token().child();
     let bench = Bench { clients, prefix, time, token: &token };
-    let (bare, reason) = bare.map_or_else(|reason| (None, reason), |bare| (Some(bare), String::new()));
+    let (bare, reason) =
+        bare.map_or_else(|reason| (None, reason), |bare| (Some(bare), String::new()));
     let (cycle, compared) = bench.cycle(bare)?;
-    let parts = vec![cycle, bench.one_name(true)?, bench.one_name(false)?, bench.hand_off()?, bench.own_names()?];
+    let parts = vec![
+        cycle,
+        bench.one_name(true)?,
+        bench.one_name(false)?,
+        bench.hand_off()?,
+        bench.own_names()?,
+    ];
     Ok(Outcome { parts, compared: compared.ok_or(reason), time, threads })
 }
 
@@ -135,7 +146,8 @@ fn cores() -> usize {
 }
 
 fn seconds(text: &str) -> Result<Duration, String> {
-    let seconds: f64 = text.parse().map_err(|_| "expected a number of seconds, such as 2 or 0.5".to_owned())?;
+    let seconds: f64 =
+        text.parse().map_err(|_| "expected a number of seconds, such as 2 or 0.5".to_owned())?;
     if !(0.1..=600.0).contains(&seconds) {
         return Err("expected between 0.1 and 600 seconds".to_owned());
     }

@@ -9,7 +9,8 @@ const LABEL: usize = 46;
 
 pub(super) fn page(outcome: &Outcome) -> String {
     let mut text = String::new();
-    let _ = writeln!(text, "{:<LABEL$} {:>9} {:>9} {:>9} {:>9}", "", "a second", "p50", "p99", "max");
+    let _ =
+        writeln!(text, "{:<LABEL$} {:>9} {:>9} {:>9} {:>9}", "", "a second", "p50", "p99", "max");
     for part in &outcome.parts {
         row(&title(part), &part.figures, &mut text);
         if let (Ok(compared), "cycle") = (&outcome.compared, part.label) {

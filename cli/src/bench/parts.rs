@@ -58,12 +58,16 @@ impl Bench<'_> {
     }
 
     /// One thread locks and unlocks, taking turns with the bare scripts.
-    pub(super) fn cycle(&self, bare: Option<Bare>) -> std::result::Result<(Part, Option<Compared>), Failure> {
+    pub(super) fn cycle(
+        &self,
+        bare: Option<Bare>,
+    ) -> std::result::Result<(Part, Option<Compared>), Failure> {
         let mutex = self.mutex(0, "cycle");
         // Opens connections and loads scripts.
         cycle_of(&mutex)?;
         let round = self.time / ROUNDS;
-        let (mut ours, mut theirs, mut ratios) = (Samples::default(), Samples::default(), Vec::new());
+        let (mut ours, mut theirs, mut ratios) =
+            (Samples::default(), Samples::default(), Vec::new());
         let mut bare = bare;
         for _ in 0..ROUNDS {
             let mut their_rate = None;
@@ -94,8 +98,11 @@ impl Bench<'_> {
 
     /// All threads compete for one name: through one client, or each through a client of its own.
     pub(super) fn one_name(&self, is_of_one_client: bool) -> std::result::Result<Part, Failure> {
-        let (label, clients) =
-            if is_of_one_client { ("one_name_one_client", 1) } else { ("one_name_many_clients", self.clients.len()) };
+        let (label, clients) = if is_of_one_client {
+            ("one_name_one_client", 1)
+        } else {
+            ("one_name_many_clients", self.clients.len())
+        };
         let mutex = |thread: usize| self.mutex(thread % clients, label);
         self.side_by_side(label, clients, mutex)
     }
@@ -134,16 +141,25 @@ impl Bench<'_> {
         };
         let outcomes: Vec<_> = std::thread::scope(|scope| {
             let run = &run;
-            let started: Vec<_> = mutexes.iter().map(|mutex| scope.spawn(move || run(mutex))).collect();
-            started.into_iter().map(|thread| thread.join().expect("a thread of the bench panicked")).collect()
+            let started: Vec<_> =
+                mutexes.iter().map(|mutex| scope.spawn(move || run(mutex))).collect();
+            started
+                .into_iter()
+                .map(|thread| thread.join().expect("a thread of the bench panicked"))
+                .collect()
         });
         let within = begin.elapsed();
-        let figures = Samples::together(outcomes)?.figures(within).ok_or_else(|| self.too_short())?;
+        let figures =
+            Samples::together(outcomes)?.figures(within).ok_or_else(|| self.too_short())?;
         Ok(Part { label, clients, threads, figures })
     }
 
     fn still_wanted(&self) -> std::result::Result<(), Failure> {
-        if self.token.is_cancelled() { Err(Failure::new(status::UNAVAILABLE, "cancelled")) } else { Ok(()) }
+        if self.token.is_cancelled() {
+            Err(Failure::new(status::UNAVAILABLE, "cancelled"))
+        } else {
+            Ok(())
+        }
     }
 
     #[cold]

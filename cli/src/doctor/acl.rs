@@ -12,8 +12,10 @@ const RULE: &str = "\
 +client|setname +client|info +client|kill +info";
 
 const FOR_REDLOCK: &str = "~leasehold:node +hmget +hkeys";
-const IN_CLUSTER: &str = "+cluster|slots +asking +spublish +ssubscribe +sunsubscribe +pubsub|shardnumsub";
-const LOOKING: &str = "+scan +pubsub|channels +pubsub|numsub +pubsub|shardchannels +pubsub|shardnumsub +config|get";
+const IN_CLUSTER: &str =
+    "+cluster|slots +asking +spublish +ssubscribe +sunsubscribe +pubsub|shardnumsub";
+const LOOKING: &str =
+    "+scan +pubsub|channels +pubsub|numsub +pubsub|shardchannels +pubsub|shardnumsub +config|get";
 
 /// What the URLs say about the servers.
 pub(super) struct Servers {
@@ -25,7 +27,8 @@ pub(super) struct Servers {
 pub(super) fn rule(prefix: &str, servers: &Servers) -> String {
     // If the prefix contains braces, all keys do.
     let names = NAMES.iter().filter(|name| !(prefix.contains('{') && name.starts_with("~{")));
-    let names: Vec<String> = names.map(|name| name.replace("<names>", &format!("{prefix}*"))).collect();
+    let names: Vec<String> =
+        names.map(|name| name.replace("<names>", &format!("{prefix}*"))).collect();
     let mut rule = format!("{} {RULE}", names.join(" "));
     for (is_used, more) in [(servers.redlock, FOR_REDLOCK), (servers.cluster, IN_CLUSTER)] {
         if is_used {

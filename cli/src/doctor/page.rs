@@ -42,7 +42,11 @@ impl Page {
         for finding in diagnosis.findings() {
             if shown != Some(finding.node()) {
                 let gap = if shown.is_some() { "\n" } else { "" };
-                let _ = writeln!(text, "{gap}{}", self.painted("1", finding.node().unwrap_or("all servers")));
+                let _ = writeln!(
+                    text,
+                    "{gap}{}",
+                    self.painted("1", finding.node().unwrap_or("all servers"))
+                );
                 shown = Some(finding.node());
             }
             self.add(finding, &mut text);
@@ -51,7 +55,8 @@ impl Page {
             let count = diagnosis.count(severity);
             format!("{count} {word}{}", if count == 1 { "" } else { "s" })
         };
-        let (problems, warnings) = (plural(Severity::Problem, "problem"), plural(Severity::Warning, "warning"));
+        let (problems, warnings) =
+            (plural(Severity::Problem, "problem"), plural(Severity::Warning, "warning"));
         let _ = writeln!(text, "\n{problems}, {warnings}, {}", plural(Severity::Note, "note"));
         text
     }
@@ -106,7 +111,10 @@ mod tests {
     fn lines_break_between_words_and_keep_their_indent() {
         let page = Page { has_colours: false, width: Some(16) };
         assert_eq!(page.wrapped("one two three four", 4), "one two\n    three four");
-        assert_eq!(page.wrapped("a-word-that-is-too-long for it", 4), "a-word-that-is-too-long\n    for it");
+        assert_eq!(
+            page.wrapped("a-word-that-is-too-long for it", 4),
+            "a-word-that-is-too-long\n    for it"
+        );
         let endless = Page { has_colours: false, width: None };
         assert_eq!(endless.wrapped("one two three four", 4), "one two three four");
     }

@@ -24,12 +24,19 @@ pub(super) struct Server {
 impl Server {
     /// Listens on a thread, which ends with the process.
     pub(super) fn start(address: &str, page: String) -> Result<Self, Failure> {
-        let cannot =
-            |e: io::Error| Failure::new(status::USAGE, format!("--listen {address}: cannot listen there: {e}"));
+        let cannot = |e: io::Error| {
+            Failure::new(status::USAGE, format!("--listen {address}: cannot listen there: {e}"))
+        };
         let listener = bind(address).map_err(cannot)?;
-        let server = Self { address: listener.local_addr().map_err(cannot)?, page: Arc::new(Mutex::new(page.into())) };
+        let server = Self {
+            address: listener.local_addr().map_err(cannot)?,
+            page: Arc::new(Mutex::new(page.into())),
+        };
         let page = Arc::clone(&server.page);
-        std::thread::Builder::new().name("lh-http".into()).spawn(move || listen(&listener, &page)).map_err(cannot)?;
+        std::thread::Builder::new()
+            .name("lh-http".into())
+            .spawn(move || listen(&listener, &page))
+            .map_err(cannot)?;
         Ok(server)
     }
 
@@ -45,15 +52,20 @@ impl Server {
 
 /// Without a host, as in `:9843`: all addresses of this machine.
 fn bind(address: &str) -> io::Result<TcpListener> {
-    let of_shape =
-        || io::Error::new(ErrorKind::InvalidInput, "an address is HOST:PORT, or :PORT for all of this machine");
+    let of_shape = || {
+        io::Error::new(
+            ErrorKind::InvalidInput,
+            "an address is HOST:PORT, or :PORT for all of this machine",
+        )
+    };
     let (host, port) = address.rsplit_once(':').ok_or_else(of_shape)?;
     let port: u16 = port.parse().map_err(|_| of_shape())?;
     if !host.is_empty() {
         return TcpListener::bind(address);
     }
     // Where the system has IPv6, this one is for both, unless the system keeps them apart.
-    TcpListener::bind((Ipv6Addr::UNSPECIFIED, port)).or_else(|_| TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)))
+    TcpListener::bind((Ipv6Addr::UNSPECIFIED, port))
+        .or_else(|_| TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)))
 }
 
 fn listen(listener: &TcpListener, page: &Arc<Mutex<Arc<str>>>) {
@@ -140,11 +152,18 @@ fn answer(request: &str, page: &str) -> Answer {
     }
     let has_body = method == "GET";
     match target.split('?').next() {
-        Some("/metrics") => Answer::with("200 OK", "text/plain; version=0.0.4; charset=utf-8", page, has_body),
+        Some("/metrics") => {
+            Answer::with("200 OK", "text/plain; version=0.0.4; charset=utf-8", page, has_body)
+        }
         Some("/") => {
             let index = "<!doctype html><title>leasehold exporter</title><a href=\"/metrics\">metrics</a>\n";
             Answer::with("200 OK", "text/html; charset=utf-8", index, has_body)
         }
-        _ => Answer::with("404 Not Found", "text/plain; charset=utf-8", "it is at /metrics\n", has_body),
+        _ => Answer::with(
+            "404 Not Found",
+            "text/plain; charset=utf-8",
+            "it is at /metrics\n",
+            has_body,
+        ),
     }
 }

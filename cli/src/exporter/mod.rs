@@ -33,8 +33,12 @@ pub(crate) fn export(store: &StoreArgs, args: &ExporterArgs) -> std::result::Res
     let server = Server::start(&args.listen, page::page(&figures))?;
     // Nobody has to read it.
     let _ = write_out(format!("listening on http://{}/metrics\n", server.address()).as_bytes())?;
-    let mut asker =
-        Asker { client, pattern: args.pattern.clone(), diagnose_every: args.diagnose_every, diagnosed: None };
+    let mut asker = Asker {
+        client,
+        pattern: args.pattern.clone(),
+        diagnose_every: args.diagnose_every,
+        diagnosed: None,
+    };
     let looks = Looks::start(args.every, move || asker.look())?;
     loop {
         select! {
@@ -89,7 +93,8 @@ struct Diagnosed {
 impl Asker {
     fn look(&mut self) -> Result<Seen> {
         let announced = self.client.announced_locks(&self.pattern)?;
-        let is_due = self.diagnosed.as_ref().is_none_or(|last| last.at.elapsed() >= self.diagnose_every);
+        let is_due =
+            self.diagnosed.as_ref().is_none_or(|last| last.at.elapsed() >= self.diagnose_every);
         if is_due && !self.diagnose_every.is_zero() {
             let diagnosis = self.client.diagnose();
             let count = |severity| diagnosis.count(severity);

@@ -8,15 +8,21 @@ mod windows;
 
 #[cfg(unix)]
 pub(crate) use unix::{
-    Ancestors, TERMINATED, columns_of_stdout, ignored, is_in, stop, take_in, take_in_those_of_a_screen,
+    Ancestors, TERMINATED, columns_of_stdout, ignored, is_in, stop, take_in,
+    take_in_those_of_a_screen,
 };
 #[cfg(windows)]
-pub(crate) use windows::{Ancestors, TERMINATED, columns_of_stdout, receive, stop, take_in, take_in_those_of_a_screen};
+pub(crate) use windows::{
+    Ancestors, TERMINATED, columns_of_stdout, receive, stop, take_in, take_in_those_of_a_screen,
+};
 
 /// What the system reports to a live screen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ScreenSignal {
-    #[cfg_attr(windows, expect(dead_code, reason = "no signal: the next drawing adapts to the size"))]
+    #[cfg_attr(
+        windows,
+        expect(dead_code, reason = "no signal: the next drawing adapts to the size")
+    )]
     Resized,
     #[cfg_attr(windows, expect(dead_code, reason = "no shell there continues a program"))]
     Suspend,

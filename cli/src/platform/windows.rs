@@ -9,7 +9,8 @@ use crossbeam_channel::{Receiver, unbounded};
 use leasehold::observe::HolderOwner;
 use ratatui::crossterm::terminal;
 use tokio::signal::windows::{
-    CtrlBreak, CtrlC, CtrlClose, CtrlLogoff, CtrlShutdown, ctrl_break, ctrl_c, ctrl_close, ctrl_logoff, ctrl_shutdown,
+    CtrlBreak, CtrlC, CtrlClose, CtrlLogoff, CtrlShutdown, ctrl_break, ctrl_c, ctrl_close,
+    ctrl_logoff, ctrl_shutdown,
 };
 
 use super::ScreenSignal;

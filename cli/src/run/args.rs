@@ -161,10 +161,12 @@ impl RunArgs {
     }
 
     pub(super) fn owner(&self) -> String {
-        let file_name = |path: &OsString| Some(Path::new(path).file_name()?.to_string_lossy().into_owned());
+        let file_name =
+            |path: &OsString| Some(Path::new(path).file_name()?.to_string_lossy().into_owned());
         let of_command = || {
             let name = self.command.first().and_then(file_name).unwrap_or_default();
-            let name: String = name.chars().filter(|c| !c.is_control()).take(LONGEST_LABEL).collect();
+            let name: String =
+                name.chars().filter(|c| !c.is_control()).take(LONGEST_LABEL).collect();
             if name.is_empty() { "leasehold".to_owned() } else { name }
         };
         self.owner.clone().unwrap_or_else(of_command)

@@ -18,7 +18,8 @@ pub(super) fn under_lock(args: &RunArgs, guard: &dyn GuardOfAnyKind) -> Command 
         // It would be the token of another lock, if this process itself runs under one.
         Err(_) => command.env_remove("LEASEHOLD_TOKEN"),
     };
-    let is_secret = |urls: OsString| urls.to_string_lossy().split_whitespace().any(may_have_password);
+    let is_secret =
+        |urls: OsString| urls.to_string_lossy().split_whitespace().any(may_have_password);
     if std::env::var_os(URL_VARIABLE).is_some_and(is_secret) {
         command.env_remove(URL_VARIABLE);
     }
@@ -26,6 +27,7 @@ pub(super) fn under_lock(args: &RunArgs, guard: &dyn GuardOfAnyKind) -> Command 
 }
 
 pub(super) fn cannot_start(words: &[OsString], e: &Error) -> Failure {
-    let status = if e.kind() == ErrorKind::NotFound { status::NOT_FOUND } else { status::NOT_EXECUTABLE };
+    let status =
+        if e.kind() == ErrorKind::NotFound { status::NOT_FOUND } else { status::NOT_EXECUTABLE };
     Failure::new(status, format!("{}: {e}", words[0].display()))
 }

@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use leasehold::observe::LockHolder;
 use leasehold::{
-    CancelToken, FairMutex, Held, LockClient, OwnedFairMutexGuard, OwnedMutexGuard, OwnedRwLockReadGuard,
-    OwnedRwLockWriteGuard, Primitive, ReentrantMutex, Result, RwLock, Semaphore, SemaphorePermit, SetPermits,
+    CancelToken, FairMutex, Held, LockClient, OwnedFairMutexGuard, OwnedMutexGuard,
+    OwnedRwLockReadGuard, OwnedRwLockWriteGuard, Primitive, ReentrantMutex, Result, RwLock,
+    Semaphore, SemaphorePermit, SetPermits,
 };
 
 use super::args::{RunArgs, Wait};
@@ -103,10 +104,18 @@ impl Lock {
     /// `None` if somebody else holds it.
     pub(super) fn take(&self, wait: Wait) -> Result<Option<Guard>> {
         match self {
-            Self::Exclusive(mutex) => take(wait, || mutex.try_lock_owned(), |time| mutex.try_lock_owned_for(time)),
-            Self::Fair(fair) => take(wait, || fair.try_lock_owned(), |time| fair.try_lock_owned_for(time)),
-            Self::Read(lock) => take(wait, || lock.try_read_owned(), |time| lock.try_read_owned_for(time)),
-            Self::Write(lock) => take(wait, || lock.try_write_owned(), |time| lock.try_write_owned_for(time)),
+            Self::Exclusive(mutex) => {
+                take(wait, || mutex.try_lock_owned(), |time| mutex.try_lock_owned_for(time))
+            }
+            Self::Fair(fair) => {
+                take(wait, || fair.try_lock_owned(), |time| fair.try_lock_owned_for(time))
+            }
+            Self::Read(lock) => {
+                take(wait, || lock.try_read_owned(), |time| lock.try_read_owned_for(time))
+            }
+            Self::Write(lock) => {
+                take(wait, || lock.try_write_owned(), |time| lock.try_write_owned_for(time))
+            }
             Self::Permit(semaphore, _) => {
                 take(wait, || semaphore.try_acquire(), |time| semaphore.try_acquire_for(time))
             }
@@ -134,7 +143,9 @@ impl Lock {
             (Primitive::Read | Primitive::Write, _) => {
                 "this lock is taken for reading or writing: give --read or --write"
             }
-            (Primitive::Mutex, _) => "this lock is taken without --fair, --read, --write and --permits",
+            (Primitive::Mutex, _) => {
+                "this lock is taken without --fair, --read, --write and --permits"
+            }
             (Primitive::Fair, _) => "this lock is a fair one: give --fair",
             (Primitive::Semaphore, _) => "this is a semaphore: give --permits N",
             _ => return None,
@@ -149,8 +160,9 @@ impl Lock {
             Self::Read(lock) | Self::Write(lock) => lock.holders(),
             Self::Permit(semaphore, _) => {
                 // More may be taken than there are, if their number was lowered.
-                let taken =
-                    semaphore.acquired_permits().map(|taken| format!("none of its permits is free, {taken} are taken"));
+                let taken = semaphore
+                    .acquired_permits()
+                    .map(|taken| format!("none of its permits is free, {taken} are taken"));
                 return taken.unwrap_or_else(|_| "none of its permits is free".to_owned());
             }
         };

@@ -64,7 +64,8 @@ pub(crate) fn run(store: &StoreArgs, args: &RunArgs) -> Result<u8, Failure> {
     let ended = under_lock(&client, args, &signals, &patience);
     // Places in queues and failed releases are cleaned up in the background, and this waits for
     // that.
-    let is_lost = ended.as_ref().map_or_else(|failure| failure.status == status::LOST, |ended| ended.is_lost);
+    let is_lost =
+        ended.as_ref().map_or_else(|failure| failure.status == status::LOST, |ended| ended.is_lost);
     if let Err(e) = client.close(if is_lost { CLOSE_TIMEOUT_AFTER_LOSS } else { CLOSE_TIMEOUT }) {
         say(format_args!("{}: {}", args.name, chain(&e)));
     }
@@ -119,26 +120,40 @@ fn conflict(args: &RunArgs, lock: &Lock) -> Result<Ended, Failure> {
 
 /// Before a wait: refuses a wait that would never end, and says who holds the lock. If the store
 /// cannot be queried now, the wait itself reports it.
-fn look_at_others(client: &LockClient, args: &RunArgs, lock: &Lock, signals: &Signals) -> Result<(), Failure> {
+fn look_at_others(
+    client: &LockClient,
+    args: &RunArgs,
+    lock: &Lock,
+    signals: &Signals,
+) -> Result<(), Failure> {
     let start = Instant::now();
     let report = loop {
         let report = match client.inspect(&args.name) {
             Ok(Some(report)) => report,
-            Err(e) if e.kind() == ErrorKind::WrongType => return Err(refused(client, args, lock, e)),
+            Err(e) if e.kind() == ErrorKind::WrongType => {
+                return Err(refused(client, args, lock, e));
+            }
             Ok(None) | Err(_) => return Ok(()),
         };
         if let Some(holder) = held_above(&report) {
             let why = "this run was started under that one, so it would wait for itself";
-            return Err(Failure::new(status::NOT_HAD, format!("{}: {}: {why}", args.name, who(holder))));
+            return Err(Failure::new(
+                status::NOT_HAD,
+                format!("{}: {}: {why}", args.name, who(holder)),
+            ));
         }
         // A run above this one may not have announced its owner yet.
-        if !may_be_nested(&report) || start.elapsed() > LONGEST_INTRODUCTION || signals.token().is_cancelled() {
+        if !may_be_nested(&report)
+            || start.elapsed() > LONGEST_INTRODUCTION
+            || signals.token().is_cancelled()
+        {
             break report;
         }
         std::thread::sleep(INTRODUCTION_PAUSE);
     };
     if args.says_who() {
-        let holders: Vec<String> = report.locks().iter().flat_map(|lock| lock.holders()).map(describe).collect();
+        let holders: Vec<String> =
+            report.locks().iter().flat_map(|lock| lock.holders()).map(describe).collect();
         let who = match &holders[..] {
             [] => "earlier waiters".to_owned(),
             [one] => one.clone(),
@@ -157,7 +172,9 @@ fn refused(client: &LockClient, args: &RunArgs, lock: &Lock, error: Error) -> Fa
     let report = client.inspect(&args.name).ok().flatten();
     let others = report.iter().flat_map(|report| report.locks()).map(LockSummary::primitive);
     match others.filter_map(|other| lock.how_to_take(other)).next() {
-        Some(how) => Failure::new(status_of(error.kind()), format!("{}: {how}", visible(&args.name))),
+        Some(how) => {
+            Failure::new(status_of(error.kind()), format!("{}: {how}", visible(&args.name)))
+        }
         None => error.into(),
     }
 }
@@ -168,7 +185,11 @@ fn ended_before_start(args: &RunArgs, signals: &Signals) -> Failure {
     Failure::new(by_signal(signal), why)
 }
 
-fn start_command(guard: &dyn GuardOfAnyKind, args: &RunArgs, signals: &Signals) -> Result<Child, Failure> {
+fn start_command(
+    guard: &dyn GuardOfAnyKind,
+    args: &RunArgs,
+    signals: &Signals,
+) -> Result<Child, Failure> {
     if signals.token().is_cancelled() {
         // The signal arrived just as the lock was granted.
         return Err(ended_before_start(args, signals));
@@ -180,16 +201,24 @@ fn start_command(guard: &dyn GuardOfAnyKind, args: &RunArgs, signals: &Signals) 
 
 /// In this order: if a thread panics here, the child is dropped first, and ends its command before
 /// the lock is released.
-fn run_with(guard: Guard, child: Child, args: &RunArgs, signals: &Signals) -> Result<Ended, Failure> {
+fn run_with(
+    guard: Guard,
+    child: Child,
+    args: &RunArgs,
+    signals: &Signals,
+) -> Result<Ended, Failure> {
     let name = args.name.clone();
-    guard.on_renewal_trouble(Box::new(move |trouble| say(format_args!("{name}: {}", words::trouble(trouble)))));
+    guard.on_renewal_trouble(Box::new(move |trouble| {
+        say(format_args!("{name}: {}", words::trouble(trouble)))
+    }));
     let ended = Oversight::new(child, &*guard, args, signals).until_the_end()?;
     if args.min_hold_on_success && ended.status != 0 {
         guard.end_min_hold();
     }
     match guard.give_up() {
         Err(e) if e.kind() == ErrorKind::Lost && !ended.is_lost => {
-            let why = format!("{} (the command has ended, with status {})", chain(&e), ended.status);
+            let why =
+                format!("{} (the command has ended, with status {})", chain(&e), ended.status);
             Err(Failure::new(status::LOST, why))
         }
         // Any other failure is retried in the background, and closing the client reports what is

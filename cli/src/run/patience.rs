@@ -31,7 +31,10 @@ impl<'t> Patience<'t> {
                 Err(e) if status_of(e.kind()) == status::UNAVAILABLE => e,
                 answered => return answered,
             };
-            let left = self.until.map(|until| until.saturating_duration_since(Instant::now())).unwrap_or_default();
+            let left = self
+                .until
+                .map(|until| until.saturating_duration_since(Instant::now()))
+                .unwrap_or_default();
             if left.is_zero() || self.token.is_cancelled() {
                 return Err(error);
             }

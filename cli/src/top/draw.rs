@@ -24,8 +24,14 @@ const TITLES: Style = Style::new().add_modifier(Modifier::BOLD).add_modifier(Mod
 const WAITED_FOR: Style = Style::new().fg(Color::Magenta).add_modifier(Modifier::BOLD);
 const QUIET: Style = Style::new().fg(Color::DarkGray);
 
-const KEYS: [(&str, &str); 6] =
-    [("q", "quit"), ("↑↓", "choose"), ("s", "sort"), ("r", "reverse"), ("/", "filter"), ("space", "pause")];
+const KEYS: [(&str, &str); 6] = [
+    ("q", "quit"),
+    ("↑↓", "choose"),
+    ("s", "sort"),
+    ("r", "reverse"),
+    ("/", "filter"),
+    ("space", "pause"),
+];
 /// With fewer lines there is no room for help.
 const LINES_FOR_HELP: u16 = 9;
 
@@ -87,15 +93,25 @@ fn draw_header(buffer: &mut Buffer, area: Rect, state: &TopState, now: Duration)
     line(buffer, area, 0, &filled(first, area.width));
     let held = state.all.iter().filter(|row| row.is_taken).count();
     let waiting: u64 = state.all.iter().filter_map(|row| row.waiting).sum();
-    let at_least = if state.all.iter().any(|row| row.waiting.is_none() && row.is_taken) { "at least " } else { "" };
+    let at_least = if state.all.iter().any(|row| row.waiting.is_none() && row.is_taken) {
+        "at least "
+    } else {
+        ""
+    };
     let (at, took) = state.answered;
     let mut second = vec![
-        Span::styled(format!("{} {}", state.all.len(), if state.all.len() == 1 { "lock" } else { "locks" }), BOLD),
+        Span::styled(
+            format!("{} {}", state.all.len(), if state.all.len() == 1 { "lock" } else { "locks" }),
+            BOLD,
+        ),
         Span::raw(format!(", {held} held, {at_least}{waiting} waiting")),
         Span::raw(format!("   updated {}, in {}", ago(now.saturating_sub(at)), time(took))),
     ];
     if !state.filter.is_empty() || state.is_typing {
-        second.insert(0, Span::styled(format!("{} with \"{}\" of ", state.rows.len(), state.filter), BOLD));
+        second.insert(
+            0,
+            Span::styled(format!("{} with \"{}\" of ", state.rows.len(), state.filter), BOLD),
+        );
     }
     line(buffer, area, 1, &Line::from(second));
 }
@@ -111,7 +127,9 @@ fn ago(age: Duration) -> String {
 
 fn draw_table(buffer: &mut Buffer, titles: Rect, rows: Rect, state: &TopState, is_stale: bool) {
     let columns = columns(state, titles.width.into());
-    let title = |(column, width): &(Column, usize)| Span::styled(cell(&title(state, *column), *column, *width), TITLES);
+    let title = |(column, width): &(Column, usize)| {
+        Span::styled(cell(&title(state, *column), *column, *width), TITLES)
+    };
     let mut spans: Vec<Span<'_>> = Vec::new();
     for column in &columns {
         if !spans.is_empty() {
@@ -121,11 +139,12 @@ fn draw_table(buffer: &mut Buffer, titles: Rect, rows: Rect, state: &TopState, i
     }
     line(buffer, titles, 0, &filled(spans, titles.width));
     for (place, row) in (0..rows.height).zip(state.rows.iter().skip(state.offset)) {
-        let style: fn(&Row, Column) -> Style = match state.offset + usize::from(place) == state.selected {
-            true => |_, _| SELECTED,
-            false if is_stale => |_, _| STALE,
-            false => style,
-        };
+        let style: fn(&Row, Column) -> Style =
+            match state.offset + usize::from(place) == state.selected {
+                true => |_, _| SELECTED,
+                false if is_stale => |_, _| STALE,
+                false => style,
+            };
         line(buffer, rows, place, &row_line(row, &columns, rows.width, style));
     }
     if state.rows.is_empty() {
@@ -143,7 +162,12 @@ fn title(state: &TopState, column: Column) -> String {
 }
 
 /// As wide as the screen, so that the style covers the whole line.
-fn row_line<'r>(row: &Row, columns: &[(Column, usize)], screen: u16, style: fn(&Row, Column) -> Style) -> Line<'r> {
+fn row_line<'r>(
+    row: &Row,
+    columns: &[(Column, usize)],
+    screen: u16,
+    style: fn(&Row, Column) -> Style,
+) -> Line<'r> {
     let mut spans = Vec::new();
     for (column, width) in columns {
         let style = style(row, *column);
@@ -183,7 +207,10 @@ fn cell(text: &str, column: Column, columns: usize) -> String {
 fn key_help(state: &TopState) -> Line<'static> {
     if state.is_typing {
         let filter = format!("names with: {}▏", state.filter);
-        return Line::from(vec![Span::styled(filter, BOLD), Span::raw("   Enter keeps it, Esc shows all")]);
+        return Line::from(vec![
+            Span::styled(filter, BOLD),
+            Span::raw("   Enter keeps it, Esc shows all"),
+        ]);
     }
     let mut spans = Vec::new();
     for (key, what) in KEYS {
@@ -247,7 +274,13 @@ mod tests {
         let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
         terminal.draw(|frame| draw(frame, state, now)).unwrap();
         let buffer = terminal.backend().buffer();
-        let line = |y| (0..width).map(|x| buffer[(x, y)].symbol().to_owned()).collect::<String>().trim_end().to_owned();
+        let line = |y| {
+            (0..width)
+                .map(|x| buffer[(x, y)].symbol().to_owned())
+                .collect::<String>()
+                .trim_end()
+                .to_owned()
+        };
         (0..height).map(line).collect()
     }
 
@@ -256,7 +289,11 @@ mod tests {
         let mut wide = row("東京:集計");
         wide.permits = "3/5".to_owned();
         wide.masters = "3/3".to_owned();
-        for rows in [vec![], vec![wide.clone()], (0..40).map(|n| row(&format!("job-{n}"))).chain([wide]).collect()] {
+        for rows in [
+            vec![],
+            vec![wide.clone()],
+            (0..40).map(|n| row(&format!("job-{n}"))).chain([wide]).collect(),
+        ] {
             let mut state = state(rows);
             for width in (1..=12).chain([20, 37, 80, 81, 200]) {
                 for height in (1..=12).chain([24]) {
@@ -288,14 +325,22 @@ mod tests {
         for line in &shown[4..6] {
             assert_eq!(column(line, " 3 ") - 1, end, "{line:?}");
         }
-        assert!(shown[4].contains("…  mutex      billing-7 (pid 4711 on host-a)   12.0 s   21.0 s      3     0.25"));
+        assert!(shown[4].contains(
+            "…  mutex      billing-7 (pid 4711 on host-a)   12.0 s   21.0 s      3     0.25"
+        ));
     }
 
     #[test]
     fn a_narrow_screen_loses_columns_from_the_right() {
         let mut state = many(3);
-        for (columns, last) in [(100, "RATE/s"), (68, "WAIT"), (61, "LEFT"), (54, "HELD"), (45, "HOLDER"), (30, "KIND")]
-        {
+        for (columns, last) in [
+            (100, "RATE/s"),
+            (68, "WAIT"),
+            (61, "LEFT"),
+            (54, "HELD"),
+            (45, "HOLDER"),
+            (30, "KIND"),
+        ] {
             let titles = &screen(&mut state, columns, 20, NOW)[3];
             assert!(titles.ends_with(last), "{columns}: {titles:?}");
         }
@@ -329,7 +374,8 @@ mod tests {
         rows[0].held = None;
         rows[2].held = Some(Duration::from_secs(99));
         let mut state = state(rows);
-        let names = |state: &TopState| state.rows.iter().map(|row| row.name.clone()).collect::<String>();
+        let names =
+            |state: &TopState| state.rows.iter().map(|row| row.name.clone()).collect::<String>();
         assert_eq!(names(&state), "abc");
         state.press(&Input::Text('r'));
         assert_eq!(names(&state), "cba");
@@ -346,7 +392,10 @@ mod tests {
         let mut state = many(3);
         state.trouble = Some("127.0.0.1:6379: refused".to_owned());
         let shown = screen(&mut state, 100, 20, Duration::from_secs(5));
-        assert_eq!(shown[2], "the store cannot be queried; this is 5.0 s old: 127.0.0.1:6379: refused");
+        assert_eq!(
+            shown[2],
+            "the store cannot be queried; this is 5.0 s old: 127.0.0.1:6379: refused"
+        );
         assert!(shown[5].starts_with("job-000"));
         state.set_rows(vec![row("job-000")]);
         let shown = screen(&mut state, 100, 20, Duration::from_secs(5));

@@ -90,7 +90,13 @@ fn read_keys() -> Result<Receiver<Input>, Failure> {
 }
 
 fn input(event: &Event) -> Option<Input> {
-    let Event::Key(KeyEvent { code, modifiers, kind: KeyEventKind::Press | KeyEventKind::Repeat, .. }) = event else {
+    let Event::Key(KeyEvent {
+        code,
+        modifiers,
+        kind: KeyEventKind::Press | KeyEventKind::Repeat,
+        ..
+    }) = event
+    else {
         return None;
     };
     if modifiers.contains(KeyModifiers::CONTROL) {

@@ -61,7 +61,12 @@ fn ask(client: LockClient, args: &TopArgs) -> Result<Looks<Vec<LockSummary>>, Fa
     let others: Vec<String> = match args.all {
         true => {
             say("searching all keys once, which may take some seconds");
-            client.locks(&pattern)?.iter().take(MOST_OTHERS).map(|lock| lock.name().to_owned()).collect()
+            client
+                .locks(&pattern)?
+                .iter()
+                .take(MOST_OTHERS)
+                .map(|lock| lock.name().to_owned())
+                .collect()
         }
         false => Vec::new(),
     };
@@ -69,12 +74,18 @@ fn ask(client: LockClient, args: &TopArgs) -> Result<Looks<Vec<LockSummary>>, Fa
 }
 
 /// The locks that are announced, and those under the other names that a search has found.
-fn look(client: &LockClient, pattern: &str, others: &[String]) -> leasehold::Result<Vec<LockSummary>> {
+fn look(
+    client: &LockClient,
+    pattern: &str,
+    others: &[String],
+) -> leasehold::Result<Vec<LockSummary>> {
     let mut all = client.announced_locks(pattern)?.locks().to_vec();
     let known: HashSet<String> = all.iter().map(|lock| lock.name().to_owned()).collect();
     for name in others.iter().filter(|name| !known.contains(*name)) {
         match client.inspect(name) {
-            Ok(report) => all.extend(report.iter().flat_map(|report| report.locks().iter().cloned())),
+            Ok(report) => {
+                all.extend(report.iter().flat_map(|report| report.locks().iter().cloned()))
+            }
             // The name is used for something else by now.
             Err(e) if e.kind() == leasehold::ErrorKind::WrongType => {}
             Err(e) => return Err(e),
@@ -103,7 +114,11 @@ struct RatedView {
     rate: Option<f64>,
 }
 
-fn print(looks: &Looks<Vec<LockSummary>>, first: Look<Vec<LockSummary>>, start: Instant) -> Result<u8, Failure> {
+fn print(
+    looks: &Looks<Vec<LockSummary>>,
+    first: Look<Vec<LockSummary>>,
+    start: Instant,
+) -> Result<u8, Failure> {
     let signals = take_in()?;
     let mut rates = Rates::default();
     let mut look = first;

@@ -45,7 +45,11 @@ impl From<&LockSummary> for Seen {
         Self {
             key: Key::of(lock),
             token: lock.last_token().map(leasehold::fencing::FencingToken::get),
-            holders: lock.holders().iter().map(|one| (one.id().to_owned(), one.held_for())).collect(),
+            holders: lock
+                .holders()
+                .iter()
+                .map(|one| (one.id().to_owned(), one.held_for()))
+                .collect(),
         }
     }
 }
@@ -107,8 +111,10 @@ impl Rates {
         if watched.is_zero() {
             return None;
         }
-        let grants: u64 =
-            self.locks.get(key).map_or(0, |history| history.grants.iter().map(|(_, grants)| *grants).sum());
+        let grants: u64 = self
+            .locks
+            .get(key)
+            .map_or(0, |history| history.grants.iter().map(|(_, grants)| *grants).sum());
         Some(grants as f64 / watched.as_secs_f64())
     }
 }
@@ -122,8 +128,10 @@ mod tests {
     }
 
     fn look(rates: &mut Rates, at: u64, holders: &[(&str, Option<u64>)]) -> Option<f64> {
-        let holders: Vec<_> =
-            holders.iter().map(|(id, held)| ((*id).to_owned(), held.map(Duration::from_secs))).collect();
+        let holders: Vec<_> = holders
+            .iter()
+            .map(|(id, held)| ((*id).to_owned(), held.map(Duration::from_secs)))
+            .collect();
         let locks = (!holders.is_empty()).then(|| Seen { key: key(), token: None, holders });
         rates.see(Duration::from_secs(at), locks.into_iter());
         rates.of(&key())
@@ -134,7 +142,10 @@ mod tests {
         let mut rates = Rates::default();
         let mut look = |at, token| {
             let holders = vec![("a".to_owned(), None)];
-            rates.see(Duration::from_secs(at), std::iter::once(Seen { key: key(), token: Some(token), holders }));
+            rates.see(
+                Duration::from_secs(at),
+                std::iter::once(Seen { key: key(), token: Some(token), holders }),
+            );
             rates.of(&key())
         };
         assert_eq!(look(0, 1_000), None);
@@ -153,7 +164,11 @@ mod tests {
         assert_eq!(look(&mut rates, 2, &[("b", None)]), Some(0.5), "another");
         assert_eq!(look(&mut rates, 3, &[]), Some(1.0 / 3.0), "free");
         assert_eq!(look(&mut rates, 4, &[("b", None), ("c", None)]), Some(3.0 / 4.0), "two came");
-        assert_eq!(look(&mut rates, 8, &[("b", Some(1)), ("c", Some(9))]), Some(0.5), "one has come again");
+        assert_eq!(
+            look(&mut rates, 8, &[("b", Some(1)), ("c", Some(9))]),
+            Some(0.5),
+            "one has come again"
+        );
     }
 
     #[test]

@@ -51,12 +51,17 @@ pub(super) struct Row {
 
 impl Row {
     pub(super) fn new(lock: &LockSummary, rate: Option<f64>) -> Self {
-        let oldest = lock.holders().iter().max_by(|a, b| a.held_for().cmp(&b.held_for()).then(b.id().cmp(a.id())));
+        let oldest = lock
+            .holders()
+            .iter()
+            .max_by(|a, b| a.held_for().cmp(&b.held_for()).then(b.id().cmp(a.id())));
         Self {
             key: Key::of(lock),
             name: visible(lock.name()),
             kind: kind(lock.primitive()),
-            holder: oldest.map(|holder| name_of(holder, lock.holders().len() - 1)).unwrap_or_default(),
+            holder: oldest
+                .map(|holder| name_of(holder, lock.holders().len() - 1))
+                .unwrap_or_default(),
             held: oldest.and_then(LockHolder::held_for),
             left: lock.remaining(),
             waiting: lock.waiting(),
@@ -81,7 +86,9 @@ fn name_of(holder: &LockHolder, more: usize) -> String {
     // In front of the part that a narrow column cuts off.
     let more = if more == 0 { String::new() } else { format!(" +{more}") };
     match holder.owner() {
-        Some(owner) => visible(&format!("{}{more} (pid {} on {})", owner.label(), owner.pid(), owner.host())),
+        Some(owner) => {
+            visible(&format!("{}{more} (pid {} on {})", owner.label(), owner.pid(), owner.host()))
+        }
         None if holder.is_kept() => format!("nobody (--min-hold){more}"),
         None => short_id(holder.id()) + &more,
     }
@@ -91,7 +98,9 @@ fn permits(lock: &LockSummary) -> String {
     match (lock.primitive(), lock.number()) {
         (Primitive::Latch, Some(left)) => format!("{left} left"),
         (_, Some(free)) => match i64::try_from(lock.taken()) {
-            Ok(taken) if lock.primitive() == Primitive::Semaphore => format!("{free}/{}", free.saturating_add(taken)),
+            Ok(taken) if lock.primitive() == Primitive::Semaphore => {
+                format!("{free}/{}", free.saturating_add(taken))
+            }
             _ => format!("{free} free"),
         },
         (_, None) => String::new(),

@@ -96,7 +96,10 @@ impl TopState {
         match look.answer {
             Ok(locks) => {
                 self.rates.see(at, locks.iter().map(Seen::from));
-                let rows = locks.iter().map(|lock| Row::new(lock, self.rates.of(&Key::of(lock)))).collect();
+                let rows = locks
+                    .iter()
+                    .map(|lock| Row::new(lock, self.rates.of(&Key::of(lock))))
+                    .collect();
                 self.answered = (at + look.took, look.took);
                 self.set_rows(rows);
             }
@@ -172,7 +175,8 @@ impl TopState {
     /// Filters and sorts the rows. The same lock stays selected wherever it moves.
     fn arrange(&mut self) {
         let selected = self.rows.get(self.selected).map(|row| row.key.clone());
-        self.rows = self.all.iter().filter(|row| row.name.contains(&self.filter)).cloned().collect();
+        self.rows =
+            self.all.iter().filter(|row| row.name.contains(&self.filter)).cloned().collect();
         let (sort, is_reversed) = (self.sort, self.is_reversed);
         self.rows.sort_by(|a, b| by(sort, is_reversed, a, b));
         let place = selected.and_then(|key| self.rows.iter().position(|row| row.key == key));
@@ -197,12 +201,22 @@ fn by(sort: Sort, is_reversed: bool, a: &Row, b: &Row) -> Ordering {
     };
     let order = match sort {
         Sort::Name => return turned(a.key.cmp(&b.key)),
-        Sort::Held => known(a.held.zip(b.held).map(|(a, b)| b.cmp(&a)), a.held.is_some(), b.held.is_some()),
-        Sort::Left => known(a.left.zip(b.left).map(|(a, b)| a.cmp(&b)), a.left.is_some(), b.left.is_some()),
-        Sort::Waiting => {
-            known(a.waiting.zip(b.waiting).map(|(a, b)| b.cmp(&a)), a.waiting.is_some(), b.waiting.is_some())
+        Sort::Held => {
+            known(a.held.zip(b.held).map(|(a, b)| b.cmp(&a)), a.held.is_some(), b.held.is_some())
         }
-        Sort::Rate => known(a.rate.zip(b.rate).map(|(a, b)| b.total_cmp(&a)), a.rate.is_some(), b.rate.is_some()),
+        Sort::Left => {
+            known(a.left.zip(b.left).map(|(a, b)| a.cmp(&b)), a.left.is_some(), b.left.is_some())
+        }
+        Sort::Waiting => known(
+            a.waiting.zip(b.waiting).map(|(a, b)| b.cmp(&a)),
+            a.waiting.is_some(),
+            b.waiting.is_some(),
+        ),
+        Sort::Rate => known(
+            a.rate.zip(b.rate).map(|(a, b)| b.total_cmp(&a)),
+            a.rate.is_some(),
+            b.rate.is_some(),
+        ),
     };
     order.then_with(|| a.key.cmp(&b.key))
 }

@@ -104,10 +104,14 @@ fn rate(rate: f64) -> String {
 /// The columns that fit and how wide each is; those on the right are left out first.
 pub(super) fn columns(state: &TopState, screen: usize) -> Vec<(Column, usize)> {
     let has_any = |column: &Column| {
-        !matches!(column, Column::Permits | Column::Masters) || state.all.iter().any(|row| !column.text(row).is_empty())
+        !matches!(column, Column::Permits | Column::Masters)
+            || state.all.iter().any(|row| !column.text(row).is_empty())
     };
-    let mut columns: Vec<(Column, usize)> =
-        Column::ALL.into_iter().filter(has_any).map(|column| (column, column.least_width())).collect();
+    let mut columns: Vec<(Column, usize)> = Column::ALL
+        .into_iter()
+        .filter(has_any)
+        .map(|column| (column, column.least_width()))
+        .collect();
     while columns.len() > 1 && total(&columns) > screen {
         columns.pop();
     }

@@ -62,7 +62,8 @@ struct View<'l> {
 
 pub(crate) fn unlock(store: &StoreArgs, args: &UnlockArgs) -> Result<u8, Failure> {
     if args.ask && !std::io::stdin().is_terminal() {
-        let why = "--ask needs a terminal at stdin; leave it out to free the lock without a question";
+        let why =
+            "--ask needs a terminal at stdin; leave it out to free the lock without a question";
         return Err(Failure::new(status::USAGE, why));
     }
     let client = store.builder()?.build()?;
@@ -80,7 +81,12 @@ pub(crate) fn unlock(store: &StoreArgs, args: &UnlockArgs) -> Result<u8, Failure
     if !args.force
         && let Some(sign) = sign_of_life(&client, &args.name, lock)?
     {
-        return answer(args, lock.holders(), false, Some(format!("{sign}; use --force to free it anyway")));
+        return answer(
+            args,
+            lock.holders(),
+            false,
+            Some(format!("{sign}; use --force to free it anyway")),
+        );
     }
     if args.ask && !is_agreed()? {
         return answer(args, lock.holders(), false, Some("the answer was not yes".to_owned()));
@@ -109,9 +115,11 @@ fn refuse_what_is_no_lock(report: Option<&LockReport>) -> Result<(), Failure> {
     }
     let what = other.map_or_else(|| "number".to_owned(), |one| one.primitive().to_string());
     let is_semaphore = other.is_some_and(|one| one.primitive() == Primitive::Semaphore);
-    let remedy = if is_semaphore { "; `leasehold permits` sets the number of its permits" } else { "" };
+    let remedy =
+        if is_semaphore { "; `leasehold permits` sets the number of its permits" } else { "" };
     let name = visible(report.name());
-    let why = format!("{name}: it is not a lock but a {what}, which cannot be freed by force{remedy}");
+    let why =
+        format!("{name}: it is not a lock but a {what}, which cannot be freed by force{remedy}");
     Err(Failure::new(status::PROTOCOL, why))
 }
 
@@ -183,7 +191,12 @@ fn free(client: &LockClient, lock: &LockSummary) -> Result<bool, Failure> {
     })
 }
 
-fn answer(args: &UnlockArgs, holders: &[LockHolder], freed: bool, refused: Option<String>) -> Result<u8, Failure> {
+fn answer(
+    args: &UnlockArgs,
+    holders: &[LockHolder],
+    freed: bool,
+    refused: Option<String>,
+) -> Result<u8, Failure> {
     let name = visible(&args.name);
     let status = if refused.is_some() { status::NOT_HAD } else { 0 };
     if args.json {

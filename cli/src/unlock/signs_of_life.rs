@@ -25,7 +25,11 @@ const NOISE: Duration = Duration::from_millis(50);
 
 /// Why a holder is alive, or may be; `None` if none is. Blocks for at most eleven seconds, plus
 /// requests.
-pub(super) fn sign_of_life(client: &LockClient, name: &str, lock: &LockSummary) -> Result<Option<String>, Failure> {
+pub(super) fn sign_of_life(
+    client: &LockClient,
+    name: &str,
+    lock: &LockSummary,
+) -> Result<Option<String>, Failure> {
     let (mut watch, mut doubt) = (Duration::ZERO, None);
     for holder in lock.holders().iter().filter(|holder| !holder.is_kept()) {
         match look_at(holder) {
@@ -35,7 +39,11 @@ pub(super) fn sign_of_life(client: &LockClient, name: &str, lock: &LockSummary) 
         }
     }
     if watch > NOISE {
-        say(format_args!("{}: watching for up to {} whether it is renewed", visible(name), time(watch)));
+        say(format_args!(
+            "{}: watching for up to {} whether it is renewed",
+            visible(name),
+            time(watch)
+        ));
     }
     let mut before: Vec<LockHolder> = lock.holders().to_vec();
     let until = Instant::now() + watch;
@@ -83,9 +91,12 @@ fn look_at(holder: &LockHolder) -> Look {
 
 /// A holder that has more time left than at the poll before, if there is one.
 pub(super) fn renewed_since(before: &[LockHolder], now: &[LockHolder]) -> Option<String> {
-    let left_before = |id: &str| before.iter().find(|one| one.id() == id).and_then(LockHolder::remaining);
+    let left_before =
+        |id: &str| before.iter().find(|one| one.id() == id).and_then(LockHolder::remaining);
     let is_renewed = |holder: &&LockHolder| {
-        left_before(holder.id()).zip(holder.remaining()).is_some_and(|(before, now)| now > before + NOISE)
+        left_before(holder.id())
+            .zip(holder.remaining())
+            .is_some_and(|(before, now)| now > before + NOISE)
     };
     now.iter().find(is_renewed).map(|holder| format!("{} has just renewed it", who(holder)))
 }

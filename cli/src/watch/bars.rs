@@ -14,13 +14,15 @@ pub(super) fn bars(timeline: &Timeline, columns: usize) -> String {
     let mut shown = timeline.shown_groups();
     shown.sort_by_key(|group| std::cmp::Reverse(group.total));
     shown.truncate(MOST_ROWS);
-    let mut rows: Vec<(String, &[Span])> = shown.iter().map(|group| (group.who(), &group.spans[..])).collect();
+    let mut rows: Vec<(String, &[Span])> =
+        shown.iter().map(|group| (group.who(), &group.spans[..])).collect();
     if !timeline.unknown.is_empty() {
         rows.push(("unknown".to_owned(), &timeline.unknown));
     }
     let longest = rows.iter().map(|(name, _)| width(name)).max().unwrap_or_default();
     let names = longest.min(columns / 3);
-    let Some(cells) = columns.checked_sub(names + 5).filter(|cells| *cells >= FEWEST_COLUMNS) else {
+    let Some(cells) = columns.checked_sub(names + 5).filter(|cells| *cells >= FEWEST_COLUMNS)
+    else {
         return String::new();
     };
     let mut text = String::from("\n");

@@ -32,13 +32,21 @@ fn text(event: &Event) -> String {
     };
     match &event.what {
         What::Held { by } => format!("held by {}{}", by.who(), so_far(by)),
-        What::Taken { by, token } => format!("taken by {}{}{}", by.who(), with(*token), of_several("; ")),
+        What::Taken { by, token } => {
+            format!("taken by {}{}{}", by.who(), with(*token), of_several("; "))
+        }
         What::TakenAgain { by, token } => format!("taken again by {}{}", by.who(), with(*token)),
         What::HandedOver { from, to, after, token } if from.who() == to.who() => {
             format!("taken again by {} after {}{}", to.who(), time(*after), with(*token))
         }
         What::HandedOver { from, to, after, token } => {
-            format!("handed to {}{}; {} had it for {}", to.who(), with(*token), from.who(), time(*after))
+            format!(
+                "handed to {}{}; {} had it for {}",
+                to.who(),
+                with(*token),
+                from.who(),
+                time(*after)
+            )
         }
         What::Left { who, after } => {
             let rest = if holders == 1 { "; 1 holds it".to_owned() } else { of_several("; ") };
@@ -54,7 +62,9 @@ fn text(event: &Event) -> String {
         What::Waiting(waiting) => format!("{waiting} wait"),
         What::Number(number) => format!("the number is {number}"),
         What::CutOff { why } => format!("the store cannot be queried: {why}"),
-        What::Back { after } => format!("the store answers again; nothing is known about the {} before", time(*after)),
+        What::Back { after } => {
+            format!("the store answers again; nothing is known about the {} before", time(*after))
+        }
     }
 }
 
@@ -72,7 +82,9 @@ mod tests {
 
     #[test]
     fn times_are_as_exact_as_the_looks() {
-        let clock = |millis, interval| clock(Duration::from_millis(millis), Duration::from_millis(interval));
+        let clock = |millis, interval| {
+            clock(Duration::from_millis(millis), Duration::from_millis(interval))
+        };
         assert_eq!(clock(12_345, 200), "12.3 s");
         assert_eq!(clock(12_345, 10), "12.34 s");
         assert_eq!(clock(12_045, 10), "12.04 s");

@@ -44,10 +44,14 @@ pub(crate) fn watch(store: &StoreArgs, args: &WatchArgs) -> Result<u8, Failure> 
     let start = Instant::now();
     let looks = Looks::start(args.interval, move || client.inspect(&name))?;
     let over = args.time.map_or(never(), after);
-    let mut watch = Watch { args, start, timeline: Timeline::new(args.interval), has_answered: false };
+    let mut watch =
+        Watch { args, start, timeline: Timeline::new(args.interval), has_answered: false };
     let seen = watch.until_the_end(&looks, &signals, &over);
     watch.timeline.finish(start.elapsed());
-    let told = seen.and_then(|reader| if reader == Reader::Stays { watch.print_summary() } else { Ok(reader) });
+    let told =
+        seen.and_then(
+            |reader| if reader == Reader::Stays { watch.print_summary() } else { Ok(reader) },
+        );
     if told.is_err() && !watch.has_answered {
         // There is nothing to draw.
         return told.map(|_| 0);

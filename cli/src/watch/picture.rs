@@ -21,7 +21,8 @@ const LEAST_WIDTH: f64 = 1.0;
 const MOST_HINTS: usize = 2_000;
 
 /// Distinct also for people who do not see all colours, and on paper.
-const COLOURS: [&str; 8] = ["#3b6fb6", "#e08a2e", "#3f9b6c", "#c0504d", "#7d62a8", "#4aa3b5", "#b8679d", "#8c7a3d"];
+const COLOURS: [&str; 8] =
+    ["#3b6fb6", "#e08a2e", "#3f9b6c", "#c0504d", "#7d62a8", "#4aa3b5", "#b8679d", "#8c7a3d"];
 const OTHERS: &str = "#8a93a0";
 
 pub(super) struct Title {
@@ -72,7 +73,8 @@ fn rows(timeline: &Timeline, finest: Duration) -> Vec<Row> {
     };
     let mut rows: Vec<Row> = groups.iter().filter(is_own).enumerate().map(row).collect();
     if !least.is_empty() {
-        let mut spans: Vec<Span> = least.iter().flat_map(|group| group.spans.iter().copied()).collect();
+        let mut spans: Vec<Span> =
+            least.iter().flat_map(|group| group.spans.iter().copied()).collect();
         spans.sort_unstable();
         rows.push(Row {
             label: format!("{} others", least.len()),
@@ -143,7 +145,9 @@ impl Picture<'_> {
         for place in (0..self.rows.len().max(1)).step_by(2) {
             let (y, height) = (self.row_y(place), self.row_height);
             let width = WIDTH - 48.0;
-            self.put(format_args!("<rect x=\"24\" y=\"{y}\" width=\"{width}\" height=\"{height}\" fill=\"#f6f7f9\"/>"));
+            self.put(format_args!(
+                "<rect x=\"24\" y=\"{y}\" width=\"{width}\" height=\"{height}\" fill=\"#f6f7f9\"/>"
+            ));
         }
     }
 
@@ -167,7 +171,9 @@ impl Picture<'_> {
             at += step;
         }
         for y in [rows_bottom, bottom] {
-            self.put(format_args!("<line x1=\"{LEFT}\" x2=\"{RIGHT}\" y1=\"{y}\" y2=\"{y}\" stroke=\"#9aa5b1\"/>"));
+            self.put(format_args!(
+                "<line x1=\"{LEFT}\" x2=\"{RIGHT}\" y1=\"{y}\" y2=\"{y}\" stroke=\"#9aa5b1\"/>"
+            ));
         }
     }
 
@@ -182,10 +188,16 @@ impl Picture<'_> {
                 // The gap shows that it was released and taken again at once.
                 let width = (self.x(*to) - x - 0.5).max(LEAST_WIDTH);
                 let x = x.min(RIGHT - width);
-                let rect = format!("<rect x=\"{x:.1}\" y=\"{y}\" width=\"{width:.1}\" height=\"{height}\"");
+                let rect = format!(
+                    "<rect x=\"{x:.1}\" y=\"{y}\" width=\"{width:.1}\" height=\"{height}\""
+                );
                 if has_hints {
-                    let hint = format!("{}: {}, from {}", row.label, time(*to - *from), time(*from));
-                    self.put(format_args!("{rect} rx=\"1.5\"><title>{}</title></rect>", escape(&hint)));
+                    let hint =
+                        format!("{}: {}, from {}", row.label, time(*to - *from), time(*from));
+                    self.put(format_args!(
+                        "{rect} rx=\"1.5\"><title>{}</title></rect>",
+                        escape(&hint)
+                    ));
                 } else {
                     self.put(format_args!("{rect}/>"));
                 }
@@ -211,7 +223,10 @@ impl Picture<'_> {
     fn labels(&mut self) {
         if self.timeline.groups.is_empty() {
             let y = TOP + self.row_height / 2.0 + 4.5;
-            self.put(format_args!("<text x=\"{}\" y=\"{y}\" class=\"e n\">nobody had it</text>", LEFT - 12.0));
+            self.put(format_args!(
+                "<text x=\"{}\" y=\"{y}\" class=\"e n\">nobody had it</text>",
+                LEFT - 12.0
+            ));
         }
     }
 
@@ -220,7 +235,8 @@ impl Picture<'_> {
         let steps = if waits.len() > MOST_HINTS { most_of(waits, finest) } else { waits.clone() };
         let most = steps.iter().map(|(_, waiting)| *waiting).max().unwrap_or(1).max(1);
         let y = |waiting: u64| bottom - waiting as f64 / most as f64 * (WAITS_HEIGHT - 8.0);
-        let mut line = format!("M{:.1} {bottom}", self.x(steps.first().map_or(Duration::ZERO, |(at, _)| *at)));
+        let mut line =
+            format!("M{:.1} {bottom}", self.x(steps.first().map_or(Duration::ZERO, |(at, _)| *at)));
         for (at, waiting) in &steps {
             let _ = write!(line, " H{:.1} V{:.1}", self.x(*at), y(*waiting));
         }
@@ -254,11 +270,17 @@ impl Picture<'_> {
         let mut x = LEFT;
         let mut entries = vec![
             ("fill=\"#3b6fb6\"", "holds the lock".to_owned()),
-            ("fill=\"#ffffff\" stroke=\"#b9c0ca\"", format!("free: {:.1} %", percent(self.timeline.free))),
+            (
+                "fill=\"#ffffff\" stroke=\"#b9c0ca\"",
+                format!("free: {:.1} %", percent(self.timeline.free)),
+            ),
         ];
         if !self.timeline.unknown.is_empty() {
             let unknown = percent(self.timeline.unknown_time());
-            entries.push(("fill=\"url(#gap)\"", format!("the store could not be queried: {unknown:.1} %")));
+            entries.push((
+                "fill=\"url(#gap)\"",
+                format!("the store could not be queried: {unknown:.1} %"),
+            ));
         }
         if has_waits {
             entries.push(("fill=\"#5f6b7a\" fill-opacity=\"0.3\"", "waiters".to_owned()));
@@ -284,13 +306,14 @@ fn shortened(label: &str) -> String {
 /// A round step between ticks, and its unit.
 fn step(end: Duration) -> (Duration, &'static str) {
     const STEPS_MS: [u64; 22] = [
-        1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 30_000, 60_000, 120_000, 300_000, 600_000,
-        1_800_000, 3_600_000, 7_200_000, 21_600_000,
+        1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 30_000, 60_000, 120_000,
+        300_000, 600_000, 1_800_000, 3_600_000, 7_200_000, 21_600_000,
     ];
     const MOST_TICKS: u128 = 10;
     let fits = |step: &&u64| end.as_millis() / u128::from(**step) <= MOST_TICKS;
     // Longer than the longest step: whole days.
-    let days = Duration::from_secs(86_400) * u32::try_from(end.as_secs() / 864_000 + 1).unwrap_or(u32::MAX);
+    let days = Duration::from_secs(86_400)
+        * u32::try_from(end.as_secs() / 864_000 + 1).unwrap_or(u32::MAX);
     let step = STEPS_MS.iter().find(fits).map_or(days, |step| Duration::from_millis(*step));
     let unit = match step.as_millis() {
         0..1_000 if end < Duration::from_secs(1) => "ms",
@@ -342,27 +365,47 @@ mod tests {
         let mut line = Timeline::new(MS(100));
         for n in 0..holders {
             let owner = owner(&format!("{label}{n}"));
-            let one =
-                Holder { id: format!("c{n}:1"), owner: Some(owner), held_for: None, is_kept: false, is_foreign: false };
-            line.see(MS(n * 200), &Standing { holders: vec![one], waiting: Some(n), ..Standing::default() });
+            let one = Holder {
+                id: format!("c{n}:1"),
+                owner: Some(owner),
+                held_for: None,
+                is_kept: false,
+                is_foreign: false,
+            };
+            line.see(
+                MS(n * 200),
+                &Standing { holders: vec![one], waiting: Some(n), ..Standing::default() },
+            );
         }
         line.finish(MS(holders * 200));
-        let title = Title { name: "a<b>&\"c'".to_owned(), store: "redis://h/?a=1&b".to_owned(), interval: MS(100) };
+        let title = Title {
+            name: "a<b>&\"c'".to_owned(),
+            store: "redis://h/?a=1&b".to_owned(),
+            interval: MS(100),
+        };
         picture(&title, &line)
     }
 
     #[test]
     fn no_text_is_taken_for_xml() {
         let svg = of(2, "<script>\"&'");
-        assert!(!svg.contains("<script") && svg.contains("&lt;script&gt;&quot;&amp;&#39;0 (pid "), "{svg}");
-        assert!(svg.contains("a&lt;b&gt;&amp;&quot;c&#39;") && svg.contains("redis://h/?a=1&amp;b"));
+        assert!(
+            !svg.contains("<script") && svg.contains("&lt;script&gt;&quot;&amp;&#39;0 (pid "),
+            "{svg}"
+        );
+        assert!(
+            svg.contains("a&lt;b&gt;&amp;&quot;c&#39;") && svg.contains("redis://h/?a=1&amp;b")
+        );
         assert_eq!(escape("\u{ffff}x"), "\u{fffd}x");
     }
 
     #[test]
     fn more_than_thirty_holders_share_the_last_row() {
         let rows = |svg: &str| svg.matches("<g fill=").count();
-        assert_eq!((rows(&of(0, "a")), rows(&of(1, "a")), rows(&of(30, "a")), rows(&of(45, "a"))), (0, 1, 30, 30));
+        assert_eq!(
+            (rows(&of(0, "a")), rows(&of(1, "a")), rows(&of(30, "a")), rows(&of(45, "a"))),
+            (0, 1, 30, 30)
+        );
         assert!(of(45, "a").contains(">16 others<") && !of(30, "a").contains("others"));
         assert!(of(0, "a").contains("nobody had it"));
     }
@@ -381,7 +424,10 @@ mod tests {
             let steps = end / u64::try_from(step.as_millis()).unwrap();
             assert!(steps <= 10, "{end}");
             assert_eq!(
-                (tick(step, step, unit).as_str(), tick(step * u32::try_from(steps).unwrap(), step, unit).as_str()),
+                (
+                    tick(step, step, unit).as_str(),
+                    tick(step * u32::try_from(steps).unwrap(), step, unit).as_str()
+                ),
                 (expected, last)
             );
         }

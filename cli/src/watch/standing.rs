@@ -32,8 +32,10 @@ impl From<&LockReport> for Standing {
     fn from(report: &LockReport) -> Self {
         let locks = report.locks();
         // The free permits of a semaphore change with its holders, which say more.
-        let is_counted = |primitive| matches!(primitive, Primitive::Latch | Primitive::CountingSemaphore);
-        let counted = locks.iter().filter(|lock| is_counted(lock.primitive())).find_map(|lock| lock.number());
+        let is_counted =
+            |primitive| matches!(primitive, Primitive::Latch | Primitive::CountingSemaphore);
+        let counted =
+            locks.iter().filter(|lock| is_counted(lock.primitive())).find_map(|lock| lock.number());
         Self {
             holders: locks.iter().flat_map(|lock| lock.holders()).map(Holder::from).collect(),
             waiting: locks.iter().filter_map(|lock| lock.waiting()).max(),

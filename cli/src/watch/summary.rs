@@ -64,7 +64,8 @@ pub(super) fn part(time: Duration, whole: Duration) -> f64 {
 impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let shown = &self.shown[..self.shown.len().min(MOST_LINES)];
-        let names = shown.iter().map(|share| width(&share.who)).max().unwrap_or_default().clamp(8, WIDEST);
+        let names =
+            shown.iter().map(|share| width(&share.who)).max().unwrap_or_default().clamp(8, WIDEST);
         writeln!(f, "\nwatched for {}", time(self.watched))?;
         let mut line = |name: &str, held: Duration, rest: &str| {
             let percent = part(held, self.watched) * 100.0;

@@ -17,7 +17,10 @@ impl SvgFile {
     pub(super) fn create(path: &Path) -> Result<Self, Failure> {
         let name = path.file_name().map(|name| name.to_string_lossy().into_owned());
         let Some(name) = name.filter(|_| !path.is_dir()) else {
-            return Err(Failure::new(status::USAGE, format!("--svg {}: this is not a file name", path.display())));
+            return Err(Failure::new(
+                status::USAGE,
+                format!("--svg {}: this is not a file name", path.display()),
+            ));
         };
         let temporary = path.with_file_name(format!(".{name}.{}.tmp", std::process::id()));
         let file = File::create(&temporary)
@@ -27,7 +30,9 @@ impl SvgFile {
 
     pub(super) fn write(mut self, picture: &str) -> Result<(), Failure> {
         let written = self.put(picture.as_bytes());
-        let failed = |e| Failure::new(status::UNAVAILABLE, format!("cannot write {}: {e}", self.path.display()));
+        let failed = |e| {
+            Failure::new(status::UNAVAILABLE, format!("cannot write {}: {e}", self.path.display()))
+        };
         written.map_err(failed)
     }
 

@@ -148,7 +148,11 @@ impl Timeline {
         if was_out || is_first {
             self.still_there(now, &mut news);
         }
-        if now.holders.is_empty() && now.number.is_none() && (is_first || was_out) && !news.iter().any(is_free) {
+        if now.holders.is_empty()
+            && now.number.is_none()
+            && (is_first || was_out)
+            && !news.iter().any(is_free)
+        {
             news.push(What::Free { holder: None, after: None });
         }
         if now.waiting != self.waiting {
@@ -173,7 +177,8 @@ impl Timeline {
     pub(super) fn cut_off(&mut self, at: Duration, why: &str) -> Vec<Event> {
         let is_new = !self.is_cut_off;
         self.is_cut_off = true;
-        let event = Event { at, what: What::CutOff { why: why.to_owned() }, holders: self.open.len() };
+        let event =
+            Event { at, what: What::CutOff { why: why.to_owned() }, holders: self.open.len() };
         if is_new { vec![event] } else { Vec::new() }
     }
 
@@ -243,7 +248,8 @@ impl Timeline {
         news: &mut Vec<What>,
     ) {
         let is_there = |open: &Open| now.holders.iter().any(|holder| holder.id == open.holder.id);
-        let (still, mut gone): (Vec<Open>, Vec<Open>) = std::mem::take(&mut self.open).into_iter().partition(is_there);
+        let (still, mut gone): (Vec<Open>, Vec<Open>) =
+            std::mem::take(&mut self.open).into_iter().partition(is_there);
         self.open = still;
         let mut came = Vec::new();
         for holder in &now.holders {
@@ -256,7 +262,8 @@ impl Timeline {
             self.close(open, at);
         }
         // A token that was seen before belongs to an earlier holder: this one has drawn none.
-        let has_drawn = now.holders.len() == 1 && !now.holders[0].is_foreign && now.token != self.given;
+        let has_drawn =
+            now.holders.len() == 1 && !now.holders[0].is_foreign && now.token != self.given;
         let token = now.token.filter(|_| has_drawn);
         match (&mut gone[..], &came[..]) {
             ([from], [to]) if self.open.is_empty() => {
@@ -292,7 +299,8 @@ impl Timeline {
         since_last: Duration,
         news: &mut Vec<What>,
     ) {
-        let has_newer_token = now.holders.len() == 1 && self.token.is_some() && now.token > self.token;
+        let has_newer_token =
+            now.holders.len() == 1 && self.token.is_some() && now.token > self.token;
         let began_since = holder.held_for.is_some_and(|held_for| held_for < since_last / 2);
         let open = &mut self.open[place];
         if has_newer_token || began_since {
@@ -300,10 +308,14 @@ impl Timeline {
             self.groups[open.group].spans.push((open.span_from, at));
             self.groups[open.group].times += 1;
             (open.held_before, open.since, open.span_from) = (Duration::ZERO, at, at);
-        } else if open.holder.owner.is_none() && holder.owner.is_some() && self.groups[open.group].owner.is_none() {
+        } else if open.holder.owner.is_none()
+            && holder.owner.is_some()
+            && self.groups[open.group].owner.is_none()
+        {
             news.push(What::Named { holder: holder.clone() });
         }
-        self.groups[open.group].owner = self.groups[open.group].owner.take().or_else(|| holder.owner.clone());
+        self.groups[open.group].owner =
+            self.groups[open.group].owner.take().or_else(|| holder.owner.clone());
         open.holder = holder.clone();
     }
 
@@ -345,8 +357,12 @@ impl Timeline {
             let names = |what: &What| matches!(what, What::Taken { by, .. } | What::HandedOver { to: by, .. } if by.id == holder.id);
             news.iter().any(names)
         };
-        let still: Vec<What> =
-            now.holders.iter().filter(|one| !is_news(one)).map(|one| What::Held { by: one.clone() }).collect();
+        let still: Vec<What> = now
+            .holders
+            .iter()
+            .filter(|one| !is_news(one))
+            .map(|one| What::Held { by: one.clone() })
+            .collect();
         news.extend(still);
     }
 
@@ -370,15 +386,20 @@ impl Timeline {
 impl Group {
     pub(super) fn who(&self) -> String {
         match &self.owner {
-            Some(owner) if self.more > 0 => {
-                visible(&format!("{} ({} processes on {})", owner.label(), self.more + 1, owner.host()))
-            }
+            Some(owner) if self.more > 0 => visible(&format!(
+                "{} ({} processes on {})",
+                owner.label(),
+                self.more + 1,
+                owner.host()
+            )),
             owner => who(&self.client, owner.as_ref()),
         }
     }
 
     fn is_as(&self, other: &Self) -> bool {
-        let of = |group: &Self| group.owner.as_ref().map(|owner| (owner.label().to_owned(), owner.host().to_owned()));
+        let of = |group: &Self| {
+            group.owner.as_ref().map(|owner| (owner.label().to_owned(), owner.host().to_owned()))
+        };
         self.client == other.client || of(self).is_some_and(|own| Some(own) == of(other))
     }
 
@@ -466,13 +487,25 @@ mod tests {
         assert_eq!(see(&mut line, 100, &["a:1"]), [taken("a:1")]);
         assert_eq!(see(&mut line, 200, &["a:1"]), []);
         let (from, to) = (holder("a:1"), holder("b:1"));
-        assert_eq!(see(&mut line, 300, &["b:1"]), [What::HandedOver { from, to, after: MS(200), token: None }]);
-        assert_eq!(see(&mut line, 700, &[]), [What::Free { holder: Some(holder("b:1")), after: Some(MS(400)) }]);
+        assert_eq!(
+            see(&mut line, 300, &["b:1"]),
+            [What::HandedOver { from, to, after: MS(200), token: None }]
+        );
+        assert_eq!(
+            see(&mut line, 700, &[]),
+            [What::Free { holder: Some(holder("b:1")), after: Some(MS(400)) }]
+        );
         line.finish(MS(1_000));
         assert_eq!((line.free, line.unknown_time()), (MS(400), MS(0)));
-        let spans: Vec<_> =
-            line.groups.iter().map(|group| (group.client.as_str(), group.total, &group.spans[..])).collect();
-        assert_eq!(spans, [("a", MS(200), &[(MS(100), MS(300))][..]), ("b", MS(400), &[(MS(300), MS(700))][..])]);
+        let spans: Vec<_> = line
+            .groups
+            .iter()
+            .map(|group| (group.client.as_str(), group.total, &group.spans[..]))
+            .collect();
+        assert_eq!(
+            spans,
+            [("a", MS(200), &[(MS(100), MS(300))][..]), ("b", MS(400), &[(MS(300), MS(700))][..])]
+        );
     }
 
     #[test]
@@ -482,7 +515,10 @@ mod tests {
         assert_eq!(see(&mut line, 100, &["a:1", "b:1", "b:2"]), [taken("b:1"), taken("b:2")]);
         assert_eq!(
             see(&mut line, 200, &["b:2"]),
-            [What::Left { who: holder("a:1"), after: MS(200) }, What::Left { who: holder("b:1"), after: MS(100) }]
+            [
+                What::Left { who: holder("a:1"), after: MS(200) },
+                What::Left { who: holder("b:1"), after: MS(100) }
+            ]
         );
         line.finish(MS(300));
         assert_eq!(line.groups[1].total, MS(200), "its two holds are not counted twice");
@@ -496,13 +532,19 @@ mod tests {
         see(&mut line, 100, &["a:1"]);
         assert_eq!(line.cut_off(MS(200), "down").len(), 1);
         assert_eq!(line.cut_off(MS(300), "down").len(), 0, "said once");
-        assert_eq!(see(&mut line, 400, &["a:1"]), [What::Back { after: MS(300) }, What::Held { by: holder("a:1") }]);
+        assert_eq!(
+            see(&mut line, 400, &["a:1"]),
+            [What::Back { after: MS(300) }, What::Held { by: holder("a:1") }]
+        );
         // A slow answer, and another holder after it.
         let news = see(&mut line, 5_000, &["b:1"]);
         assert!(matches!(news[..], [What::Back { .. }, What::HandedOver { .. }]), "{news:?}");
         line.finish(MS(5_100));
         assert_eq!(line.unknown, [(MS(100), MS(400)), (MS(400), MS(5_000))]);
-        assert_eq!((line.groups[0].total, line.groups[1].total, line.free), (MS(100), MS(100), MS(0)));
+        assert_eq!(
+            (line.groups[0].total, line.groups[1].total, line.free),
+            (MS(100), MS(100), MS(0))
+        );
     }
 
     #[test]
@@ -537,11 +579,18 @@ mod tests {
     fn many_processes_of_one_label_are_one_row() {
         let mut line = new();
         for n in 0..40_u64 {
-            let one = Holder { owner: Some(owner(&format!("job-{}", n % 2))), ..holder(&format!("c{n}:1")) };
+            let one = Holder {
+                owner: Some(owner(&format!("job-{}", n % 2))),
+                ..holder(&format!("c{n}:1"))
+            };
             line.see(MS(n * 100), &Standing { holders: vec![one], ..Standing::default() });
         }
         line.finish(MS(4_000));
-        let shown: Vec<_> = line.shown_groups().iter().map(|group| (group.who(), group.total, group.times)).collect();
+        let shown: Vec<_> = line
+            .shown_groups()
+            .iter()
+            .map(|group| (group.who(), group.total, group.times))
+            .collect();
         let host = owner("job").host().to_owned();
         let job = |n| (format!("job-{n} (20 processes on {host})"), MS(2_000), 20);
         assert_eq!(shown, [job(0), job(1)]);
@@ -554,7 +603,11 @@ mod tests {
             let ids: [&str; 1] = if n % 2 == 0 { ["a:1"] } else { ["b:1"] };
             line.see(MS(n * 100), &Standing { waiting: Some(n % 3), ..standing(&ids) });
         }
-        assert!(line.groups.iter().all(|group| group.spans.len() <= MOST_SPANS && group.spans.len() > 1));
+        assert!(
+            line.groups
+                .iter()
+                .all(|group| group.spans.len() <= MOST_SPANS && group.spans.len() > 1)
+        );
         assert!(line.waits.len() <= MOST_SPANS);
         assert_eq!(line.groups[0].total, MS(2_250_000), "sums stay exact");
         for n in 0..2_000 {

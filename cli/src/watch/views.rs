@@ -84,7 +84,8 @@ impl EventView {
                 "left"
             }
             What::Free { holder, after } => {
-                (self.from, self.held_for_ms) = (holder.as_ref().map(WhoView::from), after.map(millis));
+                (self.from, self.held_for_ms) =
+                    (holder.as_ref().map(WhoView::from), after.map(millis));
                 "free"
             }
             What::Named { holder } => {

@@ -10,14 +10,20 @@ use crate::rig::{Cluster, PROMPT, Server, wait_until};
 use crate::support::Masters;
 
 const SHORT: [&str; 3] = ["bench", "--seconds", "0.2"];
-const PARTS: [&str; 5] = ["cycle", "one_name_one_client", "one_name_many_clients", "hand_off", "own_names"];
+const PARTS: [&str; 5] =
+    ["cycle", "one_name_one_client", "one_name_many_clients", "hand_off", "own_names"];
 
 /// Runs a short benchmark with JSON output, and checks that its figures are plausible.
 #[track_caller]
 fn measured(url: &str, options: &[&str]) -> Value {
     let (status, out, said) = run(leasehold_at(url, &[&SHORT, options, &["--json"]].concat()));
     assert_eq!((status, out.lines().count()), (Some(0), 1), "{out} {said}");
-    assert!(said.starts_with("leasehold: locking and unlocking as fast as the store answers, for about "), "{said}");
+    assert!(
+        said.starts_with(
+            "leasehold: locking and unlocking as fast as the store answers, for about "
+        ),
+        "{said}"
+    );
     let json = checked("bench", &out);
     assert_eq!(json["part_ms"], 200);
     let parts = json["parts"].as_array().unwrap();
@@ -25,14 +31,18 @@ fn measured(url: &str, options: &[&str]) -> Value {
     assert_eq!(names, PARTS);
     for part in parts {
         check(&part["figures"]);
-        assert!(part["clients"].as_u64() >= Some(1) && part["threads"].as_u64() >= Some(1), "{part}");
+        assert!(
+            part["clients"].as_u64() >= Some(1) && part["threads"].as_u64() >= Some(1),
+            "{part}"
+        );
     }
     assert_eq!(json["ratio"].is_null(), json["no_ratio"].is_string(), "{json}");
     assert_eq!(json["ratio"].is_null(), json["bare"].is_null(), "{json}");
     if !json["bare"].is_null() {
         check(&json["bare"]);
         assert!(
-            json["ratio"]["per_second"].as_f64() > Some(0.0) && json["ratio"]["p50"].as_f64() > Some(0.0),
+            json["ratio"]["per_second"].as_f64() > Some(0.0)
+                && json["ratio"]["p50"].as_f64() > Some(0.0),
             "{json}"
         );
     }
@@ -41,9 +51,14 @@ fn measured(url: &str, options: &[&str]) -> Value {
 
 #[track_caller]
 fn check(figures: &Value) {
-    let number = |name: &str| figures[name].as_u64().unwrap_or_else(|| panic!("no {name}: {figures}"));
+    let number =
+        |name: &str| figures[name].as_u64().unwrap_or_else(|| panic!("no {name}: {figures}"));
     assert!(number("operations") >= 1 && number("per_second") >= 1, "{figures}");
-    assert!(number("max_us") >= 1 && number("p50_us") <= number("p99_us") && number("p99_us") <= number("max_us"));
+    assert!(
+        number("max_us") >= 1
+            && number("p50_us") <= number("p99_us")
+            && number("p99_us") <= number("max_us")
+    );
 }
 
 #[track_caller]
@@ -55,10 +70,15 @@ fn nothing_stays(server: &Server) {
 #[test]
 fn a_short_run_has_figures_and_leaves_no_key() {
     let (server, on_tcp) = (Server::start(), Server::start_tcp(&[]));
-    for (server, url) in [(&server, server.url()), (&on_tcp, format!("redis://127.0.0.1:{}", on_tcp.port()))] {
+    for (server, url) in
+        [(&server, server.url()), (&on_tcp, format!("redis://127.0.0.1:{}", on_tcp.port()))]
+    {
         let json = measured(&url, &["--threads", "3"]);
         assert!(json["ratio"].is_object() && json["threads"] == 3, "{json}");
-        assert_eq!((&json["parts"][2]["clients"], &json["parts"][4]["threads"]), (&3.into(), &3.into()));
+        assert_eq!(
+            (&json["parts"][2]["clients"], &json["parts"][4]["threads"]),
+            (&3.into(), &3.into())
+        );
         nothing_stays(server);
     }
 }
@@ -70,8 +90,17 @@ fn people_get_a_table() {
     assert_eq!((status, said.lines().count()), (Some(0), 1), "{said}");
     let lines: Vec<&str> = out.lines().collect();
     assert!(lines[0].trim_start().starts_with("a second"), "{out}");
-    for row in ["lock and unlock, one thread", "  by two bare scripts", "one name, ", "hand-off", "own names, "] {
-        assert!(lines.iter().any(|line| line.starts_with(row) && line.split_whitespace().count() > 5), "{row}: {out}");
+    for row in [
+        "lock and unlock, one thread",
+        "  by two bare scripts",
+        "one name, ",
+        "hand-off",
+        "own names, ",
+    ] {
+        assert!(
+            lines.iter().any(|line| line.starts_with(row) && line.split_whitespace().count() > 5),
+            "{row}: {out}"
+        );
     }
     let width = lines[0].chars().count();
     assert!(lines[1..7].iter().all(|line| line.chars().count() == width), "{out}");
@@ -90,13 +119,18 @@ fn a_signal_ends_it_and_nothing_stays() {
         command.stdin(Stdio::null());
         let program = Program::start(command);
         program.expect_said("Ctrl-C ends it");
-        wait_until("the part has begun", || server.cmd::<Vec<String>>(&["KEYS", &format!("*{part}")]).len() == 1);
+        wait_until("the part has begun", || {
+            server.cmd::<Vec<String>>(&["KEYS", &format!("*{part}")]).len() == 1
+        });
         let before = std::time::Instant::now();
         program.signal(signal);
         let end = program.end();
         assert!(before.elapsed() < PROMPT);
         assert_eq!((end.status, &end.out[..]), (Some(128 + number), &[][..]), "{:?}", end.err);
-        assert_eq!(end.err, [format!("leasehold: ended by signal {number}, and every lock was released")]);
+        assert_eq!(
+            end.err,
+            [format!("leasehold: ended by signal {number}, and every lock was released")]
+        );
         nothing_stays(&server);
     }
 }
@@ -127,7 +161,11 @@ fn a_password_is_used_by_the_bare_scripts_too() {
         (server.url(), &["--password-file", file.to_str().unwrap()]),
     ] {
         let json = measured(&url, options);
-        assert!(json["ratio"].is_object() && !json.to_string().contains(SECRET), "{}", json["no_ratio"]);
+        assert!(
+            json["ratio"].is_object() && !json.to_string().contains(SECRET),
+            "{}",
+            json["no_ratio"]
+        );
     }
     nothing_stays(&server);
 }
@@ -135,8 +173,14 @@ fn a_password_is_used_by_the_bare_scripts_too() {
 #[test]
 fn bad_arguments_are_64() {
     let server = Server::start();
-    for options in [["--seconds", "0"], ["--seconds", "2s"], ["--threads", "1"], ["--threads", "1000"]] {
-        assert_eq!(run(leasehold(&server, &[&["bench"], &options[..]].concat())).0, Some(64), "{options:?}");
+    for options in
+        [["--seconds", "0"], ["--seconds", "2s"], ["--threads", "1"], ["--threads", "1000"]]
+    {
+        assert_eq!(
+            run(leasehold(&server, &[&["bench"], &options[..]].concat())).0,
+            Some(64),
+            "{options:?}"
+        );
     }
 }
 

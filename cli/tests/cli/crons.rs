@@ -37,8 +37,9 @@ impl Crons {
         wait_for(LONGEST, "all crons have ended", || {
             self.processes.iter_mut().all(|(cron, _)| cron.try_wait().unwrap().is_some())
         });
-        let end =
-            |(cron, said): &mut (Child, PathBuf)| (cron.wait().unwrap().code(), std::fs::read_to_string(said).unwrap());
+        let end = |(cron, said): &mut (Child, PathBuf)| {
+            (cron.wait().unwrap().code(), std::fs::read_to_string(said).unwrap())
+        };
         self.processes.iter_mut().map(end).collect()
     }
 }

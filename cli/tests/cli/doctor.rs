@@ -6,7 +6,9 @@ use serde_json::Value;
 
 use crate::json::checked;
 use crate::program::{leasehold, leasehold_at, path, run};
-use crate::rig::{Cluster, ClusterOptions, MASTER_NAME, SentinelOptions, Sentinels, Server, acl_rule};
+use crate::rig::{
+    Cluster, ClusterOptions, MASTER_NAME, SentinelOptions, Sentinels, Server, acl_rule,
+};
 use crate::support::{Clients, Masters};
 
 /// Persistent, as recommended.
@@ -37,12 +39,19 @@ impl Said {
 
     fn check(&self) {
         let Self { status, text, json } = self;
-        assert!(!text.contains(SECRET) && !json.to_string().contains(SECRET), "the password is printed");
+        assert!(
+            !text.contains(SECRET) && !json.to_string().contains(SECRET),
+            "the password is printed"
+        );
         assert!(!text.contains('\x1b'), "colours without a terminal: {text}");
         let count = |name: &str| json[name].as_u64().unwrap();
         let severities = ["ok", "note", "warning", "problem"];
-        let of = |severity: &str| self.findings().iter().filter(|one| one["severity"] == severity).count() as u64;
-        for (severity, name) in [("problem", "problems"), ("warning", "warnings"), ("note", "notes")] {
+        let of = |severity: &str| {
+            self.findings().iter().filter(|one| one["severity"] == severity).count() as u64
+        };
+        for (severity, name) in
+            [("problem", "problems"), ("warning", "warnings"), ("note", "notes")]
+        {
             assert_eq!(of(severity), count(name), "{json}");
         }
         let worst = severities.into_iter().rfind(|severity| of(severity) > 0).unwrap();
@@ -56,7 +65,10 @@ impl Said {
         let last = text.lines().last().unwrap();
         assert!(last.starts_with(&format!("{} problem", count("problems"))), "{text}");
         for finding in self.findings() {
-            assert!(!finding["found"].as_str().unwrap().is_empty() && finding["check"].is_string(), "{finding}");
+            assert!(
+                !finding["found"].as_str().unwrap().is_empty() && finding["check"].is_string(),
+                "{finding}"
+            );
         }
     }
 
@@ -72,14 +84,23 @@ impl Said {
             let has = |part: &str| one[part].as_str().is_some_and(|text| text.contains(words));
             one["check"] == check && one["severity"] == severity && (has("found") || has("advice"))
         });
-        let found = found.unwrap_or_else(|| panic!("no {severity} {check} {words:?}:\n{}", self.text));
+        let found =
+            found.unwrap_or_else(|| panic!("no {severity} {check} {words:?}:\n{}", self.text));
         let line = format!("  {severity:<8}{check:<12}");
-        assert!(self.text.lines().any(|one| one.starts_with(&line)) && self.text.contains(words), "{}", self.text);
+        assert!(
+            self.text.lines().any(|one| one.starts_with(&line)) && self.text.contains(words),
+            "{}",
+            self.text
+        );
         if let Some(advice) = found["advice"].as_str().filter(|advice| advice.contains(words)) {
             assert!(self.text.contains(&format!("\n{:22}-> {advice}\n", "")), "{}", self.text);
         }
         if let Some(node) = found["node"].as_str() {
-            assert!(self.text.lines().any(|line| line == node), "{node} has no heading:\n{}", self.text);
+            assert!(
+                self.text.lines().any(|line| line == node),
+                "{node} has no heading:\n{}",
+                self.text
+            );
         }
     }
 
@@ -137,7 +158,8 @@ fn rights_that_are_missing_are_named() {
     let url = format!("{}?user=u&pass={SECRET}", server.url());
     let user = |without: &str| {
         let rule = acl_rule(&["app:*"]);
-        let words: Vec<&str> = rule.iter().map(String::as_str).filter(|word| *word != without).collect();
+        let words: Vec<&str> =
+            rule.iter().map(String::as_str).filter(|word| *word != without).collect();
         let begin = ["ACL", "SETUSER", "u", "reset", "on", &format!(">{SECRET}"), "resetchannels"];
         server.cmd::<()>(&[&begin, &words[..]].concat());
         Said::by(&url, &["--key-prefix", "app:"])
@@ -158,7 +180,9 @@ fn rights_that_are_missing_are_named() {
 fn the_url_is_an_argument_or_in_the_environment() {
     let (server, other) = (Server::start_with(&GOOD), Server::start());
     let url = server.url();
-    for arguments in [vec!["doctor", &*url], vec!["--url", &*url, "doctor"], vec!["doctor", "--url", &*url]] {
+    for arguments in
+        [vec!["doctor", &*url], vec!["--url", &*url, "doctor"], vec!["doctor", "--url", &*url]]
+    {
         // The environment is ignored then.
         let (status, out, _) = run(leasehold(&other, &arguments));
         assert_eq!(status, Some(0), "{out}");
@@ -171,14 +195,17 @@ fn the_url_is_an_argument_or_in_the_environment() {
     });
     assert_eq!(status, Some(64));
     assert!(said.contains("LEASEHOLD_URL"), "{said}");
-    for arguments in [vec!["doctor", "http://somewhere/"], vec!["doctor", &*url, "--lease", "1ms"]] {
+    for arguments in [vec!["doctor", "http://somewhere/"], vec!["doctor", &*url, "--lease", "1ms"]]
+    {
         assert_eq!(run(leasehold(&server, &arguments)).0, Some(64), "{arguments:?}");
     }
 }
 
 #[test]
 fn a_password_in_an_argument_is_refused_and_not_repeated() {
-    for url in [format!("redis://:{SECRET}@127.0.0.1/"), format!("redis+unix:///nowhere?pass={SECRET}")] {
+    for url in
+        [format!("redis://:{SECRET}@127.0.0.1/"), format!("redis+unix:///nowhere?pass={SECRET}")]
+    {
         for arguments in [["doctor", &*url, "--json"], ["bench", &*url, "--json"]] {
             let (status, out, said) = run(leasehold_at("redis://127.0.0.1:1/", &arguments));
             assert_eq!((status, &*out), (Some(64), ""));
@@ -207,7 +234,8 @@ fn no_command_line_has_the_password() {
 fn one_master_of_redlock_that_is_down_is_a_warning_of_the_whole() {
     let mut masters = Masters::fresh(3);
     let urls = masters.urls();
-    let arguments: Vec<&str> = [&["--redlock"][..], &urls.iter().map(String::as_str).collect::<Vec<_>>()].concat();
+    let arguments: Vec<&str> =
+        [&["--redlock"][..], &urls.iter().map(String::as_str).collect::<Vec<_>>()].concat();
     let all = Said::by("", &arguments);
     assert_eq!((all.status, all.nodes()), (0, 3), "{}", all.text);
     all.says("quorum", "ok", "3 of 3 masters vote");
@@ -240,8 +268,9 @@ fn every_primary_of_a_cluster_is_asked() {
 fn sentinels_are_asked_and_their_master() {
     let options = SentinelOptions { server_args: &GOOD, ..SentinelOptions::default() };
     let mut sentinels = Sentinels::start_with(options);
-    let addresses: Vec<String> =
-        (0..3).map(|index| format!("127.0.0.1:{}", sentinels.sentinel(index).announced_port())).collect();
+    let addresses: Vec<String> = (0..3)
+        .map(|index| format!("127.0.0.1:{}", sentinels.sentinel(index).announced_port()))
+        .collect();
     let url = format!("redis+sentinel://{}/{MASTER_NAME}", addresses.join(","));
     let said = Said::by(&url, &[]);
     assert_eq!((said.status, said.nodes()), (0, 4), "{}", said.text);
@@ -299,7 +328,10 @@ fn at_a_terminal_lines_are_wrapped_and_coloured() {
     let shown = |no_color: &str| {
         let line = format!("stty cols 80; exec {} doctor", path());
         let mut script = Command::new("script");
-        script.args(["-qec", &line, "/dev/null"]).env("LEASEHOLD_URL", server.url()).env("NO_COLOR", no_color);
+        script
+            .args(["-qec", &line, "/dev/null"])
+            .env("LEASEHOLD_URL", server.url())
+            .env("NO_COLOR", no_color);
         let output = script.env("SHELL", "/bin/sh").stdin(Stdio::null()).output().unwrap();
         (output.status.code(), String::from_utf8(output.stdout).unwrap().replace('\r', ""))
     };
@@ -317,9 +349,11 @@ fn at_a_terminal_lines_are_wrapped_and_coloured() {
 #[test]
 fn the_acl_rule_is_printed_and_is_enough() {
     let server = Server::start_with(&GOOD);
-    let (status, rule, said) = run(leasehold(&server, &["doctor", "--acl", "--key-prefix", "app:"]));
+    let (status, rule, said) =
+        run(leasehold(&server, &["doctor", "--acl", "--key-prefix", "app:"]));
     assert_eq!((status, &*said), (Some(0), ""));
-    let lines: Vec<&str> = rule.lines().filter_map(|line| line.strip_prefix("ACL SETUSER app ")).collect();
+    let lines: Vec<&str> =
+        rule.lines().filter_map(|line| line.strip_prefix("ACL SETUSER app ")).collect();
     let words = |line: &str| line.split(' ').map(str::to_owned).collect::<Vec<_>>();
     let for_programs = words(lines[0]);
     assert_eq!(for_programs[2..], acl_rule(&["app:*"]), "as guide::operations");
@@ -328,14 +362,17 @@ fn the_acl_rule_is_printed_and_is_enough() {
     }
     for line in &lines {
         let line = line.replace("password", SECRET);
-        server.cmd::<()>(&[&["ACL", "SETUSER", "app"][..], &line.split(' ').collect::<Vec<_>>()].concat());
+        server.cmd::<()>(
+            &[&["ACL", "SETUSER", "app"][..], &line.split(' ').collect::<Vec<_>>()].concat(),
+        );
     }
     let file = server.dir().join("password");
     std::fs::write(&file, SECRET).unwrap();
     let url = format!("{}?user=app", server.url());
     let as_user = |words: &[&str]| {
         let with = ["--password-file", file.to_str().unwrap(), "--key-prefix", "app:"];
-        let (front, command) = words.split_at(words.iter().position(|word| *word == "--").unwrap_or(words.len()));
+        let (front, command) =
+            words.split_at(words.iter().position(|word| *word == "--").unwrap_or(words.len()));
         run(leasehold_at(&url, &[front, &with, command].concat()))
     };
     for words in [
@@ -363,7 +400,8 @@ fn the_schema_of_a_database_is_printed_with_the_rights() {
     assert_eq!((status, &*said), (Some(0), ""));
     assert!(sql.starts_with(leasehold::POSTGRES_SCHEMA.lines().next().unwrap()));
     let chapter = include_str!("../../../src/guide/postgres.rs");
-    let grants: Vec<&str> = chapter.lines().filter_map(|line| line.strip_prefix("//! GRANT ")).collect();
+    let grants: Vec<&str> =
+        chapter.lines().filter_map(|line| line.strip_prefix("//! GRANT ")).collect();
     assert!(grants.len() > 5);
     for grant in grants {
         assert!(sql.contains(&format!("-- GRANT {grant}")), "{grant}");
@@ -376,11 +414,27 @@ fn errors_speak_of_options() {
     let server = Server::start();
     let two = format!("{} {}", server.url(), server.url());
     let (status, _, said) = run(leasehold_at(&two, &["run", "job", "--", "true"]));
-    assert!(status == Some(64) && said.contains("--redlock") && !said.contains("Builder"), "{said}");
-    server.cmd::<()>(&["ACL", "SETUSER", "poor", "on", ">word", "+@all", "-@scripting", "~*", "&*"]);
+    assert!(
+        status == Some(64) && said.contains("--redlock") && !said.contains("Builder"),
+        "{said}"
+    );
+    server.cmd::<()>(&[
+        "ACL",
+        "SETUSER",
+        "poor",
+        "on",
+        ">word",
+        "+@all",
+        "-@scripting",
+        "~*",
+        "&*",
+    ]);
     let denied = format!("{}?user=poor&pass=word", server.url());
     let (status, _, said) = run(leasehold_at(&denied, &["run", "job", "--", "true"]));
-    assert!(status == Some(77) && said.contains("doctor --acl") && !said.contains("guide::"), "{said}");
+    assert!(
+        status == Some(77) && said.contains("doctor --acl") && !said.contains("guide::"),
+        "{said}"
+    );
     let (status, _, said) = run(leasehold(&server, &["run", "job", "true"]));
     assert!(status == Some(64) && said.contains("leasehold run NAME -- COMMAND"), "{said}");
 }

@@ -40,7 +40,10 @@ impl Exporter {
     fn page(&self) -> String {
         let answer = self.answer(b"GET /metrics HTTP/1.1\r\nHost: h\r\nAccept: text/plain\r\n\r\n");
         let (head, page) = answer.split_once("\r\n\r\n").unwrap();
-        assert!(head.starts_with("HTTP/1.1 200 OK\r\nContent-Type: text/plain; version=0.0.4"), "{head}");
+        assert!(
+            head.starts_with("HTTP/1.1 200 OK\r\nContent-Type: text/plain; version=0.0.4"),
+            "{head}"
+        );
         assert!(head.contains(&format!("Content-Length: {}\r\n", page.len())), "{head}");
         page.to_owned()
     }
@@ -80,14 +83,20 @@ fn samples(page: &str) -> HashMap<String, f64> {
         let (name, labels) = series.split_once('{').unwrap();
         assert_eq!(name, family, "{line}");
         assert!(labels.ends_with("\"}"), "{line}");
-        assert!(samples.insert(series.to_owned(), value.parse().unwrap()).is_none(), "{series} comes twice");
+        assert!(
+            samples.insert(series.to_owned(), value.parse().unwrap()).is_none(),
+            "{series} comes twice"
+        );
     }
     page.ends_with('\n').then_some(samples).expect("the last line has an end")
 }
 
 fn promtool_accepts(page: &str) {
-    let promtool =
-        Command::new("promtool").args(["check", "metrics"]).stdin(Stdio::piped()).stderr(Stdio::piped()).spawn();
+    let promtool = Command::new("promtool")
+        .args(["check", "metrics"])
+        .stdin(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn();
     let Ok(mut promtool) = promtool else { return };
     promtool.stdin.take().unwrap().write_all(page.as_bytes()).unwrap();
     let output = promtool.wait_with_output().unwrap();
@@ -107,10 +116,15 @@ fn it_serves_holders_waiters_and_servers() {
     std::thread::scope(|s| {
         let waiter = server.client();
         let waits = s.spawn(move || waiter.fair("line").lock().unwrap().unlock().unwrap());
-        let named = |name: &str, kind: &str| format!("{{store=\"main\",name=\"{name}\",kind=\"{kind}\"}}");
+        let named =
+            |name: &str, kind: &str| format!("{{store=\"main\",name=\"{name}\",kind=\"{kind}\"}}");
         exporter.wait_for(&format!("leasehold_store_name_waiting{} 1", named("line", "fair")));
-        let page = exporter.wait_for(&format!("leasehold_store_name_holders{} 2", named("pool", "semaphore")));
-        exporter.wait_for(&format!("leasehold_store_name_holders{} 1", named(r#"quoted \"job\"\\\n{x}"#, "mutex")));
+        let page = exporter
+            .wait_for(&format!("leasehold_store_name_holders{} 2", named("pool", "semaphore")));
+        exporter.wait_for(&format!(
+            "leasehold_store_name_holders{} 1",
+            named(r#"quoted \"job\"\\\n{x}"#, "mutex")
+        ));
         promtool_accepts(&page);
         let samples = samples(&page);
         let of = |name: &str| samples.get(&format!("leasehold_store_{name}")).copied();
@@ -119,15 +133,24 @@ fn it_serves_holders_waiters_and_servers() {
         assert_eq!(of("locks{store=\"main\",kind=\"latch\"}"), Some(0.0));
         assert_eq!(of("waiting{store=\"main\",kind=\"fair\"}"), Some(1.0));
         assert_eq!(of("names_omitted{store=\"main\"}"), Some(0.0));
-        assert!(of(&format!("name_held_seconds{}", named("line", "fair"))).unwrap() < CAP.as_secs_f64());
+        assert!(
+            of(&format!("name_held_seconds{}", named("line", "fair"))).unwrap() < CAP.as_secs_f64()
+        );
         let left = of(&format!("name_remaining_seconds{}", named("line", "fair"))).unwrap();
         assert!(left > 0.0 && left <= 30.0, "{left}");
         let token = line.fencing_token().unwrap().get() as f64;
         assert_eq!(of(&format!("name_fencing_token{}", named("line", "fair"))), Some(token));
         assert_eq!(of("findings{store=\"main\",severity=\"problem\"}"), Some(0.0));
         let is_a_server = |series: &&String| series.starts_with("leasehold_store_server_up{");
-        assert_eq!(samples.keys().filter(is_a_server).map(|series| samples[series]).sum::<f64>(), 1.0, "{page}");
-        assert!(page.contains(&format!("leasehold_exporter_info{{version=\"{}\"}} 1\n", env!("CARGO_PKG_VERSION"))));
+        assert_eq!(
+            samples.keys().filter(is_a_server).map(|series| samples[series]).sum::<f64>(),
+            1.0,
+            "{page}"
+        );
+        assert!(page.contains(&format!(
+            "leasehold_exporter_info{{version=\"{}\"}} 1\n",
+            env!("CARGO_PKG_VERSION")
+        )));
         line.unlock().unwrap();
         waits.join().unwrap();
     });
@@ -144,17 +167,29 @@ fn it_serves_holders_waiters_and_servers() {
 fn only_the_names_that_matter_most_have_samples() {
     let server = Server::start();
     let client = server.client();
-    let held: Vec<_> = (0..9).map(|n| client.mutex(format!("job-{n}")).lock_owned().unwrap()).collect();
+    let held: Vec<_> =
+        (0..9).map(|n| client.mutex(format!("job-{n}")).lock_owned().unwrap()).collect();
     let other = client.lock("other").unwrap();
-    let exporter = Exporter::start(&server.url(), &["job-*", "--limit", "4", "--label", "s", "--diagnose-every", "0s"]);
+    let exporter = Exporter::start(
+        &server.url(),
+        &["job-*", "--limit", "4", "--label", "s", "--diagnose-every", "0s"],
+    );
     std::thread::scope(|s| {
         let waiter = server.client();
         let waits = s.spawn(move || waiter.lock("job-8").unwrap().unlock().unwrap());
-        exporter.wait_for("leasehold_store_name_waiting{store=\"s\",name=\"job-8\",kind=\"mutex\"} 1");
+        exporter
+            .wait_for("leasehold_store_name_waiting{store=\"s\",name=\"job-8\",kind=\"mutex\"} 1");
         let page = exporter.wait_for("leasehold_store_names_omitted{store=\"s\"} 5");
         let samples = samples(&page);
-        assert_eq!(samples.keys().filter(|series| series.contains("name_holders")).count(), 4, "{page}");
-        assert_eq!(samples["leasehold_store_locks{store=\"s\",kind=\"mutex\"}"], 9.0, "the pattern leaves one out");
+        assert_eq!(
+            samples.keys().filter(|series| series.contains("name_holders")).count(),
+            4,
+            "{page}"
+        );
+        assert_eq!(
+            samples["leasehold_store_locks{store=\"s\",kind=\"mutex\"}"], 9.0,
+            "the pattern leaves one out"
+        );
         assert!(page.contains("name=\"job-8\"") && !page.contains("findings"), "{page}");
         drop(held);
         waits.join().unwrap();
@@ -183,7 +218,10 @@ fn a_store_that_is_down_is_reported_and_found_again() {
     proxy.refuse(true);
     proxy.cut_all();
     let page = wait_for_metric(&exporter, "leasehold_store_up", 0.0);
-    assert!(!page.contains("name_holders") && page.contains("last_look_timestamp_seconds"), "{page}");
+    assert!(
+        !page.contains("name_holders") && page.contains("last_look_timestamp_seconds"),
+        "{page}"
+    );
     exporter.program.expect_said("the store cannot be queried");
     exporter.ends("TERM");
     drop(guard);
@@ -218,7 +256,8 @@ fn a_store_that_hangs_holds_up_nobody() {
 fn requests_that_are_none_cost_nothing() {
     let server = Server::start();
     let exporter = Exporter::start(&server.url(), &[]);
-    let status = |request: &[u8]| exporter.answer(request).lines().next().unwrap_or_default().to_owned();
+    let status =
+        |request: &[u8]| exporter.answer(request).lines().next().unwrap_or_default().to_owned();
     assert_eq!(status(b"GET / HTTP/1.0\r\n\r\n"), "HTTP/1.1 200 OK");
     assert_eq!(status(b"GET /metrics?x=1 HTTP/1.1\r\n\r\n"), "HTTP/1.1 200 OK");
     assert_eq!(status(b"GET /other HTTP/1.1\r\n\r\n"), "HTTP/1.1 404 Not Found");
@@ -256,7 +295,8 @@ fn connections_are_limited() {
         let mut stream = exporter.connect();
         let mut answer = String::new();
         let request = stream.write_all(b"GET /metrics HTTP/1.1\r\n\r\n");
-        request.and_then(|()| stream.read_to_string(&mut answer)).is_ok() && answer.starts_with("HTTP/1.1 200")
+        request.and_then(|()| stream.read_to_string(&mut answer)).is_ok()
+            && answer.starts_with("HTTP/1.1 200")
     });
     exporter.ends("HUP");
 }
@@ -297,7 +337,8 @@ fn a_zookeeper_is_served() {
 fn serves(url: &str, client: &leasehold::LockClient) {
     let guard = client.lock("job").unwrap();
     let exporter = Exporter::start(url, &["--label", "s"]);
-    let page = exporter.wait_for("leasehold_store_name_holders{store=\"s\",name=\"job\",kind=\"mutex\"} 1");
+    let page = exporter
+        .wait_for("leasehold_store_name_holders{store=\"s\",name=\"job\",kind=\"mutex\"} 1");
     promtool_accepts(&page);
     assert_eq!(samples(&page)["leasehold_store_up{store=\"s\"}"], 1.0, "{page}");
     drop(guard);
@@ -308,7 +349,8 @@ fn serves(url: &str, client: &leasehold::LockClient) {
 #[test]
 fn without_a_host_it_listens_on_all_addresses() {
     let server = Server::start();
-    let start = |listen: &str| Program::start(leasehold(&server, &["exporter", "--listen", listen]));
+    let start =
+        |listen: &str| Program::start(leasehold(&server, &["exporter", "--listen", listen]));
     let all = start(":0");
     let said = all.expect("listening on http://");
     let port: u16 = said.trim_end_matches("/metrics").rsplit_once(':').unwrap().1.parse().unwrap();

@@ -24,7 +24,8 @@ pub(crate) fn validator_of(definition: &str) -> Validator {
 #[track_caller]
 pub(crate) fn checked(definition: &str, line: &str) -> Value {
     let value: Value = serde_json::from_str(line).unwrap_or_else(|e| panic!("{e}: {line:?}"));
-    let errors: Vec<String> = validator_of(definition).iter_errors(&value).map(|e| e.to_string()).collect();
+    let errors: Vec<String> =
+        validator_of(definition).iter_errors(&value).map(|e| e.to_string()).collect();
     assert!(errors.is_empty(), "{errors:?}: {line}");
     value
 }
@@ -45,9 +46,12 @@ fn the_schema_refuses_what_is_not_as_it_says() {
         "permits": null, "left_to_count": null, "masters": null, "last_token": null
     });
     assert!(validator_of("lock").is_valid(&lock));
-    for (key, wrong) in
-        [("kind", json!("lock")), ("remaining_ms", json!(-1)), ("more", json!(1)), ("holders", json!(0))]
-    {
+    for (key, wrong) in [
+        ("kind", json!("lock")),
+        ("remaining_ms", json!(-1)),
+        ("more", json!(1)),
+        ("holders", json!(0)),
+    ] {
         let mut changed = lock.clone();
         changed[key] = wrong;
         assert!(!validator_of("lock").is_valid(&changed), "{key}");

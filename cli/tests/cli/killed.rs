@@ -30,7 +30,10 @@ fn a_command_does_not_outlive_a_lease_that_is_not_renewed() {
     }
     let client = server.client();
     for (name, command, _) in &runs {
-        assert!(client.mutex(*name).try_lock_for(CAP).unwrap().is_some(), "{name}: its lease has ended");
+        assert!(
+            client.mutex(*name).try_lock_for(CAP).unwrap().is_some(),
+            "{name}: its lease has ended"
+        );
         assert!(!lives(*command), "{name}");
     }
     drop((runs, proxy, client));
@@ -41,7 +44,8 @@ fn a_command_does_not_outlive_a_lease_that_is_not_renewed() {
 #[test]
 fn a_run_below_does_not_outlive_the_lease_either() {
     let server = Server::start();
-    let inner = ["run", "inner", "--lease", "15s", "--kill-after", "1m", "--", "sh", "-c", STUBBORN];
+    let inner =
+        ["run", "inner", "--lease", "15s", "--kill-after", "1m", "--", "sh", "-c", STUBBORN];
     let outer = ["run", "outer", "--lease", "8s", "--kill-after", "2s", "--", path()];
     let program = Program::start(leasehold(&server, &[&outer[..], &inner].concat()));
     let command: u32 = program.expect("").parse().unwrap();

@@ -26,12 +26,15 @@ impl Scene {
         let Self { client, waiter } = self;
         let mutex = client.lock("job \u{1b}[31m").unwrap();
         let again = client.lock("job \u{1b}[31m").unwrap();
-        let (fair, read) = (client.fair("line").lock_owned().unwrap(), client.rw_lock("rw").read_owned().unwrap());
+        let (fair, read) =
+            (client.fair("line").lock_owned().unwrap(), client.rw_lock("rw").read_owned().unwrap());
         client.semaphore("pool").try_set_permits(3).unwrap();
         let permits = client.semaphore("pool").acquire_many(2).unwrap();
         std::thread::scope(|s| {
             let waits = s.spawn(|| waiter.fair("line").lock().unwrap().unlock().unwrap());
-            wait_until("it waits", || client.fair("line").queue_len().is_ok_and(|waiting| waiting == 1));
+            wait_until("it waits", || {
+                client.fair("line").queue_len().is_ok_and(|waiting| waiting == 1)
+            });
             look();
             fair.unlock().unwrap();
             waits.join().unwrap();
@@ -41,7 +44,12 @@ impl Scene {
 }
 
 fn by_name<'v>(locks: &'v Value, name: &str) -> &'v Value {
-    locks.as_array().unwrap().iter().find(|lock| lock["name"] == name).unwrap_or_else(|| panic!("{name}: {locks}"))
+    locks
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|lock| lock["name"] == name)
+        .unwrap_or_else(|| panic!("{name}: {locks}"))
 }
 
 fn shown(url: &str, name: &str) -> String {
@@ -89,10 +97,15 @@ fn a_redis_is_looked_at() {
     Scene::new(|| server.builder()).play(|| {
         looks_right(&server.url());
         let (_, line) = json_of("show", leasehold(&server, &["show", "line"]));
-        assert_eq!((&line["locks"][0]["kind"], line["queue"].as_array().unwrap().len()), (&json!("fair"), 1));
+        assert_eq!(
+            (&line["locks"][0]["kind"], line["queue"].as_array().unwrap().len()),
+            (&json!("fair"), 1)
+        );
         assert!(line["last_token"].as_u64().unwrap() > 0);
         // A waiter in a queue publishes its identity, even if it holds nothing.
-        wait_until("the entry has a name", || shown(&server.url(), "line").contains("queue    1. billing-8 (pid "));
+        wait_until("the entry has a name", || {
+            shown(&server.url(), "line").contains("queue    1. billing-8 (pid ")
+        });
     });
     let (status, out, err) = run(leasehold(&server, &["ls", "j*"]));
     assert_eq!((status, out.as_str()), (Some(0), ""));
@@ -112,7 +125,12 @@ fn keys_of_others_cost_a_look_nothing() {
     server.cmd::<u32>(&["HSET", "java", java, "1"]);
     let names = |options: &[&str]| -> Vec<String> {
         let (_, locks) = json_of("ls", leasehold(&server, &[&["ls"], options].concat()));
-        locks.as_array().unwrap().iter().map(|lock| lock["name"].as_str().unwrap().to_owned()).collect()
+        locks
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|lock| lock["name"].as_str().unwrap().to_owned())
+            .collect()
     };
     wait_until("they are announced", || names(&[]) == ["a", "b"]);
     let before = ["scan", "hlen"].map(|command| server.call_count(command));
@@ -129,10 +147,14 @@ fn keys_of_others_cost_a_look_nothing() {
 fn the_holds_that_have_no_room_are_counted() {
     let server = Server::start();
     let client = server.builder().owner("x").lease(Duration::from_secs(3)).build().unwrap();
-    let _guards: Vec<_> = (0..300).map(|n| client.mutex(format!("job {n:0200}")).lock_owned().unwrap()).collect();
+    let _guards: Vec<_> =
+        (0..300).map(|n| client.mutex(format!("job {n:0200}")).lock_owned().unwrap()).collect();
     wait_until("it is reported", || {
         let (status, out, err) = run(leasehold(&server, &["ls"]));
-        status == Some(0) && out.lines().count() < 100 && err.contains("more holds") && err.contains("--all")
+        status == Some(0)
+            && out.lines().count() < 100
+            && err.contains("more holds")
+            && err.contains("--all")
     });
 }
 
@@ -146,7 +168,10 @@ fn a_java_client_shows_by_its_id() {
     assert!(table.contains(id) && table.contains("\njob "), "{table}");
     let (_, report) = json_of("show", leasehold(&server, &["show", "job", "--key-prefix", "app:"]));
     let holder = &report["locks"][0]["holders"][0];
-    assert_eq!((&holder["id"], &holder["owner"], &holder["lease_ms"]), (&json!(id), &Value::Null, &Value::Null));
+    assert_eq!(
+        (&holder["id"], &holder["owner"], &holder["lease_ms"]),
+        (&json!(id), &Value::Null, &Value::Null)
+    );
     // Something that is not a lock is an error, and is not listed.
     server.cmd::<()>(&["LPUSH", "app:list", "1"]);
     let (status, _, err) = run(leasehold(&server, &["show", "app:list"]));
@@ -184,7 +209,8 @@ fn a_server_that_is_down_or_denies_is_said() {
     let with = ["--password-file", file.to_str().unwrap()];
     let (status, _, err) = run(leasehold_at(&url, &[&["ls", "--all"][..], &with].concat()));
     assert!(status == Some(77) && err.starts_with("leasehold: ") && err.contains("scan"), "{err}");
-    let (status, _, err) = run(leasehold_at(&url, &[&["ls", "exact", "--all"][..], &with].concat()));
+    let (status, _, err) =
+        run(leasehold_at(&url, &[&["ls", "exact", "--all"][..], &with].concat()));
     assert_eq!(status, Some(0), "one name needs no SCAN: {err}");
     server.kill();
     for arguments in [&["ls"][..], &["show", "job"], &["unlock", "job"]] {
@@ -199,7 +225,8 @@ fn a_server_that_is_down_or_denies_is_said() {
 fn a_reader_that_leaves_early_is_no_failure() {
     let server = Server::start();
     let client = server.builder().lease(Duration::from_secs(60)).build().unwrap();
-    let _guards: Vec<_> = (0..3000).map(|n| client.lock(format!("job {n:0100}")).unwrap()).collect();
+    let _guards: Vec<_> =
+        (0..3000).map(|n| client.lock(format!("job {n:0100}")).unwrap()).collect();
     let mut shell = std::process::Command::new("sh");
     shell.args(["-c", r#""$0" ls --all | head -n 1; exit "$?""#]).arg(crate::program::path());
     let (status, out, err) = run({

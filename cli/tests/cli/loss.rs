@@ -20,7 +20,12 @@ fn a_command_that_ignores_sigterm_is_killed() {
     let (program, pid) = start(&server, &["--lease", "600ms", "--kill-after", "300ms"], STUBBORN);
     assert!(server.client().mutex("job").force_unlock().unwrap());
     let said = program.ends_with(70);
-    assert!(said.starts_with("leasehold: job: the lock is lost, so the command is ended: it was taken away"), "{said}");
+    assert!(
+        said.starts_with(
+            "leasehold: job: the lock is lost, so the command is ended: it was taken away"
+        ),
+        "{said}"
+    );
     assert_eq!(said.lines().count(), 1, "{said}");
     assert!(!lives(pid));
     server.assert_clean();
@@ -29,7 +34,8 @@ fn a_command_that_ignores_sigterm_is_killed() {
 #[test]
 fn a_command_that_cleans_up_has_the_time_for_it() {
     let server = Server::start();
-    let script = "trap 'sleep 0.3; echo cleaned up; exit 0' TERM; echo $$; while :; do sleep 0.02; done";
+    let script =
+        "trap 'sleep 0.3; echo cleaned up; exit 0' TERM; echo $$; while :; do sleep 0.02; done";
     let (program, _) = start(&server, &["--lease", "600ms", "--kill-after", "1m"], script);
     assert!(server.client().mutex("job").force_unlock().unwrap());
     program.expect("cleaned up");
@@ -41,8 +47,11 @@ fn a_command_that_cleans_up_has_the_time_for_it() {
 fn nobody_of_the_group_outlives_a_lost_lock() {
     let server = Server::start();
     let script = format!("sh -c \"{STUBBORN}\" & wait");
-    let (program, pid) =
-        start(&server, &["--lease", "600ms", "--kill-after", "300ms"], &script.replace("$$", "\\$\\$"));
+    let (program, pid) = start(
+        &server,
+        &["--lease", "600ms", "--kill-after", "300ms"],
+        &script.replace("$$", "\\$\\$"),
+    );
     assert!(server.client().mutex("job").force_unlock().unwrap());
     assert!(program.ends_with(70).contains("taken away"));
     wait_until("it is killed", || !lives(pid));
@@ -52,7 +61,8 @@ fn nobody_of_the_group_outlives_a_lost_lock() {
 #[test]
 fn the_rest_of_the_group_has_the_time_for_it_too() {
     let server = Server::start();
-    let script = "trap 'sleep 0.3; echo cleaned up; exit 0' TERM; echo $$; while :; do sleep 0.02; done";
+    let script =
+        "trap 'sleep 0.3; echo cleaned up; exit 0' TERM; echo $$; while :; do sleep 0.02; done";
     let (program, pid) = start(
         &server,
         &["--lease", "600ms", "--kill-after", "1m"],
@@ -79,7 +89,8 @@ fn a_stopped_command_is_ended_as_well() {
 fn a_command_that_takes_too_long_is_ended() {
     let server = Server::start();
     for kind in [&[][..], &["--fair"], &["--read"], &["--write"]] {
-        let options = [kind, &["--lease", "400ms", "--max-hold", "500ms", "--kill-after", "100ms"]].concat();
+        let options =
+            [kind, &["--lease", "400ms", "--max-hold", "500ms", "--kill-after", "100ms"]].concat();
         let (program, pid) = start(&server, &options, STUBBORN);
         let said = program.ends_with(70);
         assert!(said.contains("maximum hold was over") && said.lines().count() == 1, "{said}");
@@ -95,7 +106,8 @@ fn a_lock_that_was_lost_unseen_is_said_at_the_end() {
     // 70 is also the status of a run whose lock is lost while it runs.
     for status in ["0", "70"] {
         std::fs::write(&gate, "").unwrap();
-        let script = format!("echo $$; while [ -e {} ]; do sleep 0.02; done; exit {status}", gate.display());
+        let script =
+            format!("echo $$; while [ -e {} ]; do sleep 0.02; done; exit {status}", gate.display());
         // The next renewal comes much later.
         let (program, _) = start(&server, &["--lease", "10m"], &script);
         server.cmd::<()>(&["DEL", "job"]);

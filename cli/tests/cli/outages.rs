@@ -41,13 +41,15 @@ fn a_server_that_stays_away_costs_the_lock() {
     let server = Server::start();
     let proxy = Proxy::start(&server);
     let script = "trap 'echo told' TERM; echo $$; while :; do sleep 0.02; done";
-    let words = ["run", "job", "--lease", "1500ms", "--kill-after", "200ms", "--", "sh", "-c", script];
+    let words =
+        ["run", "job", "--lease", "1500ms", "--kill-after", "200ms", "--", "sh", "-c", script];
     let program = Program::start(leasehold_at(&proxy.url(), &words));
     let pid = program.expect("").parse().unwrap();
     proxy.refuse(true);
     proxy.cut_all();
     program.expect_said("job: the lease cannot be renewed, and ends in ");
-    program.expect_said("the lock is lost, so the command is ended: its lease could not be renewed: ");
+    program
+        .expect_said("the lock is lost, so the command is ended: its lease could not be renewed: ");
     program.expect("told");
     let end = program.end();
     assert_eq!(end.status, Some(70), "{:?}", end.err);
@@ -85,7 +87,10 @@ fn a_command_that_ends_while_the_server_is_away_keeps_its_status() {
     proxy.cut_all();
     program.signal("USR1");
     let said = program.ends_with(5);
-    assert!(said.starts_with("leasehold: job: ") && said.contains("until its lease ends"), "{said}");
+    assert!(
+        said.starts_with("leasehold: job: ") && said.contains("until its lease ends"),
+        "{said}"
+    );
     assert_eq!(server.lock_keys(), ["job"]);
 }
 
@@ -107,7 +112,8 @@ fn a_signal_ends_retries_with_its_own_status_also_while_permits_are_set() {
     let server = Server::start();
     let proxy = Proxy::start(&server);
     proxy.inject("1000001", Fault::Hold);
-    let words = ["run", "api", "--permits", "1000001", "--retry-store", "1m", "--", "echo", "never"];
+    let words =
+        ["run", "api", "--permits", "1000001", "--retry-store", "1m", "--", "echo", "never"];
     let program = Program::start(leasehold_at(&proxy.url(), &words));
     proxy.wait_hits(1);
     proxy.refuse(true);

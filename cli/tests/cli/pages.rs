@@ -12,7 +12,8 @@ fn output(arguments: &[&str]) -> String {
 
 #[test]
 fn the_pages_tell_all_options_and_statuses() {
-    let (short, long, man) = (output(&["run", "-h"]), output(&["run", "--help"]), output(&["man"]).replace('\\', ""));
+    let (short, long, man) =
+        (output(&["run", "-h"]), output(&["run", "--help"]), output(&["man"]).replace('\\', ""));
     for option in [
         "--wait",
         "--no-wait",
@@ -35,7 +36,10 @@ fn the_pages_tell_all_options_and_statuses() {
         "--password-file",
         "--redlock",
     ] {
-        assert!(short.contains(option) && long.contains(option) && man.contains(option), "{option}");
+        assert!(
+            short.contains(option) && long.contains(option) && man.contains(option),
+            "{option}"
+        );
     }
     for word in ["LEASEHOLD_TOKEN", "LEASEHOLD_NAME", "LEASEHOLD_URL", "75", "70", "SIGKILL"] {
         assert!(long.contains(word) && man.contains(word), "{word}");

@@ -9,14 +9,17 @@ use crate::support::Clients;
 fn a_run_that_gives_another_number_of_permits_is_refused() {
     let server = Server::start();
     let status = |options: &[&str]| {
-        let (status, _, said) = run(leasehold(&server, &[&["run", "api"], options, &["--", "echo", "ran"]].concat()));
+        let (status, _, said) =
+            run(leasehold(&server, &[&["run", "api"], options, &["--", "echo", "ran"]].concat()));
         (status.unwrap(), said)
     };
     assert_eq!(status(&["--permits", "2"]), (0, String::new()));
     for other in ["1", "3"] {
         let (ended, said) = status(&["--permits", other]);
         assert_eq!(ended, 76, "{said}");
-        let remedy = format!("api: the semaphore has 2 permits, not {other}: `leasehold permits` sets their number");
+        let remedy = format!(
+            "api: the semaphore has 2 permits, not {other}: `leasehold permits` sets their number"
+        );
         assert!(said.contains(&remedy), "{said}");
         assert_eq!(status(&["--permits", other, "--permits-as-set"]), (0, String::new()));
     }
@@ -29,11 +32,17 @@ fn a_run_that_gives_another_number_of_permits_is_refused() {
 fn the_number_of_permits_can_be_set() {
     let server = Server::start();
     let set = |number: &str| run(leasehold(&server, &["permits", "api", number]));
-    assert_eq!(set("1"), (Some(0), String::new(), "leasehold: api: it has 1 permits now".to_owned()));
+    assert_eq!(
+        set("1"),
+        (Some(0), String::new(), "leasehold: api: it has 1 permits now".to_owned())
+    );
     assert_eq!(set("1"), (Some(0), String::new(), "leasehold: api: it has 1 permits".to_owned()));
     let gate = Gate::in_dir(server.dir());
     let start = |permits: &str| {
-        Program::start(leasehold(&server, &["run", "api", "--permits", permits, "--", "sh", "-c", &gate.script()]))
+        Program::start(leasehold(
+            &server,
+            &["run", "api", "--permits", permits, "--", "sh", "-c", &gate.script()],
+        ))
     };
     let first = start("1");
     first.expect("ready");
@@ -44,7 +53,8 @@ fn the_number_of_permits_can_be_set() {
     waiting.expect("ready");
     // Nobody loses one.
     assert_eq!(set("1").0, Some(0));
-    let try_one = || run(leasehold(&server, &["run", "api", "--permits", "1", "--no-wait", "--", "true"]));
+    let try_one =
+        || run(leasehold(&server, &["run", "api", "--permits", "1", "--no-wait", "--", "true"]));
     let busy = "leasehold: api: none of its permits is free, 2 are taken";
     assert_eq!(try_one(), (Some(75), String::new(), busy.to_owned()));
     let (freed, _, said) = run(leasehold(&server, &["unlock", "api", "--force"]));
@@ -53,7 +63,11 @@ fn the_number_of_permits_can_be_set() {
     assert_eq!((first.ends_with(0), waiting.ends_with(0)), (String::new(), String::new()));
     assert_eq!(try_one().0, Some(0));
     for (arguments, status) in [(&["api", "0"][..], 64), (&["api", "-1"], 64), (&["api"], 64)] {
-        assert_eq!(run(leasehold(&server, &[&["permits"], arguments].concat())).0, Some(status), "{arguments:?}");
+        assert_eq!(
+            run(leasehold(&server, &[&["permits"], arguments].concat())).0,
+            Some(status),
+            "{arguments:?}"
+        );
     }
     let client = server.client();
     let held = client.lock("job").unwrap();
@@ -76,7 +90,9 @@ fn several_that_set_the_same_number_at_once_set_it() {
     let first = Program::start(leasehold_at(&proxy.url(), &["permits", "api", "1000003"]));
     proxy.wait_hits(1);
     let second = Program::start(leasehold(&server, &["permits", "api", "1000003"]));
-    wait_until("it waits", || server.channels().iter().any(|channel| channel.contains("{api:permits}")));
+    wait_until("it waits", || {
+        server.channels().iter().any(|channel| channel.contains("{api:permits}"))
+    });
     proxy.release_held();
     assert!(first.ends_with(0).contains("and had 2 before"));
     assert!(second.ends_with(0).ends_with("it has 1000003 permits"));
@@ -99,7 +115,10 @@ fn a_number_that_may_be_wrong_is_said_to_be() {
     assert!(client.mutex("api:permits").force_unlock().unwrap(), "its lease is over");
     proxy.release_held();
     let said = late.ends_with(70);
-    assert!(said.contains("api: the number of permits may be wrong now, so run this again: "), "{said}");
+    assert!(
+        said.contains("api: the number of permits may be wrong now, so run this again: "),
+        "{said}"
+    );
     assert!(client.semaphore("api").delete().unwrap());
     drop((proxy, client));
     server.assert_clean();

@@ -20,7 +20,11 @@ pub(crate) fn leasehold(server: &Server, arguments: &[&str]) -> Command {
 
 pub(crate) fn leasehold_at(url: &str, arguments: &[&str]) -> Command {
     let mut command = Command::new(path());
-    command.args(arguments).env("LEASEHOLD_URL", url).env_remove("LEASEHOLD_TOKEN").stdin(Stdio::null());
+    command
+        .args(arguments)
+        .env("LEASEHOLD_URL", url)
+        .env_remove("LEASEHOLD_TOKEN")
+        .stdin(Stdio::null());
     command
 }
 
@@ -56,7 +60,8 @@ pub(crate) struct End {
 impl Program {
     pub(crate) fn start(mut command: Command) -> Self {
         let mut process = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        let (out, err) = (lines(process.stdout.take().unwrap()), lines(process.stderr.take().unwrap()));
+        let (out, err) =
+            (lines(process.stdout.take().unwrap()), lines(process.stderr.take().unwrap()));
         Self { process, out, err }
     }
 
@@ -79,8 +84,15 @@ impl Program {
     #[track_caller]
     pub(crate) fn expect(&self, begin: &str) -> String {
         match self.out.recv_timeout(CAP) {
-            Ok(line) => line.strip_prefix(begin).unwrap_or_else(|| panic!("{line:?}, not {begin:?}")).trim().to_owned(),
-            Err(e) => panic!("no {begin:?} ({e}); on stderr {:?}", self.err.try_iter().collect::<Vec<_>>()),
+            Ok(line) => line
+                .strip_prefix(begin)
+                .unwrap_or_else(|| panic!("{line:?}, not {begin:?}"))
+                .trim()
+                .to_owned(),
+            Err(e) => panic!(
+                "no {begin:?} ({e}); on stderr {:?}",
+                self.err.try_iter().collect::<Vec<_>>()
+            ),
         }
     }
 
@@ -105,8 +117,15 @@ impl Program {
         wait_until("the program has ended", || self.has_ended());
         let status = self.process.wait().unwrap();
         // Each ends with the last process that has it open.
-        let rest = |lines: &Receiver<String>| std::iter::from_fn(|| lines.recv_timeout(CAP).ok()).collect();
-        End { status: status.code(), by_signal: status.signal(), out: rest(&self.out), err: rest(&self.err) }
+        let rest = |lines: &Receiver<String>| {
+            std::iter::from_fn(|| lines.recv_timeout(CAP).ok()).collect()
+        };
+        End {
+            status: status.code(),
+            by_signal: status.signal(),
+            out: rest(&self.out),
+            err: rest(&self.err),
+        }
     }
 
     /// Asserts the status, and returns leasehold's messages.
@@ -150,8 +169,9 @@ pub(crate) fn lives(pid: u32) -> bool {
 
 /// The processes that this one has started or inherited (Linux).
 pub(crate) fn children(pid: u32) -> Vec<u32> {
-    let processes =
-        std::fs::read_dir("/proc").unwrap().filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+    let processes = std::fs::read_dir("/proc")
+        .unwrap()
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
     let parent = |pid: &u32| {
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
         stat.rsplit_once(") ")?.1.split(' ').nth(1)?.parse::<u32>().ok()

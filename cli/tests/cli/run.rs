@@ -56,7 +56,10 @@ fn bad_arguments_are_64() {
     ] {
         let (status, out, said) = run(leasehold(&server, &arguments));
         assert_eq!((status, &*out), (Some(64), ""), "{arguments:?}: {said}");
-        assert!(said.starts_with("leasehold: ") && said.lines().count() == 1, "{arguments:?}: {said}");
+        assert!(
+            said.starts_with("leasehold: ") && said.lines().count() == 1,
+            "{arguments:?}: {said}"
+        );
     }
     let mut without_url = leasehold(&server, &["run", "job", "--", "true"]);
     let (status, _, said) = run({
@@ -79,13 +82,26 @@ fn a_store_that_is_of_no_use_has_a_status_for_each_reason() {
     let nobody = format!("redis+unix://{}/nobody", server.dir().display());
     assert_eq!(of(leasehold_at(&nobody, &["run", "job", "--", "true"])).0, 69);
     // `--url` overrides the environment, on both sides of the subcommand.
-    for arguments in [["--url", &nobody, "run", "job", "--", "true"], ["run", "--url", &nobody, "job", "--", "true"]] {
+    for arguments in [
+        ["--url", &nobody, "run", "job", "--", "true"],
+        ["run", "--url", &nobody, "job", "--", "true"],
+    ] {
         assert_eq!(of(leasehold(&server, &arguments)).0, 69);
     }
     server.cmd::<()>(&["SET", "text", "words"]);
     assert_eq!(of(leasehold(&server, &["run", "text", "--", "true"])).0, 76);
     server.cmd::<()>(&["DEL", "text"]);
-    server.cmd::<()>(&["ACL", "SETUSER", "poor", "on", ">word", "+@all", "-@scripting", "~*", "&*"]);
+    server.cmd::<()>(&[
+        "ACL",
+        "SETUSER",
+        "poor",
+        "on",
+        ">word",
+        "+@all",
+        "-@scripting",
+        "~*",
+        "&*",
+    ]);
     let denied = format!("{}?user=poor&pass=word", server.url());
     assert_eq!(of(leasehold_at(&denied, &["run", "job", "--", "true"])).0, 77);
     let wrong = format!("{}?user=poor&pass=wrong", server.url());
@@ -115,7 +131,8 @@ fn who_has_the_lock_is_said() {
         (&["api", "--permits", "2"], "none of its permits is free, 2 are taken"),
     ] {
         for wait in [&["--no-wait"][..], &["--wait", "100ms"]] {
-            let (status, _, said) = run(leasehold(&server, &[&["run"], options, wait, &["--", "true"]].concat()));
+            let (status, _, said) =
+                run(leasehold(&server, &[&["run"], options, wait, &["--", "true"]].concat()));
             assert_eq!(status, Some(75), "{said}");
             assert!(said.starts_with(&format!("leasehold: {}: {who}", options[0])), "{said}");
             assert_eq!(said.lines().count(), 1, "{said}");
@@ -167,13 +184,16 @@ fn readers_share_and_permits_are_counted() {
     let server = Server::start();
     let gate = Gate::in_dir(server.dir());
     let start = |options: &[&str]| {
-        let program =
-            Program::start(leasehold(&server, &[&["run"], options, &["--", "sh", "-c", &gate.script()]].concat()));
+        let program = Program::start(leasehold(
+            &server,
+            &[&["run"], options, &["--", "sh", "-c", &gate.script()]].concat(),
+        ));
         program.expect("ready");
         program
     };
-    let status =
-        |options: &[&str]| run(leasehold(&server, &[&["run", "--no-wait"], options, &["--", "true"]].concat())).0;
+    let status = |options: &[&str]| {
+        run(leasehold(&server, &[&["run", "--no-wait"], options, &["--", "true"]].concat())).0
+    };
     let readers = [start(&["table", "--read"]), start(&["table", "--read"])];
     assert_eq!(status(&["table", "--write"]), Some(75));
     assert_eq!(status(&["table", "--read"]), Some(0));
@@ -193,17 +213,24 @@ fn the_next_one_waits_for_as_long_as_it_takes() {
     let server = Server::start();
     for kind in [&[][..], &["--fair"], &["--write"]] {
         let gate = Gate::in_dir(server.dir());
-        let first =
-            Program::start(leasehold(&server, &[&["run", "job"], kind, &["--", "sh", "-c", &gate.script()]].concat()));
+        let first = Program::start(leasehold(
+            &server,
+            &[&["run", "job"], kind, &["--", "sh", "-c", &gate.script()]].concat(),
+        ));
         first.expect("ready");
-        let mut next = Program::start(leasehold(&server, &[&["run", "job"], kind, &["--", "echo", "next"]].concat()));
+        let mut next = Program::start(leasehold(
+            &server,
+            &[&["run", "job"], kind, &["--", "echo", "next"]].concat(),
+        ));
         let timed = Program::start(leasehold(
             &server,
             &[&["run", "job", "--wait", "1m"], kind, &["--", "echo", "timed"]].concat(),
         ));
         // In a queue only the first waiters need messages.
         let queue = || server.client().fair("job").queue_len().unwrap();
-        wait_until("they wait", || if kind == ["--fair"] { queue() == 2 } else { !server.channels().is_empty() });
+        wait_until("they wait", || {
+            if kind == ["--fair"] { queue() == 2 } else { !server.channels().is_empty() }
+        });
         std::thread::sleep(ms(100));
         assert!(!next.has_ended());
         gate.open();
@@ -236,7 +263,13 @@ fn a_failed_job_keeps_its_lock_unless_it_is_kept_only_on_success() {
     let server = Server::start();
     for kind in [&["mutex"][..], &["queue", "--fair"], &["table", "--write"]] {
         let end_with = |options: &[&str], script: &str| {
-            let words = [&["run"], kind, &["--no-wait", "--min-hold", "5m"], options, &["--", "sh", "-c", script]];
+            let words = [
+                &["run"],
+                kind,
+                &["--no-wait", "--min-hold", "5m"],
+                options,
+                &["--", "sh", "-c", script],
+            ];
             run(leasehold(&server, &words.concat())).0
         };
         let on_success = &["--min-hold-on-success"][..];
@@ -258,7 +291,10 @@ fn waits_have_the_short_options_of_flock() {
     let server = Server::start();
     let guard = server.client().mutex("job").lock_owned().unwrap();
     for options in [&["-n"][..], &["-w", "100ms"], &["-w100ms"]] {
-        assert_eq!(run(leasehold(&server, &[&["run"], options, &["job", "--", "true"]].concat())).0, Some(75));
+        assert_eq!(
+            run(leasehold(&server, &[&["run"], options, &["job", "--", "true"]].concat())).0,
+            Some(75)
+        );
     }
     drop(guard);
 }
@@ -269,7 +305,8 @@ fn a_command_that_cannot_be_started_keeps_nothing() {
     let server = Server::start();
     for kind in [&["mutex"][..], &["queue", "--fair"], &["table", "--write"]] {
         for (command, status) in [("no-such-command", 127), ("/etc/passwd", 126)] {
-            let words = [&["run"], kind, &["--no-wait", "--min-hold", "5m", "--", command]].concat();
+            let words =
+                [&["run"], kind, &["--no-wait", "--min-hold", "5m", "--", command]].concat();
             assert_eq!(run(leasehold(&server, &words)).0, Some(status));
             server.assert_clean();
         }
@@ -284,7 +321,10 @@ fn a_long_command_keeps_its_lock() {
     let program = Program::start(leasehold(&server, &words));
     program.expect("ready");
     let client: LockClient = server.client();
-    assert!(client.mutex("job").try_lock_for(Duration::from_millis(3000)).unwrap().is_none(), "it is renewed");
+    assert!(
+        client.mutex("job").try_lock_for(Duration::from_millis(3000)).unwrap().is_none(),
+        "it is renewed"
+    );
     gate.open();
     assert_eq!(program.ends_with(0), "");
     assert!(client.try_lock("job").unwrap().is_some());

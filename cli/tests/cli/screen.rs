@@ -21,7 +21,10 @@ pub(crate) fn screen(written: &str, rows: usize, columns: usize) -> Vec<String> 
                 }
                 // The rest of the sequence has not arrived yet.
                 None if rest.len() < 12 && !rest.contains(']') => break,
-                None => panic!("an escape sequence from elsewhere: {:?}", rest.chars().take(20).collect::<String>()),
+                None => panic!(
+                    "an escape sequence from elsewhere: {:?}",
+                    rest.chars().take(20).collect::<String>()
+                ),
             },
             '\r' => screen.column = 0,
             '\n' => screen.row += 1,
@@ -49,7 +52,8 @@ impl Screen {
     fn obey(&mut self, parameters: &str, what: char) {
         match (parameters, what) {
             (_, 'H') => {
-                let mut numbers = parameters.split(';').map(|number| number.parse().unwrap_or(1_usize));
+                let mut numbers =
+                    parameters.split(';').map(|number| number.parse().unwrap_or(1_usize));
                 self.row = numbers.next().unwrap_or(1) - 1;
                 self.column = numbers.next().unwrap_or(1) - 1;
             }

@@ -24,7 +24,9 @@ fn look_at(program: &Program) -> String {
     }
     let ps = Command::new("ps").args(["-eo", "pid,args"]).output().unwrap();
     let ps = String::from_utf8_lossy(&ps.stdout).into_owned();
-    let own = |line: &&str| line.contains("leasehold run") || line.trim_start().starts_with(&format!("{command} "));
+    let own = |line: &&str| {
+        line.contains("leasehold run") || line.trim_start().starts_with(&format!("{command} "))
+    };
     let lines: Vec<&str> = ps.lines().filter(own).collect();
     assert!(lines.len() >= 2 && !lines.iter().any(|line| line.contains(SECRET)), "{lines:?}");
     let environment = of_process(command, "environ");
@@ -33,7 +35,8 @@ fn look_at(program: &Program) -> String {
     environment
 }
 
-const SCRIPT: [&str; 4] = ["--", "sh", "-c", "trap 'exit 0' USR1; echo $$; while :; do sleep 0.02; done"];
+const SCRIPT: [&str; 4] =
+    ["--", "sh", "-c", "trap 'exit 0' USR1; echo $$; while :; do sleep 0.02; done"];
 
 #[test]
 fn a_url_with_a_password_stays_with_the_run() {
@@ -65,7 +68,8 @@ fn a_password_as_an_argument_is_refused_and_not_repeated() {
     const OPEN: &str = "0p3n-of-the-test";
     let server = server();
     for url in [format!("{}?pass={OPEN}", server.url()), format!("redis://:{OPEN}@localhost/")] {
-        let (status, out, said) = run(leasehold(&server, &["run", "job", "--url", &url, "--", "true"]));
+        let (status, out, said) =
+            run(leasehold(&server, &["run", "job", "--url", &url, "--", "true"]));
         assert_eq!((status, &*out), (Some(64), ""));
         assert!(said.contains("LEASEHOLD_URL") && said.contains("--password-file"), "{said}");
         assert!(!said.contains(OPEN));
@@ -83,6 +87,9 @@ fn no_message_has_the_password() {
     ] {
         let (status, _, said) = run(leasehold_at(&url, &["run", "job", "--", "true"]));
         assert!([Some(64), Some(69), Some(77)].contains(&status), "{status:?}");
-        assert!(said.starts_with("leasehold: ") && !said.contains(SECRET), "the password is printed");
+        assert!(
+            said.starts_with("leasehold: ") && !said.contains(SECRET),
+            "the password is printed"
+        );
     }
 }

@@ -4,7 +4,9 @@ use std::net::TcpListener;
 use std::process::{Command, Stdio};
 
 use crate::loss::STUBBORN;
-use crate::program::{Gate, Program, children, is_stopped, leasehold, leasehold_at, lives, path, words_of};
+use crate::program::{
+    Gate, Program, children, is_stopped, leasehold, leasehold_at, lives, path, words_of,
+};
 use crate::rig::{PROMPT, Server, cannot_run, ms, signal, wait_until};
 use crate::support::Clients;
 
@@ -30,7 +32,8 @@ const SIGNALS: [(&str, i32); 17] = [
 ];
 
 /// The others: it cannot handle them, or only in a way that a fault of its own would make endless.
-const ENDING_AT_ONCE: [(&str, i32); 6] = [("KILL", 9), ("SEGV", 11), ("BUS", 7), ("ILL", 4), ("FPE", 8), ("RTMIN", 34)];
+const ENDING_AT_ONCE: [(&str, i32); 6] =
+    [("KILL", 9), ("SEGV", 11), ("BUS", 7), ("ILL", 4), ("FPE", 8), ("RTMIN", 34)];
 
 /// A signal ends these short waits at once, unlike a long `sleep`.
 const IDLE: &str = "while :; do sleep 0.02; done";
@@ -41,7 +44,8 @@ fn signals_are_passed_on() {
     // These end nobody who does not handle them.
     for (name, number) in SIGNALS.into_iter().chain([("URG", 23), ("WINCH", 28)]) {
         let script = format!("trap 'echo got {name}; exit 3' {number}; echo ready; {IDLE}");
-        let program = Program::start(leasehold(&server, &["run", "job", "--", "sh", "-c", &script]));
+        let program =
+            Program::start(leasehold(&server, &["run", "job", "--", "sh", "-c", &script]));
         program.expect("ready");
         program.signal(name);
         program.expect(&format!("got {name}"));
@@ -76,19 +80,32 @@ fn a_command_that_a_signal_ends_has_its_status_and_its_group_ends_too() {
 fn a_signal_ends_the_wait_and_leaves_nothing() {
     let server = Server::start();
     let client = server.client();
-    let guards = (client.mutex("job").lock_owned().unwrap(), client.fair("queue").lock_owned().unwrap());
+    let guards =
+        (client.mutex("job").lock_owned().unwrap(), client.fair("queue").lock_owned().unwrap());
     for (name, number) in SIGNALS {
         let one = Program::start(leasehold(&server, &["run", "job", "--", "echo", "never"]));
-        let two =
-            Program::start(leasehold(&server, &["run", "queue", "--fair", "--wait", "1m", "--", "echo", "never"]));
+        let two = Program::start(leasehold(
+            &server,
+            &["run", "queue", "--fair", "--wait", "1m", "--", "echo", "never"],
+        ));
         let one_waits = || server.channels().iter().any(|channel| channel.contains("{job}"));
         wait_until("both wait", || one_waits() && client.fair("queue").queue_len().unwrap() == 1);
         let before = std::time::Instant::now();
         for program in [one, two] {
             program.signal(name);
             let end = program.end();
-            assert_eq!((end.status, &end.out[..]), (Some(128 + number), &[][..]), "{:?} {:?}", end.by_signal, end.err);
-            assert!(end.err.len() == 1 && end.err[0].contains(&format!("ended by signal {number} ")), "{:?}", end.err);
+            assert_eq!(
+                (end.status, &end.out[..]),
+                (Some(128 + number), &[][..]),
+                "{:?} {:?}",
+                end.by_signal,
+                end.err
+            );
+            assert!(
+                end.err.len() == 1 && end.err[0].contains(&format!("ended by signal {number} ")),
+                "{:?}",
+                end.err
+            );
         }
         assert!(before.elapsed() < PROMPT);
         assert_eq!(client.fair("queue").queue_len().unwrap(), 0);
@@ -109,7 +126,10 @@ fn a_signal_while_it_connects_is_what_ends_it() {
         let connection = server.accept().unwrap();
         program.signal(name);
         let said = program.ends_with(128 + number);
-        assert!(said.contains(&format!("ended by signal {number} before the command was started")), "{said}");
+        assert!(
+            said.contains(&format!("ended by signal {number} before the command was started")),
+            "{said}"
+        );
         drop(connection);
     }
 }
@@ -120,7 +140,8 @@ fn a_killed_parent_shell_changes_nothing() {
     let server = Server::start();
     let gate = server.dir().join("gate");
     std::fs::write(&gate, "").unwrap();
-    let script = format!("echo $PPID; echo ready; while [ -e {} ]; do sleep 0.02; done", gate.display());
+    let script =
+        format!("echo $PPID; echo ready; while [ -e {} ]; do sleep 0.02; done", gate.display());
     let mut shell = Command::new("sh");
     shell.args(["-c", r#""$0" run job --lease 1500ms -- sh -c "$1" & wait"#, path(), &script]);
     shell.env("LEASEHOLD_URL", server.url()).stdin(Stdio::null());
@@ -142,7 +163,10 @@ fn a_killed_parent_shell_changes_nothing() {
 fn a_killed_script_frees_its_lock_at_once() {
     let server = Server::start();
     let script = format!("echo $$; {IDLE}");
-    let program = Program::start(leasehold(&server, &["run", "job", "--lease", "10m", "--", "sh", "-c", &script]));
+    let program = Program::start(leasehold(
+        &server,
+        &["run", "job", "--lease", "10m", "--", "sh", "-c", &script],
+    ));
     signal(program.expect("").parse().unwrap(), "KILL");
     assert_eq!(program.ends_with(137), "");
     server.assert_clean();
@@ -205,9 +229,11 @@ fn what_ends_the_command_of_a_killed_run_is_out_of_the_way() {
     let server = Server::start();
     let gate = Gate::in_dir(server.dir());
     let start = || {
-        let program = Program::start(leasehold(&server, &["run", "job", "--", "sh", "-c", &gate.script()]));
+        let program =
+            Program::start(leasehold(&server, &["run", "job", "--", "sh", "-c", &gate.script()]));
         program.expect("ready");
-        let backstop = children(program.pid()).into_iter().find(|pid| words_of(*pid).contains("__backstop"));
+        let backstop =
+            children(program.pid()).into_iter().find(|pid| words_of(*pid).contains("__backstop"));
         (program, backstop.unwrap())
     };
     let (program, backstop) = start();
@@ -237,7 +263,10 @@ fn a_run_waits_for_processes_that_it_has_inherited() {
     let mut shell = Command::new("sh");
     let script = r#"sleep 0.3 & exec "$0" run job -- sh -c "$1""#;
     let gate = Gate::in_dir(server.dir());
-    shell.args(["-c", script, path(), &gate.script()]).env("LEASEHOLD_URL", server.url()).stdin(Stdio::null());
+    shell
+        .args(["-c", script, path(), &gate.script()])
+        .env("LEASEHOLD_URL", server.url())
+        .stdin(Stdio::null());
     let program = Program::start(shell);
     program.expect("ready");
     wait_until("the sleep has ended", || {
@@ -255,7 +284,9 @@ fn a_run_waits_for_processes_that_it_has_inherited() {
 fn as_the_first_process_of_a_container_it_leaves_no_zombies() {
     let server = Server::start();
     // The second one is for users other than root.
-    let works = |flags: &&str| Command::new("unshare").args([flags, "true"]).status().is_ok_and(|end| end.success());
+    let works = |flags: &&str| {
+        Command::new("unshare").args([flags, "true"]).status().is_ok_and(|end| end.success())
+    };
     let Some(flags) = ["-pf", "-Urpf"].into_iter().find(works) else {
         return cannot_run("this user may not make a namespace of processes");
     };
@@ -268,7 +299,9 @@ fn as_the_first_process_of_a_container_it_leaves_no_zombies() {
     let said = [program.expect(""), program.expect("")];
     assert!(said.contains(&"orphan".to_owned()) && said.contains(&"ready".to_owned()), "{said:?}");
     let run = children(program.pid())[0];
-    wait_until("the orphan is taken away", || children(run).len() == 2 && children(run).iter().all(|pid| lives(*pid)));
+    wait_until("the orphan is taken away", || {
+        children(run).len() == 2 && children(run).iter().all(|pid| lives(*pid))
+    });
     let before = std::time::Instant::now();
     assert!(server.client().mutex("job").force_unlock().unwrap());
     assert!(program.ends_with(70).contains("taken away"));
@@ -300,7 +333,10 @@ fn what_was_ignored_from_the_start_stays_ignored() {
 #[test]
 fn the_command_begins_with_no_signal_blocked() {
     let server = Server::start();
-    let program = Program::start(leasehold(&server, &["run", "job", "--", "grep", "SigBlk:", "/proc/self/status"]));
+    let program = Program::start(leasehold(
+        &server,
+        &["run", "job", "--", "grep", "SigBlk:", "/proc/self/status"],
+    ));
     assert_eq!(program.expect("SigBlk:"), "0000000000000000");
     assert_eq!(program.ends_with(0), "");
 }
@@ -311,7 +347,8 @@ fn a_command_that_is_stopped_keeps_its_lock() {
     let server = Server::start();
     let script = "echo $$; while [ ! -e \"$0\" ]; do sleep 0.02; done";
     let end = server.dir().join("end");
-    let words = ["run", "job", "--lease", "1500ms", "--", "sh", "-c", script, end.to_str().unwrap()];
+    let words =
+        ["run", "job", "--lease", "1500ms", "--", "sh", "-c", script, end.to_str().unwrap()];
     let program = Program::start(leasehold(&server, &words));
     let command: u32 = program.expect("").parse().unwrap();
     signal(command, "STOP");
@@ -327,7 +364,10 @@ fn a_run_that_is_told_to_stop_stops_its_command_too() {
     let server = Server::start();
     for (lease, status) in [("10m", 0), ("2s", 70)] {
         let script = format!("trap 'exit 0' USR1; echo $$; {IDLE}");
-        let program = Program::start(leasehold(&server, &["run", "job", "--lease", lease, "--", "sh", "-c", &script]));
+        let program = Program::start(leasehold(
+            &server,
+            &["run", "job", "--lease", lease, "--", "sh", "-c", &script],
+        ));
         let command: u32 = program.expect("").parse().unwrap();
         program.signal("TSTP");
         wait_until("both are stopped", || is_stopped(command) && is_stopped(program.pid()));

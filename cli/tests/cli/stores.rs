@@ -26,7 +26,10 @@ impl Store {
 
     fn run(&self, options: &[&str], command: &[&str]) -> Command {
         let of_store: Vec<&str> = self.options.iter().map(String::as_str).collect();
-        leasehold_at(&self.url, &[&["run", "job", "--lease", "2s"], &of_store[..], options, &["--"], command].concat())
+        leasehold_at(
+            &self.url,
+            &[&["run", "job", "--lease", "2s"], &of_store[..], options, &["--"], command].concat(),
+        )
     }
 
     /// Starts a command that prints its fencing token, and ends with the gate.
@@ -69,7 +72,10 @@ impl Store {
         let client = self.client.clone().build().unwrap();
         assert!(client.mutex("job").force_unlock().unwrap());
         let said = program.ends_with(70);
-        assert!(said.starts_with("leasehold: job: the lock is lost, so the command is ended"), "{said}");
+        assert!(
+            said.starts_with("leasehold: job: the lock is lost, so the command is ended"),
+            "{said}"
+        );
         assert_eq!(said.lines().count(), 1, "{said}");
         assert!(!lives(pid));
     }
@@ -79,8 +85,11 @@ impl Store {
     fn a_killed_run_ends_its_command(&self) {
         // It is killed a sixth of a lease before the lock can be free, which is for a busy machine.
         let of_store: Vec<&str> = self.options.iter().map(String::as_str).collect();
-        let run =
-            [&["run", "job", "--lease", "6s", "--kill-after", "1m"], &of_store[..], &["--", "sh", "-c", STUBBORN]];
+        let run = [
+            &["run", "job", "--lease", "6s", "--kill-after", "1m"],
+            &of_store[..],
+            &["--", "sh", "-c", STUBBORN],
+        ];
         let program = Program::start(leasehold_at(&self.url, &run.concat()));
         let pid = program.expect("").parse().unwrap();
         program.signal("KILL");
@@ -116,7 +125,8 @@ impl Drop for Store {
 
 /// The `host:port` of URLs, as in a list.
 fn hosts(urls: &[String]) -> String {
-    let hosts: Vec<&str> = urls.iter().map(|url| url.trim_start_matches("redis://").trim_end_matches('/')).collect();
+    let hosts: Vec<&str> =
+        urls.iter().map(|url| url.trim_start_matches("redis://").trim_end_matches('/')).collect();
     hosts.join(",")
 }
 
@@ -188,12 +198,14 @@ fn over_sentinels_that_have_a_password_of_their_own() {
         path.to_str().unwrap().to_owned()
     };
     let (of_servers, of_sentinels) = (file("of-servers"), file("of-sentinels"));
-    let servers = Sentinel::from(&url).password_file(&of_servers).sentinel_password_file(&of_sentinels);
+    let servers =
+        Sentinel::from(&url).password_file(&of_servers).sentinel_password_file(&of_sentinels);
     let client = LockClient::builder().sentinel(servers);
     let options = ["--password-file", &of_servers, "--sentinel-password-file", &of_sentinels];
     Store::new(url.clone(), &options, client.clone()).keeps_the_promises();
     for missing in [&options[..2], &options[2..]] {
-        let (status, _, said) = run(Store::new(url.clone(), missing, client.clone()).run(&[], &["true"]));
+        let (status, _, said) =
+            run(Store::new(url.clone(), missing, client.clone()).run(&[], &["true"]));
         assert_eq!(status, Some(77), "{said}");
     }
     rig.assert_clean();
@@ -207,11 +219,13 @@ fn over_tls_with_an_authority_of_ones_own() {
     let server = Server::start_tls(&certificates, &["--tls-auth-clients", "yes"]);
     let (ca, own) = (certificates.ca_file(), certificates.client());
     let tls = leasehold::Tls::new().ca_file(&ca).identity_files(&own.certificate, &own.key);
-    let (ca, certificate, key) = (ca.to_str().unwrap(), own.certificate.to_str().unwrap(), own.key.to_str().unwrap());
+    let (ca, certificate, key) =
+        (ca.to_str().unwrap(), own.certificate.to_str().unwrap(), own.key.to_str().unwrap());
     let options = ["--ca-file", ca, "--cert-file", certificate, "--key-file", key];
     Store::new(server.url(), &options, server.builder().tls(tls)).keeps_the_promises();
     for missing in [&options[..2], &options[2..], &[]] {
-        let (status, _, said) = run(Store::new(server.url(), missing, server.builder()).run(&[], &["true"]));
+        let (status, _, said) =
+            run(Store::new(server.url(), missing, server.builder()).run(&[], &["true"]));
         assert_eq!(status, Some(77), "{missing:?}: {said}");
     }
     let half = run(Store::new(server.url(), &options[..4], server.builder()).run(&[], &["true"]));
@@ -246,7 +260,11 @@ fn over_masters_of_which_some_go_away() {
 #[test]
 fn masters_that_remember_nothing_vote_when_they_are_admitted_or_after_the_longest_lease() {
     let store = |masters: &Masters, options: &[&str]| {
-        Store::new(masters.urls().join(" "), &[&["--redlock", "--no-wait"], options].concat(), masters.builder())
+        Store::new(
+            masters.urls().join(" "),
+            &[&["--redlock", "--no-wait"], options].concat(),
+            masters.builder(),
+        )
     };
     let masters = Masters::start(3);
     let (status, _, said) = run(store(&masters, &[]).run(&[], &["true"]));
@@ -269,7 +287,8 @@ fn masters_that_remember_nothing_vote_when_they_are_admitted_or_after_the_longes
 fn settings_of_masters_are_refused_without_them() {
     let server = Server::start();
     for option in [&["--longest-lease", "1m"][..], &["--admit-fresh-nodes"]] {
-        let (status, _, said) = run(leasehold(&server, &[&["run", "job"], option, &["--", "true"]].concat()));
+        let (status, _, said) =
+            run(leasehold(&server, &[&["run", "job"], option, &["--", "true"]].concat()));
         assert_eq!(status, Some(64), "{said}");
     }
 }

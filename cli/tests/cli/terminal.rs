@@ -32,8 +32,11 @@ impl Session {
             .env("LINE", line)
             .env("SHELL", "/bin/sh");
         command.env("LEASEHOLD", path()).env("LEASEHOLD_URL", url);
-        let mut process =
-            command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("util-linux is installed");
+        let mut process = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("util-linux is installed");
         let (keys, mut out) = (process.stdin.take().unwrap(), process.stdout.take().unwrap());
         let (sender, shown) = crossbeam_channel::unbounded();
         std::thread::spawn(move || {
@@ -96,7 +99,8 @@ const READ: &str = r#"$LEASEHOLD run job -- sh -c 'echo ready; read line; echo "
 /// The same, for Ctrl-Z once it has read a line: earlier it may be stopped because it reads a
 /// terminal that it has not been lent yet, and a Ctrl-Z at that moment is undone when it is
 /// continued.
-const READ_TWICE: &str = r#"$LEASEHOLD run job -- sh -c 'read line; echo ready; read line; echo "it read $line"'"#;
+const READ_TWICE: &str =
+    r#"$LEASEHOLD run job -- sh -c 'read line; echo ready; read line; echo "it read $line"'"#;
 
 #[test]
 fn the_command_can_read_the_terminal() {
@@ -145,14 +149,19 @@ fn a_command_is_stopped_at_the_terminal_and_continued() {
     shown += &session.expect("it read a word");
     session.expect("status 0");
     session.end();
-    assert_eq!(shown.matches("stopped, and not renewed meanwhile: its lease ends in ").count(), 1, "{shown:?}");
+    assert_eq!(
+        shown.matches("stopped, and not renewed meanwhile: its lease ends in ").count(),
+        1,
+        "{shown:?}"
+    );
     server.assert_clean();
 }
 
 #[test]
 fn a_lease_that_ends_while_it_is_stopped_ends_the_command() {
     let server = Server::start();
-    let line = READ_TWICE.replace("run job", "run job --lease 500ms") + "; sleep 1.5; fg; echo status $?";
+    let line =
+        READ_TWICE.replace("run job", "run job --lease 500ms") + "; sleep 1.5; fg; echo status $?";
     let mut session = Session::start(&server, "bash -mc", &line);
     session.press("\n");
     session.expect("ready");
@@ -200,7 +209,8 @@ fn an_interrupt_from_elsewhere_ends_the_command_and_not_its_script() {
 const PAGER: &str = r#"sh -c 'read line </dev/tty; echo "the pager read $line"; cat'"#;
 
 /// The same after the command has written a line.
-const LATER_PAGER: &str = r#"sh -c 'read first; read line </dev/tty; echo "the pager read $line"; cat'"#;
+const LATER_PAGER: &str =
+    r#"sh -c 'read first; read line </dev/tty; echo "the pager read $line"; cat'"#;
 
 /// A pager in the group of the run would be stopped, and the run with it, if the terminal were lent
 /// to the command.
@@ -209,7 +219,9 @@ fn a_pager_beside_it_can_read_the_terminal_and_the_lock_is_renewed() {
     let server = Server::start();
     let gate = Gate::in_dir(server.dir());
     let script = gate.script() + "; echo the last line";
-    let line = format!("$LEASEHOLD run job --lease 2s -- sh -c '{script}' | {PAGER}; echo status $PIPESTATUS");
+    let line = format!(
+        "$LEASEHOLD run job --lease 2s -- sh -c '{script}' | {PAGER}; echo status $PIPESTATUS"
+    );
     let mut session = Session::start(&server, "bash -mc", &line);
     let client = server.client();
     wait_until("it is running", || client.mutex("job").is_locked().unwrap());
@@ -243,8 +255,11 @@ fn a_command_whose_output_goes_elsewhere_can_read_the_terminal() {
     }
     for line in [read.to_owned(), read.replace("read line;", "")] {
         for to in ["| cat", "> /dev/null"] {
-            let mut session =
-                Session::start(&server, "bash -c", &format!("{} {to}; echo the next line", line.replace("NEXT", IDLE)));
+            let mut session = Session::start(
+                &server,
+                "bash -c",
+                &format!("{} {to}; echo the next line", line.replace("NEXT", IDLE)),
+            );
             session.press("a word\n");
             session.expect("it read ");
             session.press("\u{3}");
@@ -261,8 +276,13 @@ fn a_command_whose_output_goes_elsewhere_can_read_the_terminal() {
 fn a_pager_gets_the_terminal_back_that_the_command_asked_for() {
     let server = Server::start();
     let gate = Gate::in_dir(server.dir());
-    let script = format!("read line; echo \"it read $line\" >&2; echo; {}; echo the last line", gate.script());
-    let line = format!("$LEASEHOLD run job --lease 2s -- sh -c '{script}' | {LATER_PAGER}; echo status $PIPESTATUS");
+    let script = format!(
+        "read line; echo \"it read $line\" >&2; echo; {}; echo the last line",
+        gate.script()
+    );
+    let line = format!(
+        "$LEASEHOLD run job --lease 2s -- sh -c '{script}' | {LATER_PAGER}; echo status $PIPESTATUS"
+    );
     let mut session = Session::start(&server, "bash -mc", &line);
     session.press("one\n");
     session.expect("it read one");
@@ -283,12 +303,23 @@ fn a_pager_gets_the_terminal_back_that_the_command_asked_for() {
 fn a_pipeline_is_stopped_as_a_whole_and_continued() {
     let server = Server::start();
     let gate = Gate::in_dir(server.dir());
-    let script = format!("echo command $$ of $PPID. >&2; echo; {}; echo the last line", gate.script());
+    let script =
+        format!("echo command $$ of $PPID. >&2; echo; {}; echo the last line", gate.script());
     let run = format!("$LEASEHOLD run job -- sh -c '{script}'");
     let wait = "while [ $(jobs -s | wc -l) = 0 ]; do sleep 0.02; done";
     for (line, keys) in [
-        (format!("{run} | {LATER_PAGER} & {wait}; echo the shell has it; fg; echo status $PIPESTATUS"), ""),
-        (format!("{run} | {LATER_PAGER}; echo the shell has it; sleep 0.3; fg; echo status $PIPESTATUS"), "\u{1a}"),
+        (
+            format!(
+                "{run} | {LATER_PAGER} & {wait}; echo the shell has it; fg; echo status $PIPESTATUS"
+            ),
+            "",
+        ),
+        (
+            format!(
+                "{run} | {LATER_PAGER}; echo the shell has it; sleep 0.3; fg; echo status $PIPESTATUS"
+            ),
+            "\u{1a}",
+        ),
     ] {
         let mut session = Session::start(&server, "bash -mc", &line);
         session.expect("command ");

@@ -70,13 +70,15 @@ impl Top {
 fn a_full_screen_is_scrolled_sorted_and_filtered() {
     let server = Server::start();
     let client = server.builder().owner("billing-7").build().unwrap();
-    let held: Vec<_> = (0..40).map(|n| client.mutex(format!("job-{n:02}")).lock_owned().unwrap()).collect();
+    let held: Vec<_> =
+        (0..40).map(|n| client.mutex(format!("job-{n:02}")).lock_owned().unwrap()).collect();
     let mut top = Top::start(&server.url(), 24, 100, "");
     let lines = top.wait_for_text("1-17 of 40");
     assert!(lines[1].starts_with("40 locks, 40 held, 0 waiting"), "{lines:?}");
     assert!(lines[0].starts_with(" leasehold top  redis"), "{lines:?}");
     assert!(lines[3].starts_with("NAME▾") && lines[3].ends_with("RATE/s"), "{lines:?}");
-    let all_drawn = |lines: &[String]| lines[4..21].iter().all(|line| line.contains("billing-7 (pid "));
+    let all_drawn =
+        |lines: &[String]| lines[4..21].iter().all(|line| line.contains("billing-7 (pid "));
     let lines = top.wait_for("the owner is known", all_drawn);
     for (n, line) in lines[4..21].iter().enumerate() {
         assert!(line.starts_with(&format!("job-{n:02} ")) && line.contains("mutex"), "{lines:?}");
@@ -85,7 +87,8 @@ fn a_full_screen_is_scrolled_sorted_and_filtered() {
     top.session.press("\u{1b}[F");
     let lines = top.wait_for_text("24-40 of 40");
     assert!(
-        lines[20].starts_with("job-39 ") && lines[22].starts_with("\"job-39\" mutex held by billing-7"),
+        lines[20].starts_with("job-39 ")
+            && lines[22].starts_with("\"job-39\" mutex held by billing-7"),
         "{lines:?}"
     );
     top.session.press("\u{1b}[5~\u{1b}[5~\u{1b}[A");
@@ -96,7 +99,9 @@ fn a_full_screen_is_scrolled_sorted_and_filtered() {
     top.session.press("r");
     top.wait_for_text("HELD▴");
     top.session.press("/38\r");
-    top.wait_for("one is left", |lines| lines[1].starts_with("1 with \"38\" of 40 locks") && lines[5].is_empty());
+    top.wait_for("one is left", |lines| {
+        lines[1].starts_with("1 with \"38\" of 40 locks") && lines[5].is_empty()
+    });
     top.session.press(" ");
     top.wait_for_text("PAUSED");
     drop(held);
@@ -136,10 +141,13 @@ fn a_terminal_that_goes_away_ends_it() {
          echo status $?. > {}",
         file.display()
     );
-    let mut top = Top { session: Session::start_at(&server.url(), "sh -c", &line), rows: 24, columns: 80 };
+    let mut top =
+        Top { session: Session::start_at(&server.url(), "sh -c", &line), rows: 24, columns: 80 };
     top.wait_for_text("0 locks");
     drop(top);
-    wait_until("it has ended", || std::fs::read_to_string(&file).is_ok_and(|status| status.ends_with(".\n")));
+    wait_until("it has ended", || {
+        std::fs::read_to_string(&file).is_ok_and(|status| status.ends_with(".\n"))
+    });
     assert_eq!(std::fs::read_to_string(&file).unwrap(), "status 129.\n");
 }
 
@@ -177,7 +185,13 @@ fn a_server_that_goes_away_and_comes_back() {
 fn names_of_others_do_nothing_to_the_terminal() {
     let server = Server::start();
     let client = server.builder().owner("billing-7").build().unwrap();
-    let names = ["a\u{1b}]0;title\u{7}", "b\u{1b}[2J\u{1b}[41m", "c\u{9b}31m\r\n\u{8}", "d\u{202e}evil", "東京:集計"];
+    let names = [
+        "a\u{1b}]0;title\u{7}",
+        "b\u{1b}[2J\u{1b}[41m",
+        "c\u{9b}31m\r\n\u{8}",
+        "d\u{202e}evil",
+        "東京:集計",
+    ];
     let held: Vec<_> = names.iter().map(|name| client.mutex(name).lock_owned().unwrap()).collect();
     // Records that a client writes about itself are checked when they are read; ids of holders are
     // not.
@@ -186,13 +200,20 @@ fn names_of_others_do_nothing_to_the_terminal() {
     let mut top = Top::start(&server.url(), 24, 120, "");
     // The screen panics at sequences that are not the command's own.
     let lines = top.wait_for_text("5 locks, 5 held, 0 waiting");
-    for shown in
-        ["a\\u{1b}]0;title\\u{7} ", "b\\u{1b}[2J\\u{1b}[41m ", "c\\u{9b}31m\\u{d}\\u{a}\\u{8} ", "d\\u{202e}evil "]
-    {
+    for shown in [
+        "a\\u{1b}]0;title\\u{7} ",
+        "b\\u{1b}[2J\\u{1b}[41m ",
+        "c\\u{9b}31m\\u{d}\\u{a}\\u{8} ",
+        "d\\u{202e}evil ",
+    ] {
         assert!(lines.iter().any(|line| line.starts_with(shown)), "{shown}: {lines:?}");
     }
     let written = top.session.so_far();
-    assert!(!written.contains("\u{1b}]") && !written.contains('\u{9b}') && !written.contains("\u{1b}[41m"));
+    assert!(
+        !written.contains("\u{1b}]")
+            && !written.contains('\u{9b}')
+            && !written.contains("\u{1b}[41m")
+    );
     top.session.press("q");
     top.ends_with(0);
     drop(held);
@@ -209,7 +230,8 @@ fn a_tiny_terminal_and_one_that_grows() {
     tiny.session.press("sr /x\r");
     tiny.session.press("\u{3}");
     tiny.ends_with(0);
-    let line = "stty rows 3 cols 10; (sleep 0.7; stty rows 24 cols 100) < /dev/tty & exec $LEASEHOLD top";
+    let line =
+        "stty rows 3 cols 10; (sleep 0.7; stty rows 24 cols 100) < /dev/tty & exec $LEASEHOLD top";
     let session = Session::start_at(&server.url(), "sh -c", line);
     let mut top = Top { session, rows: 24, columns: 100 };
     top.wait_for_text("1 lock, 1 held, 0 waiting   updated");
@@ -224,7 +246,9 @@ fn without_a_terminal_it_says_what_to_use() {
     let (status, out, said) = run(leasehold(&server, &["top"]));
     assert_eq!((status, &*out), (Some(64), ""));
     assert!(said.contains("leasehold ls") && said.contains("--json"), "{said}");
-    for arguments in [&["top", "--interval", "99ms"][..], &["top", "[", "--json"], &["top", "--sort", "age"]] {
+    for arguments in
+        [&["top", "--interval", "99ms"][..], &["top", "[", "--json"], &["top", "--sort", "age"]]
+    {
         assert_eq!(run(leasehold(&server, arguments)).0, Some(64), "{arguments:?}");
     }
     let nowhere = leasehold_at("redis+unix:///nowhere.sock", &["top", "--json"]);
@@ -242,7 +266,8 @@ fn json_has_what_is_held_and_how_often_it_changes() {
     let job = client.mutex("job").lock_owned().unwrap();
     // A client names its holds in the background.
     wait_until("it is announced", || !client.announced_locks("j*").unwrap().locks().is_empty());
-    let program = Program::start(leasehold(&server, &["top", "j*", "--interval", "100ms", "--json"]));
+    let program =
+        Program::start(leasehold(&server, &["top", "j*", "--interval", "100ms", "--json"]));
     let first = next(&program);
     assert_eq!(first["locks"][0]["name"], "job");
     assert_eq!(first["locks"][0]["rate"], Value::Null);
@@ -250,14 +275,18 @@ fn json_has_what_is_held_and_how_often_it_changes() {
     let label = |look: &Value| look["locks"][0]["holders"][0]["owner"]["label"] == "billing-7";
     assert!(label(&first) || (0..100).any(|_| label(&next(&program))));
     job.unlock().unwrap();
-    let is_free = |look: &Value| look["locks"].as_array().is_some_and(Vec::is_empty) && look["error"].is_null();
+    let is_free = |look: &Value| {
+        look["locks"].as_array().is_some_and(Vec::is_empty) && look["error"].is_null()
+    };
     assert!((0..100).any(|_| is_free(&next(&program))));
     let job = server.client().mutex("job").lock_owned().unwrap();
     let changes = |look: &Value| look["locks"][0]["rate"].as_f64().is_some_and(|rate| rate > 0.0);
     assert!((0..100).any(|_| changes(&next(&program))), "another client has it");
     server.suspend();
     let mut looks = std::iter::from_fn(|| Some(next(&program)));
-    assert!(looks.find(|look| look["error"].is_string()).is_some_and(|look| look["locks"].is_null()));
+    assert!(
+        looks.find(|look| look["error"].is_string()).is_some_and(|look| look["locks"].is_null())
+    );
     server.resume();
     assert!((0..100).any(|_| next(&program)["locks"][0]["name"] == "job"));
     program.signal("TERM");
@@ -287,7 +316,8 @@ fn a_lock_that_is_fought_for_shows_its_rate_and_who_waits() {
             let look = next(&program);
             let hot = look["locks"].as_array().unwrap().iter().find(|lock| lock["name"] == "hot");
             fast |= hot.is_some_and(|hot| hot["rate"].as_f64().is_some_and(|rate| rate > 4.0));
-            waited |= hot.is_some_and(|hot| hot["waiting"].as_u64().is_some_and(|waiting| waiting > 0));
+            waited |=
+                hot.is_some_and(|hot| hot["waiting"].as_u64().is_some_and(|waiting| waiting > 0));
             if fast && waited {
                 break;
             }
@@ -304,7 +334,8 @@ fn a_search_at_the_start_shows_others() {
     let server = Server::start();
     let java = "0f0ba0e5-46ae-4ab8-a4ba-9b8b5f6c1d2e:34";
     server.cmd::<u32>(&["HSET", "java", java, "1"]);
-    let program = Program::start(leasehold(&server, &["top", "--all", "--interval", "100ms", "--json"]));
+    let program =
+        Program::start(leasehold(&server, &["top", "--all", "--interval", "100ms", "--json"]));
     let look = next(&program);
     assert_eq!(look["locks"][0]["name"], "java");
     let scans = server.call_count("scan");
@@ -322,7 +353,11 @@ fn json_ends_when_the_reader_leaves() {
     let mut command = leasehold(&server, &["top", "--interval", "100ms", "--json"]);
     let mut process = command.stdout(Stdio::piped()).spawn().unwrap();
     let mut first = String::new();
-    std::io::BufRead::read_line(&mut std::io::BufReader::new(process.stdout.take().unwrap()), &mut first).unwrap();
+    std::io::BufRead::read_line(
+        &mut std::io::BufReader::new(process.stdout.take().unwrap()),
+        &mut first,
+    )
+    .unwrap();
     assert!(checked("top", &first)["elapsed_ms"].is_u64());
     wait_until("it has ended", || process.try_wait().unwrap().is_some());
     assert_eq!(process.wait().unwrap().code(), Some(0));
@@ -334,9 +369,13 @@ fn over_postgres() {
     let server = crate::rig::Postgres::start();
     let client = server.client();
     let held = client.mutex("job").lock_owned().unwrap();
-    let program = Program::start(leasehold_at(&server.url(), &["top", "--interval", "100ms", "--json"]));
+    let program =
+        Program::start(leasehold_at(&server.url(), &["top", "--interval", "100ms", "--json"]));
     let look = next(&program);
-    assert_eq!((&look["locks"][0]["name"], &look["locks"][0]["kind"]), (&"job".into(), &"mutex".into()));
+    assert_eq!(
+        (&look["locks"][0]["name"], &look["locks"][0]["kind"]),
+        (&"job".into(), &"mutex".into())
+    );
     program.signal("INT");
     assert_eq!(program.ends_with(130), "");
     drop(held);

@@ -24,7 +24,9 @@ fn a_holder_that_lives_is_thrown_out_by_force_only() {
     let client = server.builder().owner("billing-7").build().unwrap();
     let guard = client.lock("job").unwrap();
     // A label is announced shortly after the grant.
-    wait_until("it is announced", || run(leasehold(&server, &["show", "job"])).1.contains("billing-7"));
+    wait_until("it is announced", || {
+        run(leasehold(&server, &["show", "job"])).1.contains("billing-7")
+    });
     let (status, out, err) = run(leasehold(&server, &["unlock", "job"]));
     assert_eq!(status, Some(75), "{err}");
     assert!(out.contains("billing-7") && out.contains("learns at its next renewal"), "{out}");
@@ -78,11 +80,14 @@ fn who_waits_gets_it_and_readers_go_together() {
     let held = client.fair("line").lock_owned().unwrap();
     std::thread::scope(|s| {
         let waits = s.spawn(|| other.fair("line").lock_owned().map(|guard| guard.unlock()));
-        wait_until("it waits", || client.fair("line").queue_len().is_ok_and(|waiting| waiting == 1));
+        wait_until("it waits", || {
+            client.fair("line").queue_len().is_ok_and(|waiting| waiting == 1)
+        });
         assert_eq!(run(leasehold(&server, &["unlock", "line", "--force"])).0, Some(0));
         waits.join().unwrap().unwrap().unwrap();
     });
-    let readers = [client.rw_lock("rw").read_owned().unwrap(), other.rw_lock("rw").read_owned().unwrap()];
+    let readers =
+        [client.rw_lock("rw").read_owned().unwrap(), other.rw_lock("rw").read_owned().unwrap()];
     let (_, freed) = json_of("unlock", leasehold(&server, &["unlock", "rw", "--force"]));
     assert_eq!(freed["holders"].as_array().unwrap().len(), 2);
     assert!(client.rw_lock("rw").holders().unwrap().is_empty());
@@ -129,7 +134,9 @@ struct Asked {
 impl Asked {
     fn start(server: &Server, arguments: &str) -> Self {
         let mut script = Command::new("script");
-        script.args(["-qefc", &format!("exec \"$LEASEHOLD\" {arguments}"), "/dev/null"]).env("SHELL", "/bin/sh");
+        script
+            .args(["-qefc", &format!("exec \"$LEASEHOLD\" {arguments}"), "/dev/null"])
+            .env("SHELL", "/bin/sh");
         script.env("LEASEHOLD", path()).env("LEASEHOLD_URL", server.url());
         let mut process = script.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let (keys, shown) = (process.stdin.take().unwrap(), process.stdout.take().unwrap());
@@ -177,7 +184,10 @@ fn a_postgres_is_unlocked() {
     let client = server.client();
     let guard = client.lock("job").unwrap();
     assert_eq!(run(crate::program::leasehold_at(&server.url(), &["unlock", "job"])).0, Some(75));
-    assert_eq!(run(crate::program::leasehold_at(&server.url(), &["unlock", "job", "--force"])).0, Some(0));
+    assert_eq!(
+        run(crate::program::leasehold_at(&server.url(), &["unlock", "job", "--force"])).0,
+        Some(0)
+    );
     assert!(guard.wait_lost(CAP).is_lost(), "it is notified");
 }
 

@@ -13,7 +13,10 @@ fn a_killed_run_ends_its_command() {
     let words = ["run", "job", "--lease", "4s", "--", "sh", "-c", STUBBORN];
     let (program, reader) = Program::start_unread(leasehold(&server, &words));
     let command: u32 = program.expect("").parse().unwrap();
-    let backstop = children(program.pid()).into_iter().find(|pid| words_of(*pid).contains("__backstop")).unwrap();
+    let backstop = children(program.pid())
+        .into_iter()
+        .find(|pid| words_of(*pid).contains("__backstop"))
+        .unwrap();
     program.signal("KILL");
     let client = server.client();
     assert!(client.mutex("job").try_lock_for(CAP).unwrap().is_some(), "its lease has ended");
@@ -26,7 +29,8 @@ fn a_killed_run_ends_its_command() {
 #[test]
 fn a_lost_lock_ends_the_command() {
     let server = Server::start();
-    let words = ["run", "job", "--lease", "600ms", "--kill-after", "300ms", "--", "sh", "-c", STUBBORN];
+    let words =
+        ["run", "job", "--lease", "600ms", "--kill-after", "300ms", "--", "sh", "-c", STUBBORN];
     let (program, reader) = Program::start_unread(leasehold(&server, &words));
     let command = program.expect("").parse().unwrap();
     assert!(server.client().mutex("job").force_unlock().unwrap());
@@ -41,7 +45,8 @@ fn a_lost_lock_ends_the_command() {
 fn a_lease_that_cannot_be_renewed_ends_the_command() {
     let server = Server::start();
     let proxy = Proxy::start(&server);
-    let words = ["run", "job", "--lease", "1500ms", "--kill-after", "300ms", "--", "sh", "-c", STUBBORN];
+    let words =
+        ["run", "job", "--lease", "1500ms", "--kill-after", "300ms", "--", "sh", "-c", STUBBORN];
     let (program, reader) = Program::start_unread(leasehold_at(&proxy.url(), &words));
     let command = program.expect("").parse().unwrap();
     proxy.refuse(true);

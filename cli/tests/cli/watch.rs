@@ -25,7 +25,8 @@ fn next(program: &Program) -> Value {
 /// The next event, which must be one of these; events that identify a holder may come at any time.
 #[track_caller]
 fn expect(program: &Program, events: &[&str]) -> Value {
-    let event = std::iter::from_fn(|| Some(next(program))).find(|event| event["event"] != "named").unwrap();
+    let event =
+        std::iter::from_fn(|| Some(next(program))).find(|event| event["event"] != "named").unwrap();
     assert!(events.iter().any(|name| event["event"] == *name), "{event}, not one of {events:?}");
     event
 }
@@ -57,7 +58,8 @@ fn events_come_in_their_order() {
     let (guard, second) = waiter.join().unwrap();
     let reads_end = |program: &Program| {
         guard.unlock().unwrap();
-        std::iter::from_fn(|| Some(next(program))).find(|event| event["event"] == "free" && event["holders"] == 0)
+        std::iter::from_fn(|| Some(next(program)))
+            .find(|event| event["event"] == "free" && event["holders"] == 0)
     };
     assert!(reads_end(&program).is_some());
     program.signal("TERM");
@@ -67,7 +69,11 @@ fn events_come_in_their_order() {
     assert_eq!(summary["event"], "summary");
     let holders = summary["holders"].as_array().unwrap();
     assert_eq!(holders.len(), 2, "{summary}");
-    assert!(holders.iter().all(|one| one["times"] == 1 && one["held_ms"].as_u64() < summary["watched_ms"].as_u64()));
+    assert!(
+        holders.iter().all(
+            |one| one["times"] == 1 && one["held_ms"].as_u64() < summary["watched_ms"].as_u64()
+        )
+    );
     drop((first, second));
 }
 
@@ -144,10 +150,15 @@ fn a_server_that_goes_away_and_comes_back() {
     program.signal("TERM");
     let end = program.end();
     let summary = checked("watch", end.out.last().unwrap());
-    assert!(summary["unknown_ms"].as_u64() >= back["unknown_ms"].as_u64() && summary["free_ms"] == 0, "{summary}");
+    assert!(
+        summary["unknown_ms"].as_u64() >= back["unknown_ms"].as_u64() && summary["free_ms"] == 0,
+        "{summary}"
+    );
     let svg = std::fs::read_to_string(&file).unwrap();
     assert_well_formed(&svg);
-    assert!(svg.contains("fill=\"url(#gap)\"") && svg.contains("the store could not be queried for "));
+    assert!(
+        svg.contains("fill=\"url(#gap)\"") && svg.contains("the store could not be queried for ")
+    );
     drop(guard);
 }
 
@@ -158,7 +169,8 @@ fn a_full_disk_below_stdout_costs_no_picture() {
     let server = Server::start();
     let file = server.dir().join("watch.svg");
     let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
-    let mut command = leasehold(&server, &["watch", "job", "--for", "10s", "--svg", file.to_str().unwrap()]);
+    let mut command =
+        leasehold(&server, &["watch", "job", "--for", "10s", "--svg", file.to_str().unwrap()]);
     let status = command.stdout(full).stderr(std::process::Stdio::null()).status().unwrap();
     assert_eq!(status.code(), Some(69));
     assert_well_formed(&std::fs::read_to_string(&file).unwrap());

@@ -61,7 +61,8 @@ impl prometheus_client::collector::Collector for Collector {
             };
             // The encoder appends `_total` to counters, and a dot to the help.
             let name = family.name.strip_suffix("_total").unwrap_or(family.name);
-            let mut metric = encoder.encode_descriptor(name, family.help.trim_end_matches('.'), None, kind)?;
+            let mut metric =
+                encoder.encode_descriptor(name, family.help.trim_end_matches('.'), None, kind)?;
             for sample in &family.samples {
                 encode(metric.encode_family(&sample.labels)?, &sample.value)?;
             }

@@ -42,12 +42,14 @@ fn describe(family: &Family<'_>) {
 }
 
 fn publish(name: &'static str, sample: &Sample<'_>) {
-    let labels: Vec<Label> = sample.labels.iter().map(|(label, value)| Label::new(*label, value.clone())).collect();
+    let labels: Vec<Label> =
+        sample.labels.iter().map(|(label, value)| Label::new(*label, value.clone())).collect();
     match sample.value {
         Value::Count(count) => counter!(name, labels).absolute(count),
         Value::Seconds(number) | Value::Level(number) => gauge!(name, labels).set(number),
         Value::Histogram(histogram) => {
-            let ends = histogram.cumulated().map(|(end, count)| (end.as_secs_f64().to_string(), count));
+            let ends =
+                histogram.cumulated().map(|(end, count)| (end.as_secs_f64().to_string(), count));
             for (end, count) in ends.chain([("+Inf".to_owned(), histogram.count())]) {
                 let mut labels = labels.clone();
                 labels.push(Label::new("le", end));

@@ -67,32 +67,61 @@ impl Stats {
         let family = |name, help, samples: fn(&Figures) -> Samples<'_>| {
             let of = |(primitive, figures)| {
                 let labels = [self.client(), ("primitive", primitive_label(primitive))];
-                samples(figures)
-                    .into_iter()
-                    .map(move |(more, value)| Sample { labels: labels.iter().cloned().chain(more).collect(), value })
+                samples(figures).into_iter().map(move |(more, value)| Sample {
+                    labels: labels.iter().cloned().chain(more).collect(),
+                    value,
+                })
             };
             Family { name, help, samples: self.primitives().flat_map(of).collect() }
         };
         vec![
-            family("leasehold_calls_total", "Calls that tried to take something, by how they ended.", outcomes),
-            family("leasehold_errors_total", "Calls that ended with an error, by its kind.", |figures| {
-                figures.errors().map(|(kind, count)| (vec![("error", kind.label())], Value::Count(count))).collect()
+            family(
+                "leasehold_calls_total",
+                "Calls that tried to take something, by how they ended.",
+                outcomes,
+            ),
+            family(
+                "leasehold_errors_total",
+                "Calls that ended with an error, by its kind.",
+                |figures| {
+                    figures
+                        .errors()
+                        .map(|(kind, count)| (vec![("error", kind.label())], Value::Count(count)))
+                        .collect()
+                },
+            ),
+            family("leasehold_contended_total", "Calls that met contention.", |figures| {
+                count(figures.contended())
             }),
-            family("leasehold_contended_total", "Calls that met contention.", |figures| count(figures.contended())),
-            family("leasehold_hand_overs_total", "Grants that came from another thread of the client.", hand_overs),
-            family("leasehold_renewals_total", "Renewals that were confirmed.", |figures| count(figures.renewals())),
-            family("leasehold_renewal_failures_total", "Renewals that failed and were tried again.", |figures| {
-                count(figures.renewal_failures())
+            family(
+                "leasehold_hand_overs_total",
+                "Grants that came from another thread of the client.",
+                hand_overs,
+            ),
+            family("leasehold_renewals_total", "Renewals that were confirmed.", |figures| {
+                count(figures.renewals())
             }),
+            family(
+                "leasehold_renewal_failures_total",
+                "Renewals that failed and were tried again.",
+                |figures| count(figures.renewal_failures()),
+            ),
             family("leasehold_lost_total", "Holds that were lost, by the reason.", |figures| {
                 LossReason::ALL
                     .iter()
-                    .map(|reason| (vec![("reason", reason.label().to_owned())], Value::Count(figures.lost_by(*reason))))
+                    .map(|reason| {
+                        (
+                            vec![("reason", reason.label().to_owned())],
+                            Value::Count(figures.lost_by(*reason)),
+                        )
+                    })
                     .collect()
             }),
-            family("leasehold_wait_seconds", "Waiting times of the calls that had to wait.", |figures| {
-                vec![(Vec::new(), Value::Histogram(figures.waits()))]
-            }),
+            family(
+                "leasehold_wait_seconds",
+                "Waiting times of the calls that had to wait.",
+                |figures| vec![(Vec::new(), Value::Histogram(figures.waits()))],
+            ),
             family("leasehold_wait_max_seconds", "The longest of these waits.", |figures| {
                 vec![(Vec::new(), Value::Level(figures.waits().max().as_secs_f64()))]
             }),
@@ -110,32 +139,47 @@ impl Stats {
             let of = |named: &NameStats| {
                 let name = ("name", named.name().to_owned());
                 Sample {
-                    labels: vec![self.client(), ("primitive", primitive_label(named.primitive())), name],
+                    labels: vec![
+                        self.client(),
+                        ("primitive", primitive_label(named.primitive())),
+                        name,
+                    ],
                     value: value(named.figures()),
                 }
             };
             Family { name, help, samples: self.names().iter().map(of).collect() }
         };
         vec![
-            family("leasehold_name_calls_total", "Calls for one of the names that matter most.", |figures| {
-                Value::Count(figures.calls())
-            }),
-            family("leasehold_name_contended_total", "Calls for it that found it taken.", |figures| {
-                Value::Count(figures.contended())
-            }),
+            family(
+                "leasehold_name_calls_total",
+                "Calls for one of the names that matter most.",
+                |figures| Value::Count(figures.calls()),
+            ),
+            family(
+                "leasehold_name_contended_total",
+                "Calls for it that found it taken.",
+                |figures| Value::Count(figures.contended()),
+            ),
             family("leasehold_name_wait_seconds_total", "Total waiting time for it.", |figures| {
                 Value::Seconds(figures.waits().sum().as_secs_f64())
             }),
-            family("leasehold_name_hold_seconds_total", "Total time that it was held.", |figures| {
-                Value::Seconds(figures.holds().sum().as_secs_f64())
+            family(
+                "leasehold_name_hold_seconds_total",
+                "Total time that it was held.",
+                |figures| Value::Seconds(figures.holds().sum().as_secs_f64()),
+            ),
+            family("leasehold_name_lost_total", "Holds of it that were lost.", |figures| {
+                Value::Count(figures.lost())
             }),
-            family("leasehold_name_lost_total", "Holds of it that were lost.", |figures| Value::Count(figures.lost())),
         ]
     }
 
     fn of_client(&self) -> Vec<Family<'_>> {
         let family = |name, help, value: Option<Value<'static>>| {
-            let samples = value.into_iter().map(|value| Sample { labels: vec![self.client()], value }).collect();
+            let samples = value
+                .into_iter()
+                .map(|value| Sample { labels: vec![self.client()], value })
+                .collect();
             Family { name, help, samples }
         };
         let level = |level: usize| Some(Value::Level(level as f64));
@@ -149,9 +193,21 @@ impl Stats {
                 "Requests whose outcome is yet to be resolved.",
                 level(self.unknown_outcomes()),
             ),
-            family("leasehold_requests_total", "Requests sent to the servers.", count(self.requests())),
-            family("leasehold_sent_bytes_total", "Bytes sent to the servers.", count(self.bytes_sent())),
-            family("leasehold_received_bytes_total", "Bytes received from the servers.", count(self.bytes_received())),
+            family(
+                "leasehold_requests_total",
+                "Requests sent to the servers.",
+                count(self.requests()),
+            ),
+            family(
+                "leasehold_sent_bytes_total",
+                "Bytes sent to the servers.",
+                count(self.bytes_sent()),
+            ),
+            family(
+                "leasehold_received_bytes_total",
+                "Bytes received from the servers.",
+                count(self.bytes_received()),
+            ),
             family("leasehold_connections_opened_total", "Connections that were opened.", opened),
             family(
                 "leasehold_connections_broken_total",
@@ -186,7 +242,9 @@ fn outcomes(figures: &Figures) -> Samples<'_> {
         ("stopped", figures.stopped()),
         ("failed", figures.failed()),
     ];
-    outcomes.map(|(outcome, count)| (vec![("outcome", outcome.to_owned())], Value::Count(count))).into()
+    outcomes
+        .map(|(outcome, count)| (vec![("outcome", outcome.to_owned())], Value::Count(count)))
+        .into()
 }
 
 fn hand_overs(figures: &Figures) -> Samples<'_> {

@@ -51,10 +51,16 @@ fn write_sample(text: &mut String, name: &str, sample: &Sample<'_>) {
     let labels = labels_of(sample);
     let _ = match sample.value {
         Value::Count(count) => writeln!(text, "{name}{{{labels}}} {count}"),
-        Value::Seconds(number) | Value::Level(number) => writeln!(text, "{name}{{{labels}}} {number}"),
+        Value::Seconds(number) | Value::Level(number) => {
+            writeln!(text, "{name}{{{labels}}} {number}")
+        }
         Value::Histogram(histogram) => {
             for (end, count) in histogram.cumulated() {
-                let _ = writeln!(text, "{name}_bucket{{{labels},le=\"{}\"}} {count}", end.as_secs_f64());
+                let _ = writeln!(
+                    text,
+                    "{name}_bucket{{{labels},le=\"{}\"}} {count}",
+                    end.as_secs_f64()
+                );
             }
             let (count, sum) = (histogram.count(), histogram.sum().as_secs_f64());
             writeln!(

@@ -3,7 +3,9 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
-use shuttle::scheduler::{PctScheduler, RandomScheduler, ReplayScheduler, Schedule, Scheduler, Task, TaskId};
+use shuttle::scheduler::{
+    PctScheduler, RandomScheduler, ReplayScheduler, Schedule, Scheduler, Task, TaskId,
+};
 use shuttle::{Config, MaxSteps, Runner};
 
 use super::time::{self, Time};
@@ -37,7 +39,13 @@ pub struct Failure(pub String);
 /// standard error, for [`replay`].
 ///
 /// Call it on a thread of its own: after a failure that thread counts as panicking.
-pub fn explore(check: Check, order: Order, seed: u64, times: usize, config: Config) -> Result<usize, Failure> {
+pub fn explore(
+    check: Check,
+    order: Order,
+    seed: u64,
+    times: usize,
+    config: Config,
+) -> Result<usize, Failure> {
     let scheduler: Box<dyn Scheduler + Send> = match order {
         Order::Priorities(depth) => Box::new(PctScheduler::new_from_seed(seed, depth, times)),
         Order::Random => Box::new(RandomScheduler::new_from_seed(seed, times)),
@@ -50,7 +58,11 @@ pub fn replay(check: Check, schedule: &str, config: Config) -> Result<usize, Fai
     run(check, ReplayScheduler::new_from_encoded(schedule.trim()), config)
 }
 
-fn run(check: Check, scheduler: impl Scheduler + 'static, mut config: Config) -> Result<usize, Failure> {
+fn run(
+    check: Check,
+    scheduler: impl Scheduler + 'static,
+    mut config: Config,
+) -> Result<usize, Failure> {
     config.stack_size = 0x4_0000;
     config.max_steps = MaxSteps::FailAfter(200_000);
     config.silence_warnings = true;
@@ -58,7 +70,10 @@ fn run(check: Check, scheduler: impl Scheduler + 'static, mut config: Config) ->
     let result = catch_unwind(AssertUnwindSafe(|| runner.run(move || execute(check))));
     result.map_err(|payload| {
         let text = payload.downcast_ref::<String>().cloned();
-        Failure(text.or_else(|| payload.downcast_ref::<&str>().map(|text| (*text).to_owned())).unwrap_or_default())
+        Failure(
+            text.or_else(|| payload.downcast_ref::<&str>().map(|text| (*text).to_owned()))
+                .unwrap_or_default(),
+        )
     })
 }
 
@@ -90,12 +105,22 @@ impl Scheduler for HidesClock {
         self.others.new_execution()
     }
 
-    fn next_task(&mut self, runnable: &[&Task], current: Option<TaskId>, is_yielding: bool) -> Option<TaskId> {
-        self.dice = self.dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+    fn next_task(
+        &mut self,
+        runnable: &[&Task],
+        current: Option<TaskId>,
+        is_yielding: bool,
+    ) -> Option<TaskId> {
+        self.dice = self
+            .dice
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
         let time = time::current();
         let clock = time.as_ref().and_then(|time| time.task());
-        let hidden = clock.filter(|_| !time.is_some_and(|time| time.may_run_beside(self.dice >> 33)));
-        let others: Vec<&Task> = runnable.iter().copied().filter(|task| Some(task.id()) != hidden).collect();
+        let hidden =
+            clock.filter(|_| !time.is_some_and(|time| time.may_run_beside(self.dice >> 33)));
+        let others: Vec<&Task> =
+            runnable.iter().copied().filter(|task| Some(task.id()) != hidden).collect();
         match others.is_empty() {
             true => hidden,
             false => self.others.next_task(&others, current, is_yielding),

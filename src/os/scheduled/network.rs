@@ -82,7 +82,9 @@ impl Socket {
     /// Connects to whoever listens there.
     pub fn connect(to: SocketAddr) -> io::Result<Self> {
         step();
-        let listener = LISTENERS.with_borrow(|all| all.get(&to).cloned()).ok_or(io::ErrorKind::ConnectionRefused)?;
+        let listener = LISTENERS
+            .with_borrow(|all| all.get(&to).cloned())
+            .ok_or(io::ErrorKind::ConnectionRefused)?;
         let intervene = listener.0.lock().unwrap_or_else(PoisonError::into_inner).intervene;
         intervene.inspect(|intervene| intervene());
         let (own, other) = Self::pair();
@@ -177,7 +179,8 @@ fn wait(inputs: &[&Pipe], timeout: Option<Duration>) -> Vec<bool> {
     let deadline = timeout.map(|timeout| boot_nanos() + nanos_of(timeout));
     loop {
         let now = boot_nanos();
-        let ready: Vec<bool> = inputs.iter().map(|input| input.next().is_some_and(|next| next <= now)).collect();
+        let ready: Vec<bool> =
+            inputs.iter().map(|input| input.next().is_some_and(|next| next <= now)).collect();
         if ready.contains(&true) || deadline.is_some_and(|deadline| deadline <= now) {
             return ready;
         }
@@ -189,7 +192,9 @@ fn wait(inputs: &[&Pipe], timeout: Option<Duration>) -> Vec<bool> {
             Some((until, time)) => time.park_until(until, &parker),
             None => parker.park(),
         }
-        inputs.iter().for_each(|input| input.state().sleepers.retain(|other| !Arc::ptr_eq(other, &parker)));
+        inputs
+            .iter()
+            .for_each(|input| input.state().sleepers.retain(|other| !Arc::ptr_eq(other, &parker)));
     }
 }
 

@@ -26,7 +26,10 @@ impl<T> Mutex<T> {
 
 impl<T: ?Sized> Mutex<T> {
     pub fn lock(&self) -> MutexGuard<'_, T> {
-        MutexGuard { mutex: self, locked: Some(self.0.lock().unwrap_or_else(PoisonError::into_inner)) }
+        MutexGuard {
+            mutex: self,
+            locked: Some(self.0.lock().unwrap_or_else(PoisonError::into_inner)),
+        }
     }
 
     pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
@@ -126,7 +129,11 @@ impl Condvar {
         self.sleep(guard, |parker| parker.park());
     }
 
-    pub fn wait_until<T: ?Sized>(&self, guard: &mut MutexGuard<'_, T>, deadline: Instant) -> WaitTimeoutResult {
+    pub fn wait_until<T: ?Sized>(
+        &self,
+        guard: &mut MutexGuard<'_, T>,
+        deadline: Instant,
+    ) -> WaitTimeoutResult {
         let is_notified = self.sleep(guard, |parker| match time::current() {
             Some(time) => time.park_until(time::nanos_at(deadline), parker),
             None => panic!("a thread waits outside of an execution"),
@@ -134,7 +141,11 @@ impl Condvar {
         WaitTimeoutResult(!is_notified)
     }
 
-    pub fn wait_for<T: ?Sized>(&self, guard: &mut MutexGuard<'_, T>, timeout: Duration) -> WaitTimeoutResult {
+    pub fn wait_for<T: ?Sized>(
+        &self,
+        guard: &mut MutexGuard<'_, T>,
+        timeout: Duration,
+    ) -> WaitTimeoutResult {
         match now().checked_add(timeout) {
             Some(deadline) => self.wait_until(guard, deadline),
             None => {
@@ -145,7 +156,11 @@ impl Condvar {
     }
 
     /// Returns whether it was notified.
-    fn sleep<T: ?Sized>(&self, guard: &mut MutexGuard<'_, T>, park: impl FnOnce(&Arc<Parker>)) -> bool {
+    fn sleep<T: ?Sized>(
+        &self,
+        guard: &mut MutexGuard<'_, T>,
+        park: impl FnOnce(&Arc<Parker>),
+    ) -> bool {
         let parker = Arc::new(Parker::default());
         // Entered before the mutex is unlocked, so that whoever changes what it waits for notifies
         // it.

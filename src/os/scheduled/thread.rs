@@ -24,10 +24,14 @@ impl Builder {
     }
 
     /// Counts the thread while it runs.
-    pub fn spawn<T: Send + 'static>(self, run: impl FnOnce() -> T + Send + 'static) -> io::Result<JoinHandle<T>> {
+    pub fn spawn<T: Send + 'static>(
+        self,
+        run: impl FnOnce() -> T + Send + 'static,
+    ) -> io::Result<JoinHandle<T>> {
         let name = self.0.clone();
         let counted = Counted::new(self.0);
-        let builder = name.into_iter().fold(shuttle::thread::Builder::new(), shuttle::thread::Builder::name);
+        let builder =
+            name.into_iter().fold(shuttle::thread::Builder::new(), shuttle::thread::Builder::name);
         builder.spawn(move || {
             let _counted = counted;
             run()

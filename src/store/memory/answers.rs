@@ -40,7 +40,14 @@ impl Answers {
         (now < *until).then_some(*answer)
     }
 
-    pub(super) fn keep(&mut self, key: &Arc<str>, id: &str, answer: Answer, how_long: Duration, now: Moment) {
+    pub(super) fn keep(
+        &mut self,
+        key: &Arc<str>,
+        id: &str,
+        answer: Answer,
+        how_long: Duration,
+        now: Moment,
+    ) {
         if self.kept.len() >= self.sweep_at {
             self.kept.retain(|_, (_, until)| now < *until);
             self.sweep_at = SWEEP_AT.max(2 * self.kept.len());

@@ -10,14 +10,22 @@ use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::lease::Moment;
 use crate::base::limits::{IDEMPOTENCY_TTL, MOST_PERMITS, TAKEN_TTL};
 use crate::base::lock_name::{Kind, LockName};
-use crate::store::{Acquire, Acquired, Count, CountAnswer, FenceAnswer, Granted, Release, Released};
+use crate::store::{
+    Acquire, Acquired, Count, CountAnswer, FenceAnswer, Granted, Release, Released,
+};
 
 /// The id under which the time of a latch's last opening is kept; no request has this id.
 const OPENED: &str = "opened";
 
 impl MemoryState {
     /// A repeat has the same id and gets the answer of the first run.
-    pub(super) fn count(&mut self, name: &LockName, change: Count, id: &str, now: Moment) -> Result<CountAnswer> {
+    pub(super) fn count(
+        &mut self,
+        name: &LockName,
+        change: Count,
+        id: &str,
+        now: Moment,
+    ) -> Result<CountAnswer> {
         if let Some(Answer::Counted(answer)) = self.answers.get(&name.key, id, now) {
             return Ok(answer);
         }
@@ -68,7 +76,8 @@ impl MemoryState {
         let value = before.unwrap_or(0).saturating_add(more);
         if value.unsigned_abs() > MOST_PERMITS.into() {
             let free = before.unwrap_or(0);
-            let why = format!("with {free} permits free now, the result would not be within 2^31 - 1");
+            let why =
+                format!("with {free} permits free now, the result would not be within 2^31 - 1");
             return Err(Error::new(ErrorKind::InvalidInput, why));
         }
         match self.number(name, now)? {
@@ -82,7 +91,9 @@ impl MemoryState {
     }
 
     fn count_down(&mut self, name: &LockName, now: Moment) -> Result<CountAnswer> {
-        let Some(left) = self.number(name, now)? else { return Ok(CountAnswer { done: false, value: 0 }) };
+        let Some(left) = self.number(name, now)? else {
+            return Ok(CountAnswer { done: false, value: 0 });
+        };
         *left -= 1;
         let value = *left;
         if value == 0 {
@@ -106,7 +117,8 @@ impl MemoryState {
     fn open_latch(&mut self, name: &LockName, now: Moment) {
         // A waiter that polls after the latch was set again learns from this time that it was open
         // in between. So the time must grow, even if the wall clock was set back.
-        let opened = i64::try_from(self.micros()).unwrap_or(i64::MAX).max(self.opened(name, now) + 1);
+        let opened =
+            i64::try_from(self.micros()).unwrap_or(i64::MAX).max(self.opened(name, now) + 1);
         self.answers.keep(&name.key, OPENED, Answer::Opened(opened), IDEMPOTENCY_TTL, now);
         self.remove(&name.key);
         self.publish(name.kind, &name.key);
@@ -135,9 +147,14 @@ impl MemoryState {
     }
 
     /// Permits without leases.
-    pub(super) fn acquire_counted(&mut self, acquire: &Acquire<'_>, now: Moment) -> Result<Acquired> {
+    pub(super) fn acquire_counted(
+        &mut self,
+        acquire: &Acquire<'_>,
+        now: Moment,
+    ) -> Result<Acquired> {
         let Acquire { name, holder, permits, .. } = *acquire;
-        let granted = Acquired::Granted(Granted { token: 0, sent_at: now, session: None, next: None });
+        let granted =
+            Acquired::Granted(Granted { token: 0, sent_at: now, session: None, next: None });
         match self.answers.get(&name.key, holder.as_str(), now) {
             Some(Answer::Taken) => return Ok(granted),
             Some(_) => return Ok(Acquired::Gone),
@@ -155,7 +172,11 @@ impl MemoryState {
     /// # Errors
     /// `WrongType` if the name has something of another kind by now: the permits are not returned,
     /// and no answer is kept.
-    pub(super) fn release_counted(&mut self, release: &Release<'_>, now: Moment) -> Result<Released> {
+    pub(super) fn release_counted(
+        &mut self,
+        release: &Release<'_>,
+        now: Moment,
+    ) -> Result<Released> {
         let Release { name, holder, permits, granted, .. } = *release;
         let known = self.answers.get(&name.key, holder.as_str(), now);
         let gives_back = match known {
@@ -189,7 +210,9 @@ impl MemoryState {
 impl MemoryState {
     pub(super) fn claim(&mut self, key: &Arc<str>, token: u64, now: Moment) -> Result<FenceAnswer> {
         match self.typed(key, now, Entry::value)? {
-            Some(value) if value.token > token => Ok(FenceAnswer::Refused { standing: Some(value.token) }),
+            Some(value) if value.token > token => {
+                Ok(FenceAnswer::Refused { standing: Some(value.token) })
+            }
             Some(value) => {
                 value.token = token;
                 Ok(FenceAnswer::Accepted(value.bytes.clone()))
@@ -201,7 +224,13 @@ impl MemoryState {
         }
     }
 
-    pub(super) fn write(&mut self, key: &str, token: u64, bytes: &[u8], now: Moment) -> Result<FenceAnswer> {
+    pub(super) fn write(
+        &mut self,
+        key: &str,
+        token: u64,
+        bytes: &[u8],
+        now: Moment,
+    ) -> Result<FenceAnswer> {
         match self.typed(key, now, Entry::value)? {
             Some(value) if value.token == token => {
                 value.bytes = Some(bytes.to_vec());
@@ -220,7 +249,8 @@ mod tests {
     #[test]
     fn permits_do_not_come_back_to_something_else() {
         let mut bench = Bench::new();
-        let (name, latch) = (bench.name("n", Kind::CountingSemaphore), bench.name("n", Kind::Latch));
+        let (name, latch) =
+            (bench.name("n", Kind::CountingSemaphore), bench.name("n", Kind::Latch));
         bench.count(&name, Count::Set(2), "1");
         let holder = bench.holder();
         assert!(matches!(bench.acquire(&name, &holder), Ok(Acquired::Granted(_))));
@@ -244,16 +274,25 @@ mod tests {
         let name = bench.name("n", Kind::Latch);
         assert_eq!(bench.count(&name, Count::Down, "early"), CountAnswer { done: false, value: 0 });
         assert_eq!(bench.count(&name, Count::Set(2), "set"), CountAnswer { done: true, value: 2 });
-        assert_eq!(bench.count(&name, Count::Set(5), "again"), CountAnswer { done: false, value: 2 });
+        assert_eq!(
+            bench.count(&name, Count::Set(5), "again"),
+            CountAnswer { done: false, value: 2 }
+        );
         for _ in 0..2 {
-            assert_eq!(bench.count(&name, Count::Down, "one"), CountAnswer { done: true, value: 1 });
+            assert_eq!(
+                bench.count(&name, Count::Down, "one"),
+                CountAnswer { done: true, value: 1 }
+            );
         }
         assert_eq!(bench.counted(&name), (1, 0));
         assert_eq!(bench.count(&name, Count::Down, "two"), CountAnswer { done: true, value: 0 });
         let (left, first) = bench.counted(&name);
         assert!(left == 0 && first > 0);
         bench.count(&name, Count::Set(1), "anew");
-        assert_eq!(bench.count(&name, Count::Delete, "delete"), CountAnswer { done: true, value: 0 });
+        assert_eq!(
+            bench.count(&name, Count::Delete, "delete"),
+            CountAnswer { done: true, value: 0 }
+        );
         assert!(bench.counted(&name).1 > first, "whoever waits sees that it was opened in between");
     }
 
@@ -274,7 +313,8 @@ mod tests {
         }
         assert_eq!(bench.counted(&name), (1, 0));
         assert_eq!(bench.acquire(&name, &holder).unwrap(), Acquired::Gone);
-        let too_many = bench.state.count(&name, Count::Add(i64::from(MOST_PERMITS)), "more", bench.now());
+        let too_many =
+            bench.state.count(&name, Count::Add(i64::from(MOST_PERMITS)), "more", bench.now());
         assert_eq!(too_many.unwrap_err().kind(), ErrorKind::InvalidInput);
     }
 
@@ -283,7 +323,10 @@ mod tests {
         let mut bench = Bench::new();
         let (key, now) = (Arc::from("v"), bench.now());
         let state = &mut bench.state;
-        assert_eq!(state.write("v", 5, b"x", now).unwrap(), FenceAnswer::Refused { standing: None });
+        assert_eq!(
+            state.write("v", 5, b"x", now).unwrap(),
+            FenceAnswer::Refused { standing: None }
+        );
         assert_eq!(state.claim(&key, 5, now).unwrap(), FenceAnswer::Accepted(None));
         assert_eq!(state.write("v", 5, b"x", now).unwrap(), FenceAnswer::Accepted(None));
         assert_eq!(state.claim(&key, 6, now).unwrap(), FenceAnswer::Accepted(Some(b"x".to_vec())));

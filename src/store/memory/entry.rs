@@ -101,7 +101,8 @@ impl Permits {
     }
 
     pub(super) fn lengthen(&mut self, holder: &Holder, until: Moment, now: Moment) -> bool {
-        let theirs = self.taken.iter_mut().find(|current| current.holder == *holder && current.until > now);
+        let theirs =
+            self.taken.iter_mut().find(|current| current.holder == *holder && current.until > now);
         theirs.map(|current| current.lengthen(until)).is_some()
     }
 }
@@ -153,7 +154,12 @@ impl ReadWrite {
 
     pub(super) fn lengthen(&mut self, holder: &Holder, until: Moment) -> bool {
         let mut stands = false;
-        for current in self.writer.iter_mut().chain(&mut self.readers).filter(|current| current.holder == *holder) {
+        for current in self
+            .writer
+            .iter_mut()
+            .chain(&mut self.readers)
+            .filter(|current| current.holder == *holder)
+        {
             current.lengthen(until);
             stands = true;
         }
@@ -162,9 +168,14 @@ impl ReadWrite {
 
     /// Until when it is held, and by whom: a writer's id ends with `:write`.
     pub(super) fn holders(&self) -> (Moment, Vec<(String, u64)>) {
-        let writer =
-            self.writer.iter().map(|writer| (format!("{}:write", writer.holder.as_str()), writer.count.into()));
-        let readers = self.readers.iter().map(|reader| (reader.holder.as_str().to_owned(), reader.count.into()));
+        let writer = self
+            .writer
+            .iter()
+            .map(|writer| (format!("{}:write", writer.holder.as_str()), writer.count.into()));
+        let readers = self
+            .readers
+            .iter()
+            .map(|reader| (reader.holder.as_str().to_owned(), reader.count.into()));
         (self.until(), writer.chain(readers).collect())
     }
 }

@@ -13,10 +13,17 @@ use crate::base::lock_name::{Kind, LockName};
 use crate::store::{Acquire, Acquired, HoldCounts, Release, Released, Topic, Waiting};
 
 impl MemoryState {
-    pub(super) fn acquire_fair(&mut self, acquire: &Acquire<'_>, place: Duration, now: Moment) -> Result<Acquired> {
+    pub(super) fn acquire_fair(
+        &mut self,
+        acquire: &Acquire<'_>,
+        place: Duration,
+        now: Moment,
+    ) -> Result<Acquired> {
         let Acquire { name, holder, held, .. } = *acquire;
         let standing = match self.typed(&name.key, now, Entry::lock) {
-            Ok(Some(current)) if current.holder == *holder => return Ok(self.grant_lock(acquire, None, now)),
+            Ok(Some(current)) if current.holder == *holder => {
+                return Ok(self.grant_lock(acquire, None, now));
+            }
             _ if held > 0 => return Ok(Acquired::Gone),
             Ok(current) => current.map(|current| current.until),
             Err(e) => return Err(e),
@@ -38,7 +45,9 @@ impl MemoryState {
         }
         let ttl = match standing {
             Some(until) => Some(until.since(now)),
-            None => head.as_ref().and_then(|(_, deadline)| (*deadline > now).then(|| deadline.since(now))),
+            None => head
+                .as_ref()
+                .and_then(|(_, deadline)| (*deadline > now).then(|| deadline.since(now))),
         };
         let waits = acquire.waiting != Waiting::No;
         if waits {
@@ -153,7 +162,9 @@ mod tests {
             matches!(bench.acquire(&name, &bench.holder()), Ok(Acquired::Busy { .. })),
             "nor one who does not wait"
         );
-        let Ok(Acquired::Granted(granted)) = bench.wait(&name, &first, Waiting::Yes) else { panic!() };
+        let Ok(Acquired::Granted(granted)) = bench.wait(&name, &first, Waiting::Yes) else {
+            panic!()
+        };
         assert_eq!(granted.next.as_deref(), Some(second.as_str()));
         assert_eq!(bench.release(&name, &second), Released::NotHeld, "one who only waited leaves");
         assert!(bench.state.queues.is_empty());

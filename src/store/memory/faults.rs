@@ -108,7 +108,8 @@ impl Faults {
         let meant = |failure: Failure| failure != Failure::NotConfirmed;
         #[cfg(not(shuttle))]
         let meant = |_: Failure| true;
-        let at = self.next.iter().position(|(asked, failure)| *asked == operation && meant(*failure))?;
+        let at =
+            self.next.iter().position(|(asked, failure)| *asked == operation && meant(*failure))?;
         let failure = self.next.remove(at).1;
         Some((failure, failed(failure)))
     }
@@ -116,7 +117,10 @@ impl Faults {
 
 #[cold]
 pub(super) fn cut_off(left: Duration) -> Error {
-    Error::new(ErrorKind::Unreachable, format!("the test has cut the client off from the store for another {left:?}"))
+    Error::new(
+        ErrorKind::Unreachable,
+        format!("the test has cut the client off from the store for another {left:?}"),
+    )
 }
 
 #[cold]
@@ -140,7 +144,10 @@ mod tests {
         let at = Moment::from_nanos;
         faults.add(Operation::Renew, Failure::AfterItRan);
         assert!(faults.next(Operation::Acquire, at(1)).is_none());
-        assert!(faults.apply_to(&[Operation::Renew], at(1)) && !faults.apply_to(&[Operation::Acquire], at(1)));
+        assert!(
+            faults.apply_to(&[Operation::Renew], at(1))
+                && !faults.apply_to(&[Operation::Acquire], at(1))
+        );
         assert_eq!(faults.next(Operation::Renew, at(1)).unwrap().0, Failure::AfterItRan);
         assert!(faults.next(Operation::Renew, at(1)).is_none());
         faults.cut(at(5));

@@ -18,7 +18,9 @@ impl MemoryState {
         };
         let kept = holder.kept();
         match current {
-            Some(current) if current.holder == *holder => *current = HolderEntry { holder: kept, count: 1, until },
+            Some(current) if current.holder == *holder => {
+                *current = HolderEntry { holder: kept, count: 1, until }
+            }
             // A repeat.
             Some(current) if current.holder == kept => current.until = current.until.min(until),
             _ => return Released::NotHeld,
@@ -53,22 +55,41 @@ mod tests {
                 let (began, until) = (bench.now(), bench.now().plus(least));
                 let release = |bench: &mut Bench, until| {
                     let now = bench.now();
-                    let release = Release { kept_until: Some(until), ..Release::of_all(&name, &holder, 1) };
+                    let release =
+                        Release { kept_until: Some(until), ..Release::of_all(&name, &holder, 1) };
                     bench.state.release(&release, now).unwrap()
                 };
                 assert_eq!(release(&mut bench, until), Released::StillHeld);
-                assert_eq!(bench.acquire(&name, &other).unwrap(), Acquired::Busy { ttl: Some(least) });
+                assert_eq!(
+                    bench.acquire(&name, &other).unwrap(),
+                    Acquired::Busy { ttl: Some(least) }
+                );
                 assert_eq!(bench.reenter(&name, &holder, 1).unwrap(), Acquired::Gone);
-                let renewal =
-                    Renewal { name: name.clone(), holder: holder.clone(), permits: 1, lease: LEASE * 9, token: 0 };
+                let renewal = Renewal {
+                    name: name.clone(),
+                    holder: holder.clone(),
+                    permits: 1,
+                    lease: LEASE * 9,
+                    token: 0,
+                };
                 let now = bench.now();
-                assert!(matches!(bench.state.renew(&renewal, now), Renewed::Gone), "{kind:?}: it comes late");
+                assert!(
+                    matches!(bench.state.renew(&renewal, now), Renewed::Gone),
+                    "{kind:?}: it comes late"
+                );
                 assert_eq!(release(&mut bench, until.plus(LEASE)), Released::StillHeld, "a repeat");
                 clock.advance(least / 2);
                 let rest = until.since(began.plus(least / 2));
-                assert_eq!(bench.acquire(&name, &other).unwrap(), Acquired::Busy { ttl: Some(rest) }, "never later");
+                assert_eq!(
+                    bench.acquire(&name, &other).unwrap(),
+                    Acquired::Busy { ttl: Some(rest) },
+                    "never later"
+                );
                 clock.advance(rest);
-                assert!(matches!(bench.acquire(&name, &other), Ok(Acquired::Granted(_))), "{kind:?}");
+                assert!(
+                    matches!(bench.acquire(&name, &other), Ok(Acquired::Granted(_))),
+                    "{kind:?}"
+                );
                 assert_eq!(release(&mut bench, until), Released::NotHeld, "it is another's");
             }
         }

@@ -11,15 +11,22 @@ use crate::base::clock::Clock;
 use crate::base::error::Result;
 use crate::base::lease::Moment;
 use crate::base::lock_name::{Kind, LockName};
-use crate::store::{Announced, Found, FoundHolder, FoundWaiter, MOST_CLIENTS, MOST_LISTED, OwnerStore, Wanted};
+use crate::store::{
+    Announced, Found, FoundHolder, FoundWaiter, MOST_CLIENTS, MOST_LISTED, OwnerStore, Wanted,
+};
 
 fn holder(entry: &HolderEntry, now: Moment) -> FoundHolder {
-    FoundHolder { id: entry.holder.as_str().to_owned(), count: entry.count.into(), left: Some(entry.until.since(now)) }
+    FoundHolder {
+        id: entry.holder.as_str().to_owned(),
+        count: entry.count.into(),
+        left: Some(entry.until.since(now)),
+    }
 }
 
 impl MemoryState {
     pub(super) fn list(&mut self, wanted: &Wanted, now: Moment) -> Vec<Found> {
-        let keys: BTreeSet<Arc<str>> = self.keys().filter(|key| wanted.name_of(key).is_some()).cloned().collect();
+        let keys: BTreeSet<Arc<str>> =
+            self.keys().filter(|key| wanted.name_of(key).is_some()).cloned().collect();
         keys.iter().filter_map(|key| self.found(key, now)).collect()
     }
 
@@ -58,7 +65,8 @@ impl MemoryState {
             }
             Some(Entry::Semaphore(permits)) => {
                 // Permits whose lease has ended are free: the next acquire returns them.
-                let live: Vec<HolderEntry> = permits.taken.iter().filter(|one| one.until > now).cloned().collect();
+                let live: Vec<HolderEntry> =
+                    permits.taken.iter().filter(|one| one.until > now).cloned().collect();
                 let taken: i64 = live.iter().map(|one| i64::from(one.count)).sum();
                 let free = permits.free + permits.held() - taken;
                 let unlisted = live.iter().skip(MOST_LISTED).map(|one| u64::from(one.count)).sum();
@@ -79,7 +87,12 @@ impl MemoryState {
 
     /// All waiters whose place has not expired.
     fn queue_at(&self, key: &str, now: Moment) -> Vec<FoundWaiter> {
-        let places = self.queues.get(key).into_iter().flat_map(|queue| &queue.0).filter(|place| place.deadline > now);
+        let places = self
+            .queues
+            .get(key)
+            .into_iter()
+            .flat_map(|queue| &queue.0)
+            .filter(|place| place.deadline > now);
         let waiter = |id: &str, left| FoundWaiter { id: id.to_owned(), left: Some(left) };
         places.map(|place| waiter(place.holder.as_str(), place.deadline.since(now))).collect()
     }
@@ -111,7 +124,8 @@ impl OwnerStore for MemoryStore {
         let now = self.memory.clock.now();
         let state = self.lock_state()?;
         let live = state.owners.iter().filter(|(_, (_, until))| *until > now).take(MOST_CLIENTS);
-        let announced = |text: &String, until: Moment| Announced { text: text.clone(), left: until.since(now) };
+        let announced =
+            |text: &String, until: Moment| Announced { text: text.clone(), left: until.since(now) };
         Ok(live.map(|(key, (text, until))| (key.clone(), announced(text, *until))).collect())
     }
 }

@@ -43,9 +43,10 @@ use crate::os::{
     atomic::{AtomicBool, Ordering},
 };
 use crate::store::{
-    Acquire, AcquireAll, Acquired, AcquiredAll, Count, CountAnswer, CountStore, Diagnose, FenceAnswer, FenceStore,
-    Found, HandedOver, HoldCounts, ListingStore, LockStatus, LockStore, MultiStore, OwnerStore, QueueStore, Release,
-    Released, Renewal, Renewed, Subscriber, SubscriptionSender, Undo, UnknownOutcomes, Wanted,
+    Acquire, AcquireAll, Acquired, AcquiredAll, Count, CountAnswer, CountStore, Diagnose,
+    FenceAnswer, FenceStore, Found, HandedOver, HoldCounts, ListingStore, LockStatus, LockStore,
+    MultiStore, OwnerStore, QueueStore, Release, Released, Renewal, Renewed, Subscriber,
+    SubscriptionSender, Undo, UnknownOutcomes, Wanted,
 };
 
 /// The node's address in [`LockStore::nodes`].
@@ -130,7 +131,9 @@ impl MemoryStore {
     }
 
     fn renew_all(&self, operation: Operation, renewals: &[Renewal]) -> Result<Vec<Renewed>> {
-        self.ask_freely(operation, |state, now| Ok(renewals.iter().map(|one| state.renew(one, now)).collect()))
+        self.ask_freely(operation, |state, now| {
+            Ok(renewals.iter().map(|one| state.renew(one, now)).collect())
+        })
     }
 }
 
@@ -154,12 +157,15 @@ impl LockStore for MemoryStore {
         if let Some(error) = self.grant_unconfirmed(acquire, unknowns) {
             return Err(error);
         }
-        self.ask(Operation::Acquire, unknowns, |state, now| state.acquire(acquire, self.waiter_timeout, now))
+        self.ask(Operation::Acquire, unknowns, |state, now| {
+            state.acquire(acquire, self.waiter_timeout, now)
+        })
     }
 
     fn release(&self, release: &Release<'_>, unknowns: &mut UnknownOutcomes) -> Result<Released> {
         let repeated = !unknowns.is_empty();
-        let released = self.ask(Operation::Release, unknowns, |state, now| state.release(release, now))?;
+        let released =
+            self.ask(Operation::Release, unknowns, |state, now| state.release(release, now))?;
         Ok(confirm_repeat(released, repeated && release.left == HoldCounts::NONE))
     }
 
@@ -187,7 +193,8 @@ impl LockStore for MemoryStore {
 
     fn renew(&self, batch: &[Renewal]) -> Vec<Renewed> {
         let renewed = self.renew_all(Operation::Renew, batch);
-        renewed.unwrap_or_else(|error| batch.iter().map(|_| Renewed::Failed(error.clone())).collect())
+        renewed
+            .unwrap_or_else(|error| batch.iter().map(|_| Renewed::Failed(error.clone())).collect())
     }
 
     fn resolve(&self, undos: &mut Vec<Undo>) {
@@ -202,10 +209,15 @@ impl LockStore for MemoryStore {
             }
             let release = undo.release();
             let mut unknowns = UnknownOutcomes::default();
-            match self.ask(Operation::Release, &mut unknowns, |state, now| state.release(&release, now)) {
+            match self
+                .ask(Operation::Release, &mut unknowns, |state, now| state.release(&release, now))
+            {
                 Ok(_) => false,
                 Err(e) => {
-                    log::debug!("an unknown outcome of {:?} cannot be resolved yet: {e}", undo.name.name);
+                    log::debug!(
+                        "an unknown outcome of {:?} cannot be resolved yet: {e}",
+                        undo.name.name
+                    );
                     if !unknowns.is_empty() {
                         undo.note_possible_run(asked_at);
                     } else if !e.kind().is_outage() {
@@ -226,10 +238,15 @@ impl LockStore for MemoryStore {
     }
 
     fn force_unlock(&self, name: &LockName) -> Result<bool> {
-        self.ask_freely(Operation::ForceUnlock, |state, now| state.force_unlock(name.kind, &name.key, now))
+        self.ask_freely(Operation::ForceUnlock, |state, now| {
+            state.force_unlock(name.kind, &name.key, now)
+        })
     }
 
-    fn subscribe(&self, read_timeout: Duration) -> Result<(Box<dyn Subscriber>, Box<dyn SubscriptionSender>)> {
+    fn subscribe(
+        &self,
+        read_timeout: Duration,
+    ) -> Result<(Box<dyn Subscriber>, Box<dyn SubscriptionSender>)> {
         self.ask_freely(Operation::Subscribe, |_, _| Ok(()))?;
         Ok(subscription::subscribe(&self.memory, self.id, read_timeout))
     }
@@ -237,7 +254,13 @@ impl LockStore for MemoryStore {
     fn nodes(&self) -> Vec<NodeStatus> {
         let is_cut = self.memory.state.lock().faults.is_cut(self.memory.clock.now());
         let state = if is_cut { NodeState::Down } else { NodeState::Voting };
-        vec![NodeStatus { address: ADDRESS.to_owned(), state, latency: None, last_error: None, slots: Vec::new() }]
+        vec![NodeStatus {
+            address: ADDRESS.to_owned(),
+            state,
+            latency: None,
+            last_error: None,
+            slots: Vec::new(),
+        }]
     }
 
     fn diagnose(&self, _asked: &Diagnose<'_>) -> Vec<Finding> {
@@ -287,14 +310,23 @@ fn confirm_repeat(released: Released, repeated: bool) -> Released {
 }
 
 impl MultiStore for MemoryStore {
-    fn acquire_all(&self, acquire: &AcquireAll<'_>, unknowns: &mut UnknownOutcomes) -> Result<AcquiredAll> {
+    fn acquire_all(
+        &self,
+        acquire: &AcquireAll<'_>,
+        unknowns: &mut UnknownOutcomes,
+    ) -> Result<AcquiredAll> {
         let again = !unknowns.is_empty();
         self.ask(Operation::Acquire, unknowns, |state, now| state.acquire_all(acquire, again, now))
     }
 
-    fn release_all(&self, releases: &[Release<'_>], unknowns: &mut UnknownOutcomes) -> Result<Vec<Result<Released>>> {
+    fn release_all(
+        &self,
+        releases: &[Release<'_>],
+        unknowns: &mut UnknownOutcomes,
+    ) -> Result<Vec<Result<Released>>> {
         let repeated = !unknowns.is_empty();
-        let released = self.ask(Operation::Release, unknowns, |state, now| Ok(state.release_all(releases, now)))?;
+        let released = self
+            .ask(Operation::Release, unknowns, |state, now| Ok(state.release_all(releases, now)))?;
         let outcome = |(released, one): (Released, &Release<'_>)| {
             Ok(confirm_repeat(released, repeated && one.left == HoldCounts::NONE))
         };
@@ -309,7 +341,13 @@ impl QueueStore for MemoryStore {
 }
 
 impl CountStore for MemoryStore {
-    fn count(&self, name: &LockName, change: Count, id: &str, unknowns: &mut UnknownOutcomes) -> Result<CountAnswer> {
+    fn count(
+        &self,
+        name: &LockName,
+        change: Count,
+        id: &str,
+        unknowns: &mut UnknownOutcomes,
+    ) -> Result<CountAnswer> {
         self.ask(Operation::Count, unknowns, |state, now| state.count(name, change, id, now))
     }
 
@@ -337,7 +375,13 @@ impl FenceStore for MemoryStore {
         self.ask_freely(Operation::Fence, |state, now| state.claim(&key.into(), token, now))
     }
 
-    fn write(&self, key: &str, token: u64, value: &[u8], unknowns: &mut UnknownOutcomes) -> Result<FenceAnswer> {
+    fn write(
+        &self,
+        key: &str,
+        token: u64,
+        value: &[u8],
+        unknowns: &mut UnknownOutcomes,
+    ) -> Result<FenceAnswer> {
         self.ask(Operation::Fence, unknowns, |state, now| state.write(key, token, value, now))
     }
 }
@@ -379,7 +423,13 @@ mod tests {
             self.client.fresh_holder()
         }
 
-        fn ask(&mut self, name: &Arc<LockName>, holder: &Holder, held: u32, waiting: Waiting) -> Result<Acquired> {
+        fn ask(
+            &mut self,
+            name: &Arc<LockName>,
+            holder: &Holder,
+            held: u32,
+            waiting: Waiting,
+        ) -> Result<Acquired> {
             let acquire = Acquire {
                 name,
                 holder,
@@ -395,15 +445,29 @@ mod tests {
             self.state.acquire(&acquire, PLACE, now)
         }
 
-        pub(super) fn acquire(&mut self, name: &Arc<LockName>, holder: &Holder) -> Result<Acquired> {
+        pub(super) fn acquire(
+            &mut self,
+            name: &Arc<LockName>,
+            holder: &Holder,
+        ) -> Result<Acquired> {
             self.ask(name, holder, 0, Waiting::No)
         }
 
-        pub(super) fn wait(&mut self, name: &Arc<LockName>, holder: &Holder, waiting: Waiting) -> Result<Acquired> {
+        pub(super) fn wait(
+            &mut self,
+            name: &Arc<LockName>,
+            holder: &Holder,
+            waiting: Waiting,
+        ) -> Result<Acquired> {
             self.ask(name, holder, 0, waiting)
         }
 
-        pub(super) fn reenter(&mut self, name: &Arc<LockName>, holder: &Holder, held: u32) -> Result<Acquired> {
+        pub(super) fn reenter(
+            &mut self,
+            name: &Arc<LockName>,
+            holder: &Holder,
+            held: u32,
+        ) -> Result<Acquired> {
             self.ask(name, holder, held, Waiting::No)
         }
 
@@ -423,12 +487,26 @@ mod tests {
         ) -> Result<Acquired> {
             let (token, waiting) = (TokenRule::Off, Waiting::No);
             let now = self.now();
-            let acquire =
-                Acquire { name, holder, permits, lease: LEASE, held: 0, token, tokens: 1, waiting, goes_on: false };
+            let acquire = Acquire {
+                name,
+                holder,
+                permits,
+                lease: LEASE,
+                held: 0,
+                token,
+                tokens: 1,
+                waiting,
+                goes_on: false,
+            };
             self.state.acquire(&acquire, PLACE, now)
         }
 
-        pub(super) fn release_to(&mut self, name: &LockName, holder: &Holder, left: HoldCounts) -> Released {
+        pub(super) fn release_to(
+            &mut self,
+            name: &LockName,
+            holder: &Holder,
+            left: HoldCounts,
+        ) -> Released {
             let now = self.now();
             self.state.release(&Release { left, ..Release::of_all(name, holder, 1) }, now).unwrap()
         }

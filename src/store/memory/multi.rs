@@ -9,10 +9,16 @@ use crate::store::{AcquireAll, AcquiredAll, Part, Release, Released};
 
 impl MemoryState {
     /// `again`: an earlier run of the same request may have taken them.
-    pub(super) fn acquire_all(&mut self, acquire: &AcquireAll<'_>, again: bool, now: Moment) -> Result<AcquiredAll> {
+    pub(super) fn acquire_all(
+        &mut self,
+        acquire: &AcquireAll<'_>,
+        again: bool,
+        now: Moment,
+    ) -> Result<AcquiredAll> {
         let AcquireAll { parts, lease, token, .. } = acquire;
         // All are checked before the first is taken.
-        let refused = parts.iter().enumerate().find_map(|(at, part)| self.refuse_part(at, part, now));
+        let refused =
+            parts.iter().enumerate().find_map(|(at, part)| self.refuse_part(at, part, now));
         if let Some(refused) = refused {
             if again {
                 // The earlier run took all, and one of them has been lost since (force-unlocked,
@@ -29,12 +35,19 @@ impl MemoryState {
         Ok(AcquiredAll::Granted { tokens, sent_at: now, session: None })
     }
 
-    fn refuse_part(&mut self, at: usize, part: &Part<'_>, now: Moment) -> Option<Result<AcquiredAll>> {
+    fn refuse_part(
+        &mut self,
+        at: usize,
+        part: &Part<'_>,
+        now: Moment,
+    ) -> Option<Result<AcquiredAll>> {
         let Part { name, holder, held } = part;
         match self.typed(&name.key, now, Entry::lock) {
             Ok(Some(current)) if current.holder == **holder => None,
             _ if *held > 0 => Some(Ok(AcquiredAll::Gone { at })),
-            Ok(Some(current)) => Some(Ok(AcquiredAll::Busy { at, ttl: Some(current.until.since(now)) })),
+            Ok(Some(current)) => {
+                Some(Ok(AcquiredAll::Busy { at, ttl: Some(current.until.since(now)) }))
+            }
             Ok(None) => None,
             Err(e) => Some(Err(e.for_name(&name.name))),
         }
@@ -42,7 +55,11 @@ impl MemoryState {
 
     fn take_back(&mut self, parts: &[Part<'_>], now: Moment) {
         for Part { name, holder, .. } in parts.iter().filter(|part| part.held == 0) {
-            if self.entry(&name.key, now).and_then(Entry::lock).is_some_and(|current| current.holder == **holder) {
+            if self
+                .entry(&name.key, now)
+                .and_then(Entry::lock)
+                .is_some_and(|current| current.holder == **holder)
+            {
                 self.remove(&name.key);
                 self.publish(Kind::Mutex, &name.key);
             }
@@ -52,7 +69,8 @@ impl MemoryState {
     pub(super) fn release_all(&mut self, releases: &[Release<'_>], now: Moment) -> Vec<Released> {
         // All are released before the first notification, so that a waiter for all of them succeeds
         // at its first attempt.
-        let mut outcomes: Vec<_> = releases.iter().map(|release| self.leave_part(release, now)).collect();
+        let mut outcomes: Vec<_> =
+            releases.iter().map(|release| self.leave_part(release, now)).collect();
         for (outcome, release) in outcomes.iter_mut().zip(releases) {
             if let Released::Freed { listeners, .. } = outcome {
                 *listeners = Some(self.publish(Kind::Mutex, &release.name.key));
@@ -81,24 +99,47 @@ mod tests {
         let mut bench = Bench::new();
         let names = ["a", "b"].map(|name| bench.name(name, Kind::Mutex));
         let (holder, other) = (bench.holder(), bench.granted(&names[1]));
-        let parts: Vec<_> = names.iter().map(|name| Part { name, holder: &holder, held: 0 }).collect();
-        let all = AcquireAll { parts, lease: LEASE, token: TokenRule::On, waits: true, goes_on: true, leads: false };
+        let parts: Vec<_> =
+            names.iter().map(|name| Part { name, holder: &holder, held: 0 }).collect();
+        let all = AcquireAll {
+            parts,
+            lease: LEASE,
+            token: TokenRule::On,
+            waits: true,
+            goes_on: true,
+            leads: false,
+        };
         let now = bench.now();
-        assert_eq!(bench.state.acquire_all(&all, false, now).unwrap(), AcquiredAll::Busy { at: 1, ttl: Some(LEASE) });
+        assert_eq!(
+            bench.state.acquire_all(&all, false, now).unwrap(),
+            AcquiredAll::Busy { at: 1, ttl: Some(LEASE) }
+        );
         assert!(bench.state.entry("a", now).is_none());
         bench.release(&names[1], &other);
         for _ in 0..2 {
-            let Ok(AcquiredAll::Granted { tokens, .. }) = bench.state.acquire_all(&all, true, now) else { panic!() };
+            let Ok(AcquiredAll::Granted { tokens, .. }) = bench.state.acquire_all(&all, true, now)
+            else {
+                panic!()
+            };
             assert!(tokens[0] > 0 && tokens[1] > tokens[0]);
         }
         // One is force-unlocked and then taken by another: a repeat that is refused takes back what
         // the first run took.
         bench.state.lose(&names[1].key, now);
         bench.granted(&names[1]);
-        assert_eq!(bench.state.acquire_all(&all, true, now).unwrap(), AcquiredAll::Busy { at: 1, ttl: Some(LEASE) });
+        assert_eq!(
+            bench.state.acquire_all(&all, true, now).unwrap(),
+            AcquiredAll::Busy { at: 1, ttl: Some(LEASE) }
+        );
         assert!(bench.state.entry("a", now).is_none());
-        let again = AcquireAll { parts: all.parts.iter().map(|p| Part { held: 1, ..p.clone() }).collect(), ..all };
-        assert_eq!(bench.state.acquire_all(&again, false, now).unwrap(), AcquiredAll::Gone { at: 0 });
+        let again = AcquireAll {
+            parts: all.parts.iter().map(|p| Part { held: 1, ..p.clone() }).collect(),
+            ..all
+        };
+        assert_eq!(
+            bench.state.acquire_all(&again, false, now).unwrap(),
+            AcquiredAll::Gone { at: 0 }
+        );
     }
 
     #[test]
@@ -106,13 +147,21 @@ mod tests {
         let mut bench = Bench::new();
         let names = ["a", "b"].map(|name| bench.name(name, Kind::Mutex));
         let (first, second) = (bench.granted(&names[0]), bench.holder());
-        let releases = [Release::of_all(&names[0], &first, 1), Release::of_all(&names[1], &second, 1)];
+        let releases =
+            [Release::of_all(&names[0], &first, 1), Release::of_all(&names[1], &second, 1)];
         let freed = Released::Freed { listeners: Some(0), next: None };
         assert_eq!(bench.state.release_all(&releases, bench.now()), [freed, Released::NotHeld]);
         let write = bench.name("a", Kind::Write);
         bench.granted(&write);
         let parts = vec![Part { name: &names[0], holder: &first, held: 0 }];
-        let all = AcquireAll { parts, lease: LEASE, token: TokenRule::Off, waits: true, goes_on: true, leads: false };
+        let all = AcquireAll {
+            parts,
+            lease: LEASE,
+            token: TokenRule::Off,
+            waits: true,
+            goes_on: true,
+            leads: false,
+        };
         let refused = bench.state.acquire_all(&all, false, bench.now()).unwrap_err();
         assert_eq!((refused.kind(), refused.name()), (ErrorKind::WrongType, Some("a")));
     }

@@ -21,7 +21,12 @@ impl MemoryState {
     }
 
     /// Grants a mutex or a fair lock.
-    pub(super) fn grant_lock(&mut self, acquire: &Acquire<'_>, next: Option<String>, now: Moment) -> Acquired {
+    pub(super) fn grant_lock(
+        &mut self,
+        acquire: &Acquire<'_>,
+        next: Option<String>,
+        now: Moment,
+    ) -> Acquired {
         let Acquire { name, holder, lease, held, token, tokens, .. } = *acquire;
         let token = self.tokens(token, held, tokens);
         self.take_lock(name, holder, held, now.plus(lease), now);
@@ -29,7 +34,14 @@ impl MemoryState {
     }
 
     /// The count is set, not incremented, so that a repeated request changes nothing more.
-    pub(super) fn take_lock(&mut self, name: &LockName, holder: &Holder, held: u32, until: Moment, now: Moment) {
+    pub(super) fn take_lock(
+        &mut self,
+        name: &LockName,
+        holder: &Holder,
+        held: u32,
+        until: Moment,
+        now: Moment,
+    ) {
         match self.entry(&name.key, now) {
             Some(Entry::Lock(current)) => {
                 current.count = held + 1;
@@ -81,8 +93,14 @@ mod tests {
         let name = bench.name("n", Kind::Mutex);
         let (first, second) = (bench.granted(&name), bench.holder());
         bench.clock.advance(LEASE / 4);
-        assert_eq!(bench.acquire(&name, &second).unwrap(), Acquired::Busy { ttl: Some(LEASE * 3 / 4) });
-        assert!(matches!(bench.acquire(&name, &first), Ok(Acquired::Granted(_))), "a repeat finds itself");
+        assert_eq!(
+            bench.acquire(&name, &second).unwrap(),
+            Acquired::Busy { ttl: Some(LEASE * 3 / 4) }
+        );
+        assert!(
+            matches!(bench.acquire(&name, &first), Ok(Acquired::Granted(_))),
+            "a repeat finds itself"
+        );
         bench.clock.advance(LEASE * 3 / 4);
         assert_eq!(
             bench.acquire(&name, &second).unwrap(),
@@ -93,7 +111,10 @@ mod tests {
         assert!(matches!(bench.acquire(&name, &second), Ok(Acquired::Granted(_))));
         assert_eq!(bench.release(&name, &first), Released::NotHeld);
         assert_eq!(bench.reenter(&name, &first, 1).unwrap(), Acquired::Gone);
-        assert_eq!(bench.release(&name, &second), Released::Freed { listeners: Some(0), next: None });
+        assert_eq!(
+            bench.release(&name, &second),
+            Released::Freed { listeners: Some(0), next: None }
+        );
         assert_eq!(bench.state.inspect(&name.key, bench.now()).unwrap(), None);
     }
 
@@ -103,15 +124,24 @@ mod tests {
         let name = bench.name("n", Kind::Mutex);
         let holder = bench.granted(&name);
         for _ in 0..2 {
-            assert!(matches!(bench.reenter(&name, &holder, 1), Ok(Acquired::Granted(Granted { token: 0, .. }))));
+            assert!(matches!(
+                bench.reenter(&name, &holder, 1),
+                Ok(Acquired::Granted(Granted { token: 0, .. }))
+            ));
         }
         let status = bench.state.inspect(&name.key, bench.now()).unwrap().unwrap();
-        assert_eq!((status.holders, status.ttl), (vec![(holder.as_str().to_owned(), 2)], Some(LEASE)));
+        assert_eq!(
+            (status.holders, status.ttl),
+            (vec![(holder.as_str().to_owned(), 2)], Some(LEASE))
+        );
         let left = HoldCounts { main: 1, reads: 0 };
         for _ in 0..2 {
             assert_eq!(bench.release_to(&name, &holder, left), Released::StillHeld);
         }
-        assert!(matches!(bench.release(&name, &holder), Released::Freed { .. }), "the last one frees it");
+        assert!(
+            matches!(bench.release(&name, &holder), Released::Freed { .. }),
+            "the last one frees it"
+        );
         bench.clock.advance(SECOND);
     }
 }

@@ -17,9 +17,14 @@ impl MemoryState {
         Ok(())
     }
 
-    pub(super) fn acquire_permits(&mut self, acquire: &Acquire<'_>, now: Moment) -> Result<Acquired> {
+    pub(super) fn acquire_permits(
+        &mut self,
+        acquire: &Acquire<'_>,
+        now: Moment,
+    ) -> Result<Acquired> {
         let Acquire { name, holder, permits: count, lease, .. } = *acquire;
-        let granted = Acquired::Granted(Granted { token: 0, sent_at: now, session: None, next: None });
+        let granted =
+            Acquired::Granted(Granted { token: 0, sent_at: now, session: None, next: None });
         let until = now.plus(lease);
         match self.typed(&name.key, now, Entry::semaphore)? {
             None => return Ok(Acquired::TooFew { permits: 0 }),
@@ -30,7 +35,9 @@ impl MemoryState {
             }
         }
         self.sweep_permits(name, now)?;
-        let Some(permits) = self.typed(&name.key, now, Entry::semaphore)? else { return Ok(Acquired::Gone) };
+        let Some(permits) = self.typed(&name.key, now, Entry::semaphore)? else {
+            return Ok(Acquired::Gone);
+        };
         let wanted = i64::from(count);
         if permits.free >= wanted {
             permits.free -= wanted;
@@ -47,13 +54,19 @@ impl MemoryState {
 
     pub(super) fn release_permits(&mut self, release: &Release<'_>, now: Moment) -> Released {
         let Release { name, holder, .. } = *release;
-        let Ok(Some(permits)) = self.typed(&name.key, now, Entry::semaphore) else { return Released::NotHeld };
+        let Ok(Some(permits)) = self.typed(&name.key, now, Entry::semaphore) else {
+            return Released::NotHeld;
+        };
         let in_time = permits.lengthen(holder, now, now);
         if !permits.take_back(|current| current.holder == *holder) {
             return Released::NotHeld;
         }
         let listeners = if permits.free > 0 { self.publish(Kind::Semaphore, &name.key) } else { 0 };
-        if in_time { Released::Freed { listeners: Some(listeners), next: None } } else { Released::NotHeld }
+        if in_time {
+            Released::Freed { listeners: Some(listeners), next: None }
+        } else {
+            Released::NotHeld
+        }
     }
 }
 

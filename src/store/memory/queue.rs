@@ -71,7 +71,10 @@ impl Queue {
             None => {
                 let behind = |place: &FairPlace| !is_before(&place.holder, holder);
                 let at = if is_first { self.0.iter().position(behind) } else { None };
-                self.0.insert(at.unwrap_or(self.0.len()), FairPlace { holder: holder.clone(), deadline });
+                self.0.insert(
+                    at.unwrap_or(self.0.len()),
+                    FairPlace { holder: holder.clone(), deadline },
+                );
             }
         }
     }

@@ -13,7 +13,8 @@ impl MemoryState {
     pub(super) fn acquire_read(&mut self, acquire: &Acquire<'_>, now: Moment) -> Result<Acquired> {
         let Acquire { name, holder, lease, held, .. } = *acquire;
         let until = now.plus(lease);
-        let granted = Acquired::Granted(Granted { token: 0, sent_at: now, session: None, next: None });
+        let granted =
+            Acquired::Granted(Granted { token: 0, sent_at: now, session: None, next: None });
         match self.typed(&name.key, now, Entry::read_write) {
             Ok(Some(lock)) if lock.is_reader(holder) => {
                 lock.read(holder, held + 1, until);
@@ -41,7 +42,12 @@ impl MemoryState {
         Ok(granted)
     }
 
-    pub(super) fn acquire_write(&mut self, acquire: &Acquire<'_>, marker: Duration, now: Moment) -> Result<Acquired> {
+    pub(super) fn acquire_write(
+        &mut self,
+        acquire: &Acquire<'_>,
+        marker: Duration,
+        now: Moment,
+    ) -> Result<Acquired> {
         let Acquire { name, holder, lease, held, token, waiting, .. } = *acquire;
         match self.typed(&name.key, now, Entry::read_write) {
             Ok(Some(lock)) if lock.is_writer(holder) => {}
@@ -53,7 +59,10 @@ impl MemoryState {
                 if waiting == Waiting::No || !is_read {
                     return Ok(Acquired::Busy { ttl: Some(ttl) });
                 }
-                self.markers.insert(name.key.clone(), Marker { holder: holder.clone(), until: now.plus(marker) });
+                self.markers.insert(
+                    name.key.clone(),
+                    Marker { holder: holder.clone(), until: now.plus(marker) },
+                );
                 return Ok(Acquired::Busy { ttl: Some(ttl.min(marker / 3)) });
             }
             Ok(None) => {}
@@ -64,7 +73,11 @@ impl MemoryState {
         }
         let token = self.token(token, held);
         let lock = self.read_write(acquire, now);
-        let writer = lock.writer.get_or_insert_with(|| HolderEntry { holder: holder.clone(), count: 0, until: now });
+        let writer = lock.writer.get_or_insert_with(|| HolderEntry {
+            holder: holder.clone(),
+            count: 0,
+            until: now,
+        });
         writer.count = held + 1;
         writer.lengthen(now.plus(lease));
         Ok(Acquired::Granted(Granted { token, sent_at: now, session: None, next: None }))
@@ -82,7 +95,9 @@ impl MemoryState {
 
     pub(super) fn release_rw(&mut self, release: &Release<'_>, now: Moment) -> Released {
         let Release { name, holder, left, .. } = *release;
-        let Ok(Some(lock)) = self.typed(&name.key, now, Entry::read_write) else { return self.leave_marker(release) };
+        let Ok(Some(lock)) = self.typed(&name.key, now, Entry::read_write) else {
+            return self.leave_marker(release);
+        };
         let writing = lock.is_writer(holder);
         if !writing && (!lock.is_reader(holder) || left.main > 0) {
             return self.leave_marker(release);
@@ -93,7 +108,8 @@ impl MemoryState {
         }
         if left.reads > 0 {
             // A downgrade: the reader keeps the writer's lease.
-            let until = lock.writer.take_if(|writer| writer.holder == *holder).map(|writer| writer.until);
+            let until =
+                lock.writer.take_if(|writer| writer.holder == *holder).map(|writer| writer.until);
             lock.read(holder, left.reads, until.unwrap_or(now));
             if !writing {
                 return Released::StillHeld;
@@ -140,9 +156,16 @@ mod tests {
         assert_eq!(bench.release_to(&read, &one, READ), Released::StillHeld);
         assert_eq!(bench.release(&read, &one), Released::StillHeld, "the other reads");
         assert!(matches!(bench.release(&read, &other), Released::Freed { .. }));
-        assert!(matches!(bench.acquire(&write, &writer), Ok(Acquired::Granted(granted)) if granted.token > 0));
+        assert!(
+            matches!(bench.acquire(&write, &writer), Ok(Acquired::Granted(granted)) if granted.token > 0)
+        );
         assert_eq!(bench.acquire(&read, &one).unwrap(), Acquired::Busy { ttl: Some(LEASE) });
-        let (_, holders) = bench.state.typed(&read.key, bench.now(), Entry::read_write).unwrap().unwrap().holders();
+        let (_, holders) = bench
+            .state
+            .typed(&read.key, bench.now(), Entry::read_write)
+            .unwrap()
+            .unwrap()
+            .holders();
         assert_eq!(holders, [(format!("{}:write", writer.as_str()), 1)]);
     }
 
@@ -179,12 +202,21 @@ mod tests {
         assert_eq!(bench.wait(&write, &writer, Waiting::Yes).unwrap(), hint);
         let other = bench.holder();
         assert_eq!(bench.acquire(&read, &other).unwrap(), Acquired::Busy { ttl: Some(PLACE) });
-        assert!(matches!(bench.reenter(&read, &reader, 1), Ok(Acquired::Granted(_))), "those who read go on");
+        assert!(
+            matches!(bench.reenter(&read, &reader, 1), Ok(Acquired::Granted(_))),
+            "those who read go on"
+        );
         assert_eq!(bench.release(&write, &writer), Released::NotHeld);
         assert!(matches!(bench.acquire(&read, &other), Ok(Acquired::Granted(_))));
         bench.wait(&write, &writer, Waiting::Yes).unwrap();
         bench.clock.advance(PLACE);
-        assert!(matches!(bench.acquire(&read, &bench.holder()), Ok(Acquired::Granted(_))), "or until it is dead");
-        assert_eq!(bench.reenter(&Arc::new(read.of_kind(Kind::Write)), &reader, 1).unwrap(), Acquired::Gone);
+        assert!(
+            matches!(bench.acquire(&read, &bench.holder()), Ok(Acquired::Granted(_))),
+            "or until it is dead"
+        );
+        assert_eq!(
+            bench.reenter(&Arc::new(read.of_kind(Kind::Write)), &reader, 1).unwrap(),
+            Acquired::Gone
+        );
     }
 }

@@ -13,7 +13,9 @@ use crate::base::error::Result;
 use crate::base::lease::Moment;
 use crate::base::lock_name::Kind;
 use crate::os::{HashMap, Mutex, atomic::AtomicU64};
-use crate::store::{Acquire, Acquired, LockStatus, Release, Released, Renewal, Renewed, TokenRule, Topic};
+use crate::store::{
+    Acquire, Acquired, LockStatus, Release, Released, Renewal, Renewed, TokenRule, Topic,
+};
 
 /// With this many names or more, expired ones are removed.
 const SWEEP_AT: usize = 1024;
@@ -121,7 +123,8 @@ impl MemoryState {
         self.entries.retain(|_, entry| !entry.drop_ended(now));
         self.queues.retain(|_, queue| !queue.is_over(now));
         self.markers.retain(|_, marker| marker.until > now);
-        self.sweep_at = SWEEP_AT.max(2 * (self.entries.len() + self.queues.len() + self.markers.len()));
+        self.sweep_at =
+            SWEEP_AT.max(2 * (self.entries.len() + self.queues.len() + self.markers.len()));
     }
 
     /// One counter serves all names: the tokens of each name grow, and nothing has to be kept for a
@@ -147,7 +150,12 @@ impl MemoryState {
     }
 
     /// `place`: how long a waiter keeps its place until its next attempt.
-    pub(super) fn acquire(&mut self, acquire: &Acquire<'_>, place: Duration, now: Moment) -> Result<Acquired> {
+    pub(super) fn acquire(
+        &mut self,
+        acquire: &Acquire<'_>,
+        place: Duration,
+        now: Moment,
+    ) -> Result<Acquired> {
         match acquire.name.kind {
             Kind::Mutex => self.acquire_mutex(acquire, now),
             Kind::Fair => self.acquire_fair(acquire, place, now),
@@ -181,11 +189,19 @@ impl MemoryState {
                 current.lengthen(until);
                 true
             }
-            (Kind::Read | Kind::Write, Some(Entry::ReadWrite(lock))) => lock.lengthen(holder, until),
-            (Kind::Semaphore, Some(Entry::Semaphore(permits))) => permits.lengthen(holder, until, now),
+            (Kind::Read | Kind::Write, Some(Entry::ReadWrite(lock))) => {
+                lock.lengthen(holder, until)
+            }
+            (Kind::Semaphore, Some(Entry::Semaphore(permits))) => {
+                permits.lengthen(holder, until, now)
+            }
             _ => false,
         };
-        if stands { Renewed::Held { sent_at: now, again: false, beside: None } } else { Renewed::Gone }
+        if stands {
+            Renewed::Held { sent_at: now, again: false, beside: None }
+        } else {
+            Renewed::Gone
+        }
     }
 
     pub(super) fn inspect(&mut self, key: &str, now: Moment) -> Result<Option<LockStatus>> {
@@ -277,7 +293,10 @@ mod tests {
         bench.clock.jump_wall(Duration::from_secs(1_700_000_000));
         let tokens = [0; 3].map(|_| bench.state.token(TokenRule::On, 0));
         assert_eq!(tokens, [1_700_000_000_000_000, 1_700_000_000_000_001, 1_700_000_000_000_002]);
-        assert_eq!((bench.state.token(TokenRule::Off, 0), bench.state.token(TokenRule::On, 1)), (0, 0));
+        assert_eq!(
+            (bench.state.token(TokenRule::Off, 0), bench.state.token(TokenRule::On, 1)),
+            (0, 0)
+        );
     }
 
     #[test]
@@ -286,10 +305,16 @@ mod tests {
         let name = bench.name("n", Kind::Mutex);
         bench.granted(&name);
         let as_write = Arc::new(name.of_kind(Kind::Write));
-        assert_eq!(bench.acquire(&as_write, &bench.holder()).unwrap_err().kind(), ErrorKind::WrongType);
+        assert_eq!(
+            bench.acquire(&as_write, &bench.holder()).unwrap_err().kind(),
+            ErrorKind::WrongType
+        );
         let force = bench.state.force_unlock(Kind::Write, &name.key, bench.now());
         assert_eq!(force.unwrap_err().kind(), ErrorKind::WrongType);
         bench.clock.advance(SECOND);
-        assert!(matches!(bench.acquire(&as_write, &bench.holder()), Ok(Acquired::Granted(_))), "the lease is over");
+        assert!(
+            matches!(bench.acquire(&as_write, &bench.holder()), Ok(Acquired::Granted(_))),
+            "the lease is over"
+        );
     }
 }

@@ -17,7 +17,10 @@ pub(super) fn subscribe(
 ) -> (Box<dyn Subscriber>, Box<dyn SubscriptionSender>) {
     let (id, sender, receiver) = memory.state.lock().subscriptions.begin(store);
     let sender = MemorySender { memory: memory.clone(), id, sender };
-    (Box::new(MemorySubscriber { memory: memory.clone(), id, receiver, read_timeout }), Box::new(sender))
+    (
+        Box::new(MemorySubscriber { memory: memory.clone(), id, receiver, read_timeout }),
+        Box::new(sender),
+    )
 }
 
 struct MemorySubscriber {
@@ -90,8 +93,10 @@ mod tests {
         let (mut subscriber, mut sender) = subscribe(&memory, 1, Duration::from_secs(10));
         assert!(!sender.watch(&[&topic("a")]).unwrap());
         assert_eq!(subscriber.receive().unwrap(), Received::Watching(vec![topic("a")]));
-        let published: Vec<_> =
-            ["a", "b"].map(|name| memory.state.lock().subscriptions.publish(&topic(name))).into_iter().collect();
+        let published: Vec<_> = ["a", "b"]
+            .map(|name| memory.state.lock().subscriptions.publish(&topic(name)))
+            .into_iter()
+            .collect();
         assert_eq!(published, [1, 0]);
         assert_eq!(subscriber.receive().unwrap(), Received::Notified(vec![topic("a")]));
         sender.ping().unwrap();

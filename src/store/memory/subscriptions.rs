@@ -28,7 +28,9 @@ impl Subscriptions {
     pub(super) fn publish(&mut self, topic: &Topic) -> u64 {
         let mut listeners = 0;
         for subscription in self.list.iter().filter(|one| one.topics.contains(topic)) {
-            listeners += u64::from(subscription.sender.send(Ok(Received::Notified(vec![topic.clone()]))).is_ok());
+            listeners += u64::from(
+                subscription.sender.send(Ok(Received::Notified(vec![topic.clone()]))).is_ok(),
+            );
         }
         listeners
     }
@@ -37,7 +39,9 @@ impl Subscriptions {
     #[cfg(feature = "testing")]
     pub(super) fn publish_all(&self) {
         for subscription in self.list.iter().filter(|one| !one.topics.is_empty()) {
-            let _ = subscription.sender.send(Ok(Received::Notified(subscription.topics.iter().cloned().collect())));
+            let _ = subscription
+                .sender
+                .send(Ok(Received::Notified(subscription.topics.iter().cloned().collect())));
         }
     }
 
@@ -57,10 +61,18 @@ impl Subscriptions {
         });
     }
 
-    pub(super) fn begin(&mut self, store: u64) -> (u64, Sender<Result<Received>>, Receiver<Result<Received>>) {
+    pub(super) fn begin(
+        &mut self,
+        store: u64,
+    ) -> (u64, Sender<Result<Received>>, Receiver<Result<Received>>) {
         let (id, (sender, receiver)) = (self.next, channel());
         self.next += 1;
-        self.list.push(Subscription { id, store, topics: HashSet::default(), sender: sender.clone() });
+        self.list.push(Subscription {
+            id,
+            store,
+            topics: HashSet::default(),
+            sender: sender.clone(),
+        });
         (id, sender, receiver)
     }
 

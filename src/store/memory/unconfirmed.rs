@@ -12,7 +12,11 @@ use crate::store::{Acquire, Acquired, Release, Spent, UnknownOutcomes};
 impl MemoryStore {
     /// If the test wants it, and the lock is free: grants the lock, and takes the grant back some
     /// time later. The holder is spent.
-    pub(super) fn grant_unconfirmed(&self, acquire: &Acquire<'_>, unknowns: &mut UnknownOutcomes) -> Option<Error> {
+    pub(super) fn grant_unconfirmed(
+        &self,
+        acquire: &Acquire<'_>,
+        unknowns: &mut UnknownOutcomes,
+    ) -> Option<Error> {
         let mut state = self.lock_state().ok()?;
         if acquire.held > 0 || !state.faults.has(Operation::Acquire, Failure::NotConfirmed) {
             return None;
@@ -24,17 +28,25 @@ impl MemoryStore {
         state.faults.take(Operation::Acquire, Failure::NotConfirmed);
         drop(state);
         unknowns.spend(Spent::Released);
-        let (memory, key, kind) = (self.memory.clone(), acquire.name.key.clone(), acquire.name.kind);
+        let (memory, key, kind) =
+            (self.memory.clone(), acquire.name.key.clone(), acquire.name.kind);
         let (holder, permits) = (acquire.holder.clone(), acquire.permits);
         let late = Duration::from_micros(random_number() % 2000);
         let release = move || {
             thread::sleep(late);
-            let name = crate::base::lock_name::LockName::new("", &key, kind).expect("it was asked for");
+            let name =
+                crate::base::lock_name::LockName::new("", &key, kind).expect("it was asked for");
             let mut state = memory.state.lock();
             let now = state.clock.now();
             let _ = state.release(&Release::of_all(&name, &holder, permits), now);
         };
-        thread::Builder::new().name("lh-late-release".to_owned()).spawn(release).expect("it can always be run");
-        Some(Error::new(ErrorKind::Unreachable, "no replica confirmed the grant in time, as the test wants it"))
+        thread::Builder::new()
+            .name("lh-late-release".to_owned())
+            .spawn(release)
+            .expect("it can always be run");
+        Some(Error::new(
+            ErrorKind::Unreachable,
+            "no replica confirmed the grant in time, as the test wants it",
+        ))
     }
 }

@@ -11,8 +11,7 @@ use crate::base::error::{Error, ErrorKind, Result};
 /// Why a URL with the path of a socket is refused where there is none of this kind: the standard
 /// library has unix sockets on Unix only.
 #[cfg(any(feature = "redis", feature = "postgres"))]
-pub(crate) const NO_UNIX_SOCKETS: &str =
-    "on this system leasehold cannot connect to unix sockets: the URL must have a host name or an IP address";
+pub(crate) const NO_UNIX_SOCKETS: &str = "on this system leasehold cannot connect to unix sockets: the URL must have a host name or an IP address";
 
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) enum Address {
@@ -82,7 +81,8 @@ pub(crate) fn decode(text: &str) -> Result<String> {
         };
         bytes.push(u8::try_from(high * 16 + low).expect("two digits are one byte"));
     }
-    String::from_utf8(bytes).map_err(|_| invalid("the URL is not UTF-8 after its %-escapes are decoded"))
+    String::from_utf8(bytes)
+        .map_err(|_| invalid("the URL is not UTF-8 after its %-escapes are decoded"))
 }
 
 #[cold]
@@ -121,7 +121,10 @@ mod rotation_tests {
             refuse::<()>(place)
         });
         // Nothing was waited for, so the time that is left is shared anew.
-        assert!(shares[0] <= within / 3 && shares[1] <= within / 2 && shares[1] > shares[0], "{shares:?}");
+        assert!(
+            shares[0] <= within / 3 && shares[1] <= within / 2 && shares[1] > shares[0],
+            "{shares:?}"
+        );
         assert!(shares[2] > shares[1], "{shares:?}");
         assert_eq!(try_each(1, 0, within, |_, share| Ok(share)).unwrap(), (0, within));
     }

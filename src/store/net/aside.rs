@@ -17,8 +17,10 @@ impl<C: PooledConnector> Pool<C> {
     pub(crate) fn connect_aside(&self) -> Result<Aside<'_, C>> {
         let began = os::now();
         let Some(turn) = self.aside.try_lock_for(self.connector().io_timeout()) else {
-            let why =
-                format!("other threads used a new connection to {} for the I/O timeout", self.connector().address());
+            let why = format!(
+                "other threads used a new connection to {} for the I/O timeout",
+                self.connector().address()
+            );
             return Err(self.in_vain(why));
         };
         if let Some(error) = self.state.lock().pace.trouble_since(began) {

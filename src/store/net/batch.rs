@@ -96,7 +96,10 @@ impl<C: PooledConnector> Drop for Batch<C> {
     fn drop(&mut self) {
         for (queued, outcome) in self.requests.drain(..).zip(self.outcomes.drain(..)) {
             let outcome = outcome.unwrap_or_else(|| {
-                let error = Error::new(ErrorKind::Unreachable, "the thread that carried this request panicked");
+                let error = Error::new(
+                    ErrorKind::Unreachable,
+                    "the thread that carried this request panicked",
+                );
                 Err(match &self.flight {
                     Some(flight) => C::unknown(error, flight),
                     None => C::not_sent(error),

@@ -39,7 +39,11 @@ pub(super) struct LateName(pub(super) Duration);
 
 impl fmt::Display for LateName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "was not found within {} (io_timeout): the name server has not answered", Limit(self.0))
+        write!(
+            f,
+            "was not found within {} (io_timeout): the name server has not answered",
+            Limit(self.0)
+        )
     }
 }
 
@@ -89,13 +93,17 @@ mod tests {
 
     #[test]
     fn a_timeout_says_its_limit_and_nothing_of_the_system() {
-        let limited =
-            |kind: io::ErrorKind| within_limit::<()>(Err(kind.into()), Duration::from_micros(1_500_123)).unwrap_err();
+        let limited = |kind: io::ErrorKind| {
+            within_limit::<()>(Err(kind.into()), Duration::from_micros(1_500_123)).unwrap_err()
+        };
         for kind in [io::ErrorKind::WouldBlock, io::ErrorKind::TimedOut] {
             let error = limited(kind);
             assert!(is_timeout(&error) && !error.to_string().contains("os error"), "{error}");
             assert_eq!(no_answer(&error).unwrap(), "did not answer within 1.5s (io_timeout)");
-            assert_eq!(no_answer(&kind.into()).unwrap(), "did not answer within the I/O timeout (io_timeout)");
+            assert_eq!(
+                no_answer(&kind.into()).unwrap(),
+                "did not answer within the I/O timeout (io_timeout)"
+            );
         }
         assert!(no_answer(&limited(io::ErrorKind::BrokenPipe)).is_none());
     }

@@ -46,7 +46,12 @@ impl Names {
     ///
     /// # Errors
     /// The system's, or a timeout.
-    pub(super) fn resolve(&self, host: &str, port: u16, until: Instant) -> io::Result<Vec<SocketAddr>> {
+    pub(super) fn resolve(
+        &self,
+        host: &str,
+        port: u16,
+        until: Instant,
+    ) -> io::Result<Vec<SocketAddr>> {
         self.resolve_by(host, port, until, look_up)
     }
 
@@ -80,7 +85,10 @@ impl Names {
     fn name(&self, host: &str) -> Arc<Question<Found>> {
         let is_found = |found: &Found| found.as_ref().is_ok_and(|addresses| !addresses.is_empty());
         let mut names = self.0.lock();
-        names.entry(host.to_owned()).or_insert_with(|| Arc::new(Question::new("lh-name", is_found))).clone()
+        names
+            .entry(host.to_owned())
+            .or_insert_with(|| Arc::new(Question::new("lh-name", is_found)))
+            .clone()
     }
 }
 
@@ -134,7 +142,11 @@ mod tests {
 
     type Answer = io::Result<Vec<SocketAddr>>;
 
-    fn within(names: &Names, time: Duration, look_up: impl FnOnce() -> Answer + Send + 'static) -> Answer {
+    fn within(
+        names: &Names,
+        time: Duration,
+        look_up: impl FnOnce() -> Answer + Send + 'static,
+    ) -> Answer {
         names.resolve_by("a", 7, Instant::now() + time, |_| look_up())
     }
 
@@ -144,10 +156,14 @@ mod tests {
 
     #[test]
     fn a_name_that_is_late_or_fails_leads_to_its_last_addresses() {
-        let (names, long, short) = (Names::default(), Duration::from_secs(60), Duration::from_millis(40));
+        let (names, long, short) =
+            (Names::default(), Duration::from_secs(60), Duration::from_millis(40));
         let fails = || Err(io::Error::other("no such name"));
         assert_eq!(within(&names, long, fails).unwrap_err().to_string(), "no such name");
-        assert_eq!(within(&names, long, || Ok(vec![])).unwrap_err().to_string(), "the host name has no address");
+        assert_eq!(
+            within(&names, long, || Ok(vec![])).unwrap_err().to_string(),
+            "the host name has no address"
+        );
 
         let (answer, answers) = channel();
         let late = within(&names, short, move || Ok(answers.recv().unwrap())).unwrap_err();
@@ -166,7 +182,8 @@ mod tests {
     fn an_ip_address_is_not_looked_up() {
         let names = Names::default();
         for host in ["127.0.0.1", "::1"] {
-            let found = names.resolve_by(host, 7, Instant::now(), |_| panic!("it was looked up")).unwrap();
+            let found =
+                names.resolve_by(host, 7, Instant::now(), |_| panic!("it was looked up")).unwrap();
             assert_eq!(found, [SocketAddr::new(host.parse().unwrap(), 7)]);
         }
     }

@@ -33,7 +33,9 @@ impl Pace {
 
     /// How long the next connect has to wait.
     pub(super) fn pause(&self) -> Duration {
-        self.failed.as_ref().map_or(Duration::ZERO, |failure| failure.pause.saturating_sub(os::since(failure.at)))
+        self.failed
+            .as_ref()
+            .map_or(Duration::ZERO, |failure| failure.pause.saturating_sub(os::since(failure.at)))
     }
 
     pub(super) fn succeeded(&mut self) {

@@ -40,7 +40,11 @@ impl<C: PooledConnector> PoolState<C> {
     /// Reserves a place in `open` if a connection may be made now.
     pub(super) fn reserve(&mut self, most: usize) -> Option<Maker> {
         let first = self.open == 0;
-        if self.closed || self.connecting || self.open >= most || !first && !self.pace.pause().is_zero() {
+        if self.closed
+            || self.connecting
+            || self.open >= most
+            || !first && !self.pace.pause().is_zero()
+        {
             return None;
         }
         self.open += 1;
@@ -55,7 +59,10 @@ impl<C: PooledConnector> PoolState<C> {
 }
 
 /// All queued callers fail at once with the same error.
-pub(super) fn fail_queue<C: PooledConnector>(mut state: MutexGuard<'_, PoolState<C>>, error: &Error) {
+pub(super) fn fail_queue<C: PooledConnector>(
+    mut state: MutexGuard<'_, PoolState<C>>,
+    error: &Error,
+) {
     let stranded = std::mem::take(&mut state.queue);
     drop(state);
     for queued in stranded {

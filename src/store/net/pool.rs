@@ -111,7 +111,11 @@ impl<C: PooledConnector> Pool<C> {
 
     /// Sends two requests in one write if a connection is free now. Each has its own outcome: the
     /// second answer may be lost after the first has come.
-    pub(crate) fn ask_two(&self, first: &C::Request, second: &C::Request) -> Option<[Outcome<C>; 2]> {
+    pub(crate) fn ask_two(
+        &self,
+        first: &C::Request,
+        second: &C::Request,
+    ) -> Option<[Outcome<C>; 2]> {
         let connection = self.borrow_free()?;
         Some(self.exchange(connection, [first, second]))
     }
@@ -134,7 +138,11 @@ impl<C: PooledConnector> Pool<C> {
         }
     }
 
-    fn exchange<const N: usize>(&self, mut connection: Borrowed<'_, C>, requests: [&C::Request; N]) -> [Outcome<C>; N] {
+    fn exchange<const N: usize>(
+        &self,
+        mut connection: Borrowed<'_, C>,
+        requests: [&C::Request; N],
+    ) -> [Outcome<C>; N] {
         connection.in_flight = true;
         let mut outcomes = [const { None }; N];
         let prepared = self.connector.prepare(connection.get(), requests.into_iter());
@@ -143,7 +151,9 @@ impl<C: PooledConnector> Pool<C> {
             self.connector.receive(connection.get(), &mut flight, &mut outcomes)
         });
         connection.end(is_over::<C>(&exchanged, &outcomes));
-        outcomes.map(|outcome| outcome.or_else(|| exchanged.clone().err().map(Err)).expect("an outcome or a failure"))
+        outcomes.map(|outcome| {
+            outcome.or_else(|| exchanged.clone().err().map(Err)).expect("an outcome or a failure")
+        })
     }
 
     pub(super) fn connect_after_pause(&self) -> Result<C::Connection> {
@@ -207,7 +217,10 @@ impl<C: PooledConnector> Pool<C> {
             }
         });
         if let Err(e) = grown {
-            self.pass_place_on(Error::new(ErrorKind::Unreachable, "no thread can be started to connect").caused_by(e));
+            self.pass_place_on(
+                Error::new(ErrorKind::Unreachable, "no thread can be started to connect")
+                    .caused_by(e),
+            );
         }
     }
 
@@ -345,7 +358,9 @@ impl<C: PooledConnector> Pool<C> {
                 queued.changed.wait(&mut state);
                 continue;
             }
-            if !queued.changed.wait_until(&mut state, give_up).timed_out() || !matches!(*state, RequestState::Queued) {
+            if !queued.changed.wait_until(&mut state, give_up).timed_out()
+                || !matches!(*state, RequestState::Queued)
+            {
                 continue;
             }
             if let Some(more) = last_chance.take() {
@@ -423,13 +438,15 @@ impl<C: PooledConnector> Pool<C> {
         let address = self.connector.address();
         match self.reached() {
             (false, trouble) => {
-                let error = format!("no connection to {address} could be made within the I/O timeout");
+                let error =
+                    format!("no connection to {address} could be made within the I/O timeout");
                 let error = Error::new(ErrorKind::Unreachable, error);
                 trouble.into_iter().fold(error, Error::caused_by)
             }
-            (true, _) => {
-                self.in_vain(format!("all {} connections to {address} were busy for the I/O timeout", self.most))
-            }
+            (true, _) => self.in_vain(format!(
+                "all {} connections to {address} were busy for the I/O timeout",
+                self.most
+            )),
         }
     }
 
@@ -444,7 +461,10 @@ impl<C: PooledConnector> Pool<C> {
 }
 
 /// Whether a connection must not be used again.
-fn is_over<C: PooledConnector>(read: &std::result::Result<(), C::Failure>, outcomes: &[Option<Outcome<C>>]) -> bool {
+fn is_over<C: PooledConnector>(
+    read: &std::result::Result<(), C::Failure>,
+    outcomes: &[Option<Outcome<C>>],
+) -> bool {
     read.is_err() || outcomes.iter().flatten().flatten().any(C::is_last)
 }
 
@@ -457,7 +477,10 @@ struct Place<'p, C: PooledConnector> {
 impl<C: PooledConnector> Drop for Place<'_, C> {
     fn drop(&mut self) {
         if let Some(pool) = self.pool {
-            pool.pass_place_on(Error::new(ErrorKind::Unreachable, "the thread that connected panicked"));
+            pool.pass_place_on(Error::new(
+                ErrorKind::Unreachable,
+                "the thread that connected panicked",
+            ));
         }
     }
 }
@@ -478,12 +501,16 @@ impl<'p, C: PooledConnector> Borrowed<'p, C> {
     }
 
     pub(crate) fn get(&mut self) -> &mut C::Connection {
-        self.connection.as_mut().expect("a borrowed connection is there until it is given back or broken")
+        self.connection
+            .as_mut()
+            .expect("a borrowed connection is there until it is given back or broken")
     }
 
     /// The connection leaves this thread, with its place in `open` and its answers that are due.
     fn hand_on(mut self) -> C::Connection {
-        self.connection.take().expect("a borrowed connection is there until it is given back or broken")
+        self.connection
+            .take()
+            .expect("a borrowed connection is there until it is given back or broken")
     }
 
     /// All answers have come, or it must not be used again.

@@ -150,7 +150,11 @@ impl Stage {
         Self::patient(most, Duration::from_secs(20), intervene)
     }
 
-    fn patient(most: usize, io_timeout: Duration, intervene: impl Fn(Step) -> bool + Send + Sync + 'static) -> Self {
+    fn patient(
+        most: usize,
+        io_timeout: Duration,
+        intervene: impl Fn(Step) -> bool + Send + Sync + 'static,
+    ) -> Self {
         let gates = Arc::new(Mutex::new(HashSet::from(["hold", "hold2"])));
         let closed = gates.clone();
         let intervene = Box::new(move |step| {
@@ -196,7 +200,11 @@ impl Stage {
 
     fn threads(&self, step: Step) -> Vec<String> {
         let seen = self.pool.connector.seen.lock();
-        seen.threads.iter().filter(|(done, _)| *done == step).map(|(_, thread)| thread.clone()).collect()
+        seen.threads
+            .iter()
+            .filter(|(done, _)| *done == step)
+            .map(|(_, thread)| thread.clone())
+            .collect()
     }
 
     fn writes(&self) -> Vec<(usize, Vec<Name>)> {
@@ -239,7 +247,10 @@ fn who_returns_a_connection_sends_the_queue_and_its_first_caller_reads() {
     assert_eq!(outcomes(callers), ["a", "A", "b", "c"].map(|name| Some(Ok(name))));
     assert_eq!(hold.join().unwrap(), Ok("hold"));
     assert_eq!(stage.writes(), [(1, vec!["hold"]), (1, vec!["a", "b", "c"]), (1, vec!["A"])]);
-    assert_eq!((stage.threads(Transmit("a")), stage.threads(Receive("c"))), (vec!["hold".into()], vec!["a".into()]));
+    assert_eq!(
+        (stage.threads(Transmit("a")), stage.threads(Receive("c"))),
+        (vec!["hold".into()], vec!["a".into()])
+    );
     wait_until("the connection is free", || stage.connections() == (1, 1));
 }
 
@@ -380,7 +391,9 @@ fn after_a_failed_connect_the_queue_waits_for_the_connection_that_is_left() {
     let holds = ["hold", "hold2"].map(|name| stage.hold(name));
     let callers = stage.queue(["a", "b"]);
     stage.open("hold");
-    wait_until("the connect has failed", || stage.connections() == (1, 0) && stage.threads(Connect).len() == 3);
+    wait_until("the connect has failed", || {
+        stage.connections() == (1, 0) && stage.threads(Connect).len() == 3
+    });
     assert_eq!(stage.queued(), 2);
     stage.open("hold2");
     assert_eq!(outcomes(callers), [Some(Ok("a")), Some(Ok("b"))]);
@@ -501,7 +514,10 @@ fn a_closed_pool_fails_its_queue_with_its_last_connection() {
         assert_eq!(stage.queued(), 2);
         stage.open("hold");
         assert_eq!(outcomes(callers), [(); 2].map(|()| not_sent(ErrorKind::Closed)));
-        assert_eq!(outcomes(holds), [if breaks { UNKNOWN } else { Some(Ok("hold")) }, Some(Ok("hold2"))]);
+        assert_eq!(
+            outcomes(holds),
+            [if breaks { UNKNOWN } else { Some(Ok("hold")) }, Some(Ok("hold2"))]
+        );
         assert_eq!(ask(&stage.pool, "c"), Err(Failed::NotSent(ErrorKind::Closed)));
         assert_eq!((stage.connections(), stage.threads(Connect).len()), ((0, 0), 2));
     }
@@ -559,7 +575,9 @@ fn many_callers_with_failures_at_random() {
     const NAMES: [Name; 6] = ["a", "b", "c", "D", "e", "last"];
     let dice = std::sync::atomic::AtomicU64::new(1);
     let stage = Stage::new(3, move |_| {
-        let thrown = dice.fetch_add(1, std::sync::atomic::Ordering::Relaxed).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        let thrown = dice
+            .fetch_add(1, std::sync::atomic::Ordering::Relaxed)
+            .wrapping_mul(0x9E37_79B9_7F4A_7C15);
         match (thrown >> 33) % 100 {
             0..3 => panic(),
             3..7 => false,

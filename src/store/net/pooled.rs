@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use crate::base::error::{Error, Result};
 
-pub(crate) type Outcome<C> = std::result::Result<<C as PooledConnector>::Answer, <C as PooledConnector>::Failure>;
+pub(crate) type Outcome<C> =
+    std::result::Result<<C as PooledConnector>::Answer, <C as PooledConnector>::Failure>;
 
 /// Makes the connections of a pool, and sends and reads over them.
 pub(crate) trait PooledConnector: Send + Sync + 'static {

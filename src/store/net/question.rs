@@ -65,7 +65,10 @@ pub(crate) struct Answer<T> {
 impl<T: Clone + Send + 'static> Question<T> {
     pub(crate) fn new(thread: &'static str, keeps: fn(&T) -> bool) -> Self {
         let state = State { asked: 0, under_way: None, last: None, kept: None };
-        Self { thread, shared: Arc::new(Shared { keeps, state: Mutex::new(state), answered: Condvar::new() }) }
+        Self {
+            thread,
+            shared: Arc::new(Shared { keeps, state: Mutex::new(state), answered: Condvar::new() }),
+        }
     }
 
     /// Asks, unless the wanted answer is under way, and waits for it until `until` at most.
@@ -98,7 +101,13 @@ impl<T: Clone + Send + 'static> Question<T> {
         Answer { came: state.last.clone(), kept: state.kept.clone() }
     }
 
-    fn wait_until(&self, state: &State<T>, wanted: Wanted, patience: Duration, until: Instant) -> Instant {
+    fn wait_until(
+        &self,
+        state: &State<T>,
+        wanted: Wanted,
+        patience: Duration,
+        until: Instant,
+    ) -> Instant {
         match (wanted, &state.kept, state.under_way) {
             // Counted from the question and not from the caller: while it hangs, only the first of
             // many connects waits at all.
@@ -182,7 +191,9 @@ mod tests {
             let asked = asked.clone();
             question.ask(Wanted::Next, until, move || 8 + asked.fetch_add(1, Ordering::SeqCst)).came
         };
-        std::thread::scope(|scope| (0..8).for_each(|_| drop(scope.spawn(|| assert_eq!(ask(soon()), None)))));
+        std::thread::scope(|scope| {
+            (0..8).for_each(|_| drop(scope.spawn(|| assert_eq!(ask(soon()), None))))
+        });
         assert_eq!(asked.load(Ordering::SeqCst), 0);
         std::thread::scope(|scope| {
             let waits = scope.spawn(|| ask(later()));
@@ -199,7 +210,11 @@ mod tests {
         assert!(question.ask(Wanted::Next, soon(), first).came.is_none());
         answer.send(7).unwrap();
         let second = question.ask(Wanted::Anew, later(), || 0);
-        assert_eq!((second.came, second.kept), (Some(0), Some(7)), "and one that is worth nothing is not");
+        assert_eq!(
+            (second.came, second.kept),
+            (Some(0), Some(7)),
+            "and one that is worth nothing is not"
+        );
         question.revise(|kept| *kept = None);
         assert_eq!(question.ask(Wanted::Next, later(), || 0).kept, None);
     }
@@ -219,10 +234,17 @@ mod tests {
         }
         let began = Instant::now();
         for _ in 0..100 {
-            assert_eq!(question.ask(Wanted::Next, Instant::now() + 8 * SHORT, unasked).kept, Some(7));
+            assert_eq!(
+                question.ask(Wanted::Next, Instant::now() + 8 * SHORT, unasked).kept,
+                Some(7)
+            );
         }
         assert!(began.elapsed() < 100 * 2 * SHORT, "{:?}", began.elapsed());
-        assert_eq!(question.ask(Wanted::Anew, soon(), unasked).came, None, "that one has not begun yet");
+        assert_eq!(
+            question.ask(Wanted::Anew, soon(), unasked).came,
+            None,
+            "that one has not begun yet"
+        );
     }
 
     #[test]

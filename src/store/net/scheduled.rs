@@ -36,11 +36,19 @@ impl Stream {
     ) -> io::Result<Self> {
         let socket = within_limit(Self::connect_by(address, deadline, network), timeout)?;
         let meter = Meter::opened(&network.traffic);
-        Ok(Self { socket, meter, read_timeout: timeout, limit: timeout, never_waits: AtomicBool::new(false) })
+        Ok(Self {
+            socket,
+            meter,
+            read_timeout: timeout,
+            limit: timeout,
+            never_waits: AtomicBool::new(false),
+        })
     }
 
     fn connect_by(address: &Address, deadline: Instant, network: &Network) -> io::Result<Socket> {
-        let Address::Tcp { host, port } = address else { return Err(io::ErrorKind::NotFound.into()) };
+        let Address::Tcp { host, port } = address else {
+            return Err(io::ErrorKind::NotFound.into());
+        };
         let mut last = io::ErrorKind::NotFound.into();
         for address in network.names.resolve(host, *port, deadline)? {
             time_left(deadline)?;
@@ -119,7 +127,11 @@ impl Stream {
         Until { stream: self, deadline: now() }
     }
 
-    pub(crate) fn until_woken<'s>(&'s mut self, waker: &'s Waker, timeout: Duration) -> UntilWoken<'s> {
+    pub(crate) fn until_woken<'s>(
+        &'s mut self,
+        waker: &'s Waker,
+        timeout: Duration,
+    ) -> UntilWoken<'s> {
         UntilWoken { stream: self, waker, timeout }
     }
 }
@@ -198,7 +210,11 @@ impl Waker {
     }
 
     /// Waits for input of a stream, for a wake-up, or for `timeout`.
-    pub(crate) fn wait_with<'s>(&'s self, streams: impl Iterator<Item = &'s Stream>, timeout: Duration) {
+    pub(crate) fn wait_with<'s>(
+        &'s self,
+        streams: impl Iterator<Item = &'s Stream>,
+        timeout: Duration,
+    ) {
         let own = std::iter::once(&self.receiver);
         let all: Vec<&Socket> = own.chain(streams.map(|stream| &stream.socket)).collect();
         if network::readable(&all, Some(timeout))[0] {

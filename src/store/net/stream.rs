@@ -54,20 +54,30 @@ enum Socket {
 impl Socket {
     #[cfg_attr(
         not(any(target_os = "android", target_os = "fuchsia", target_os = "linux")),
-        expect(unused_variables, reason = "only Linux can limit by it how long a peer may be silent")
+        expect(
+            unused_variables,
+            reason = "only Linux can limit by it how long a peer may be silent"
+        )
     )]
-    fn connect(address: &Address, timeout: Duration, deadline: Instant, network: &Network) -> io::Result<Self> {
+    fn connect(
+        address: &Address,
+        timeout: Duration,
+        deadline: Instant,
+        network: &Network,
+    ) -> io::Result<Self> {
         match address {
             Address::Tcp { host, port } => {
                 let addresses = network.names.resolve(host, *port, deadline)?;
                 let stream = connect_tcp(&addresses, deadline)?;
                 #[cfg(any(target_os = "android", target_os = "fuchsia", target_os = "linux"))]
-                socket2::SockRef::from(&stream).set_tcp_user_timeout(Some(user_timeout(timeout)))?;
+                socket2::SockRef::from(&stream)
+                    .set_tcp_user_timeout(Some(user_timeout(timeout)))?;
                 Ok(Self::Tcp(stream))
             }
             #[cfg(unix)]
             Address::Unix(path) => {
-                let socket = socket2::Socket::new(socket2::Domain::UNIX, socket2::Type::STREAM, None)?;
+                let socket =
+                    socket2::Socket::new(socket2::Domain::UNIX, socket2::Type::STREAM, None)?;
                 // On Linux this also limits the connect; elsewhere a full accept queue refuses at
                 // once.
                 socket.set_write_timeout(Some(time_left(deadline)?))?;
@@ -94,7 +104,11 @@ impl Stream {
     /// A stream over a socket that is already connected.
     #[cfg(all(test, unix))]
     pub(crate) fn of_unix(socket: UnixStream) -> Self {
-        Self { socket: Socket::Unix(socket), meter: Meter::opened(&std::sync::Arc::default()), limit: Duration::ZERO }
+        Self {
+            socket: Socket::Unix(socket),
+            meter: Meter::opened(&std::sync::Arc::default()),
+            limit: Duration::ZERO,
+        }
     }
 
     /// Counts the traffic of the connection, without what TLS adds to it.
@@ -103,7 +117,11 @@ impl Stream {
     }
 
     /// Counts what a read has returned.
-    fn metered<T>(&self, read: io::Result<T>, bytes: impl FnOnce(&T) -> Option<usize>) -> io::Result<T> {
+    fn metered<T>(
+        &self,
+        read: io::Result<T>,
+        bytes: impl FnOnce(&T) -> Option<usize>,
+    ) -> io::Result<T> {
         match read.as_ref().map(bytes) {
             // The other end has closed it.
             Ok(Some(0)) => self.meter.broke(),
@@ -116,13 +134,28 @@ impl Stream {
 
     /// The handshake of TLS over a connection that has none yet.
     #[cfg(feature = "tls-core")]
-    pub(crate) fn secure(self, client: &TlsClient, host: &str, deadline: Instant) -> io::Result<Self> {
+    pub(crate) fn secure(
+        self,
+        client: &TlsClient,
+        host: &str,
+        deadline: Instant,
+    ) -> io::Result<Self> {
         let socket = match self.socket {
-            Socket::Tcp(stream) => TlsStream::connect(stream, client, host, deadline).map(Socket::Tls)?,
+            Socket::Tcp(stream) => {
+                TlsStream::connect(stream, client, host, deadline).map(Socket::Tls)?
+            }
             #[cfg(unix)]
-            Socket::Unix(_) => return Err(io::Error::new(io::ErrorKind::InvalidInput, "a unix socket has no TLS")),
+            Socket::Unix(_) => {
+                return Err(io::Error::new(
+                    io::ErrorKind::InvalidInput,
+                    "a unix socket has no TLS",
+                ));
+            }
             Socket::Tls(_) => {
-                return Err(io::Error::new(io::ErrorKind::InvalidInput, "the connection has TLS already"));
+                return Err(io::Error::new(
+                    io::ErrorKind::InvalidInput,
+                    "the connection has TLS already",
+                ));
             }
         };
         Ok(Self { socket, meter: self.meter, limit: self.limit })
@@ -169,13 +202,18 @@ impl Stream {
     fn set_socket_timeouts(&self, read: Duration, write: Duration) -> io::Result<()> {
         let (read, write) = (Some(read), Some(write));
         match &self.socket {
-            Socket::Tcp(stream) => stream.set_read_timeout(read).and_then(|()| stream.set_write_timeout(write)),
-            #[cfg(unix)]
-            Socket::Unix(stream) => stream.set_read_timeout(read).and_then(|()| stream.set_write_timeout(write)),
-            #[cfg(feature = "tls-core")]
-            Socket::Tls(stream) => {
-                stream.socket().set_read_timeout(read).and_then(|()| stream.socket().set_write_timeout(write))
+            Socket::Tcp(stream) => {
+                stream.set_read_timeout(read).and_then(|()| stream.set_write_timeout(write))
             }
+            #[cfg(unix)]
+            Socket::Unix(stream) => {
+                stream.set_read_timeout(read).and_then(|()| stream.set_write_timeout(write))
+            }
+            #[cfg(feature = "tls-core")]
+            Socket::Tls(stream) => stream
+                .socket()
+                .set_read_timeout(read)
+                .and_then(|()| stream.socket().set_write_timeout(write)),
         }
     }
 
@@ -237,7 +275,10 @@ impl Stream {
     }
 
     /// One write. With TLS it ends at `deadline`; without TLS the socket has its timeout.
-    #[cfg_attr(not(feature = "tls-core"), expect(unused_variables, reason = "with TLS it is needed"))]
+    #[cfg_attr(
+        not(feature = "tls-core"),
+        expect(unused_variables, reason = "with TLS it is needed")
+    )]
     fn write_by(&mut self, bytes: &[u8], deadline: Option<Instant>) -> io::Result<usize> {
         let written = match &mut self.socket {
             Socket::Tcp(stream) => stream.write(bytes),
@@ -307,7 +348,11 @@ impl Stream {
 
     /// For what arrives within `timeout` and before the waker is used. Does not wait at all for a
     /// timeout of zero.
-    pub(crate) fn until_woken<'s>(&'s mut self, waker: &'s Waker, timeout: Duration) -> UntilWoken<'s> {
+    pub(crate) fn until_woken<'s>(
+        &'s mut self,
+        waker: &'s Waker,
+        timeout: Duration,
+    ) -> UntilWoken<'s> {
         UntilWoken { stream: self, waker, timeout }
     }
 }
@@ -439,9 +484,15 @@ impl Read for Until<'_> {
         }
         loop {
             let is_over = !std::mem::take(&mut self.first) && Instant::now() >= self.deadline;
-            let read = if is_over { Err(io::ErrorKind::TimedOut.into()) } else { self.stream.read_some(buffer) };
+            let read = if is_over {
+                Err(io::ErrorKind::TimedOut.into())
+            } else {
+                self.stream.read_some(buffer)
+            };
             let read = match read {
-                Err(e) if is_timeout(&e) && self.stream.has_input() => self.stream.read_some(buffer),
+                Err(e) if is_timeout(&e) && self.stream.has_input() => {
+                    self.stream.read_some(buffer)
+                }
                 read => read,
             };
             // A partial record is no reason to wait beyond the deadline.
@@ -486,7 +537,8 @@ mod tests {
 
     /// Its queue is full, so the kernel drops new connections, like a firewall.
     fn swallows_connects() -> (socket2::Socket, SocketAddr, Vec<TcpStream>) {
-        let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+        let socket =
+            socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
         socket.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
         socket.listen(0).unwrap();
         let address = socket.local_addr().unwrap().as_socket().unwrap();
@@ -514,12 +566,18 @@ mod tests {
     #[test]
     fn an_idle_connection_outlives_lost_keepalive_probes() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = Address::Tcp { host: "127.0.0.1".into(), port: listener.local_addr().unwrap().port() };
-        for (io_timeout, at_least) in
-            [(2, 11), (60, 60)].map(|(io, least)| (Duration::from_secs(io), Duration::from_secs(least)))
+        let address =
+            Address::Tcp { host: "127.0.0.1".into(), port: listener.local_addr().unwrap().port() };
+        for (io_timeout, at_least) in [(2, 11), (60, 60)]
+            .map(|(io, least)| (Duration::from_secs(io), Duration::from_secs(least)))
         {
-            let stream =
-                Stream::connect(&address, io_timeout, Instant::now() + io_timeout, &Network::default()).unwrap();
+            let stream = Stream::connect(
+                &address,
+                io_timeout,
+                Instant::now() + io_timeout,
+                &Network::default(),
+            )
+            .unwrap();
             let socket = socket2::SockRef::from(&stream);
             assert!(socket.keepalive().unwrap());
             let first = socket.tcp_keepalive_time().unwrap();

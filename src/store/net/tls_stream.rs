@@ -34,16 +34,29 @@ struct SharedSession {
 
 impl TlsStream {
     /// Performs the handshake, in which each read and write ends at the deadline.
-    pub(crate) fn connect(socket: TcpStream, client: &TlsClient, host: &str, deadline: Instant) -> io::Result<Self> {
+    pub(crate) fn connect(
+        socket: TcpStream,
+        client: &TlsClient,
+        host: &str,
+        deadline: Instant,
+    ) -> io::Result<Self> {
         let has_identity = client.has_identity();
-        let mut session =
-            Session { tls: client.session(host)?, raw: Vec::new(), start: 0, has_ended: false, has_identity };
+        let mut session = Session {
+            tls: client.session(host)?,
+            raw: Vec::new(),
+            start: 0,
+            has_ended: false,
+            has_identity,
+        };
         session.shake_hands(&socket, deadline).map_err(TlsFailure::in_handshake)?;
         if let (true, Ok(address)) = (log::wants(log::Level::Debug), socket.peer_addr()) {
             let (version, kind) = (session.tls.protocol_version(), session.tls.handshake_kind());
             let resumed = matches!(kind, Some(rustls::HandshakeKind::Resumed));
             let how = if resumed { "a resumed session" } else { "a full handshake" };
-            log::debug!("TLS with {host:?} at {address}: {how}, {}", version.and_then(|v| v.as_str()).unwrap_or("?"));
+            log::debug!(
+                "TLS with {host:?} at {address}: {how}, {}",
+                version.and_then(|v| v.as_str()).unwrap_or("?")
+            );
         }
         Ok(Self(Arc::new(SharedSession { socket, session: Mutex::new(session) })))
     }
@@ -201,8 +214,10 @@ impl Session {
     /// Whether [`take`](Self::take) would return something.
     fn has_plaintext(&mut self) -> io::Result<bool> {
         loop {
-            let state =
-                self.tls.process_new_packets().map_err(|e| io::Error::from(TlsFailure::of(e, self.has_identity)))?;
+            let state = self
+                .tls
+                .process_new_packets()
+                .map_err(|e| io::Error::from(TlsFailure::of(e, self.has_identity)))?;
             if state.plaintext_bytes_to_read() > 0 || state.peer_has_closed() || self.has_ended {
                 return Ok(true);
             }
@@ -240,7 +255,9 @@ mod tests {
     use std::time::Duration;
 
     use rustls::pki_types::{PrivateKeyDer, pem::PemObject};
-    use rustls::{HandshakeKind, ServerConfig, ServerConnection, StreamOwned, SupportedProtocolVersion};
+    use rustls::{
+        HandshakeKind, ServerConfig, ServerConnection, StreamOwned, SupportedProtocolVersion,
+    };
 
     use super::*;
     use crate::base::tls::Tls;
@@ -250,10 +267,15 @@ mod tests {
     /// A server's settings, and a certificate that is its own authority.
     fn a_server(versions: &[&'static SupportedProtocolVersion]) -> (Arc<ServerConfig>, String) {
         let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
-        let key = PrivateKeyDer::from_pem_slice(made.signing_key.serialize_pem().as_bytes()).unwrap();
+        let key =
+            PrivateKeyDer::from_pem_slice(made.signing_key.serialize_pem().as_bytes()).unwrap();
         let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let config = ServerConfig::builder_with_provider(provider).with_protocol_versions(versions).unwrap();
-        let config = config.with_no_client_auth().with_single_cert(vec![made.cert.der().clone()], key).unwrap();
+        let config =
+            ServerConfig::builder_with_provider(provider).with_protocol_versions(versions).unwrap();
+        let config = config
+            .with_no_client_auth()
+            .with_single_cert(vec![made.cert.der().clone()], key)
+            .unwrap();
         (Arc::new(config), made.cert.pem())
     }
 
@@ -262,7 +284,8 @@ mod tests {
         let socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let config = config.clone();
         let accepted = std::thread::spawn(move || {
-            let mut server = Server::new(ServerConnection::new(config).unwrap(), listener.accept().unwrap().0);
+            let mut server =
+                Server::new(ServerConnection::new(config).unwrap(), listener.accept().unwrap().0);
             server.conn.complete_io(&mut server.sock).unwrap();
             // Session tickets.
             server.flush().unwrap();
@@ -293,10 +316,18 @@ mod tests {
     fn a_second_connection_resumes_the_session_unless_the_settings_differ() {
         for version in rustls::ALL_VERSIONS {
             let (config, authority) = a_server(&[version]);
-            let file = std::env::temp_dir().join(format!("leasehold-{}-{:?}.pem", std::process::id(), version.version));
+            let file = std::env::temp_dir().join(format!(
+                "leasehold-{}-{:?}.pem",
+                std::process::id(),
+                version.version
+            ));
             std::fs::write(&file, &authority).unwrap();
             let client = TlsClient::new(Tls::new().ca_file(&file));
-            assert_eq!([(); 3].map(|()| is_resumed(&config, &client)), [false, true, true], "{version:?}");
+            assert_eq!(
+                [(); 3].map(|()| is_resumed(&config, &client)),
+                [false, true, true],
+                "{version:?}"
+            );
             std::fs::write(&file, format!("{authority}\n")).unwrap();
             let kinds = [(); 2].map(|()| is_resumed(&config, &client));
             assert_eq!(kinds, [false, true], "a changed file ends the sessions: {version:?}");

@@ -18,7 +18,8 @@ const LONGEST_POLL: Duration = Duration::from_secs(86_400);
 /// Which sockets can be read or have ended. Waits at most `timeout` for the first. Bytes that a
 /// parser has read ahead do not count.
 pub(crate) fn readable(streams: &[&impl AsFd], timeout: Duration) -> Vec<bool> {
-    let mut fds: Vec<PollFd<'_>> = streams.iter().map(|stream| PollFd::new(*stream, PollFlags::IN)).collect();
+    let mut fds: Vec<PollFd<'_>> =
+        streams.iter().map(|stream| PollFd::new(*stream, PollFlags::IN)).collect();
     match poll(&mut fds, Some(&timespec(timeout))) {
         Ok(_) => fds.iter().map(|fd| !fd.revents().is_empty()).collect(),
         // A signal; the caller checks its deadline and polls again.
@@ -41,7 +42,10 @@ pub(crate) fn is_readable(stream: &impl AsFd) -> bool {
 #[cfg(windows)]
 pub(crate) fn is_readable(stream: &impl AsFd) -> bool {
     // After an error its state is unknown, so the connection must not be used.
-    !matches!(poll(&mut [PollFd::new(stream, PollFlags::IN)], Some(&timespec(Duration::ZERO))), Ok(0))
+    !matches!(
+        poll(&mut [PollFd::new(stream, PollFlags::IN)], Some(&timespec(Duration::ZERO))),
+        Ok(0)
+    )
 }
 
 /// One read that waits for input until `deadline`. After that it does not wait, but still reads: a
@@ -51,7 +55,11 @@ pub(crate) fn is_readable(stream: &impl AsFd) -> bool {
 /// and not two: whenever the other end takes what was sent to it, the kernel wakes a thread that
 /// sleeps in a read of the socket, in vain. A thread that sleeps in poll is woken only by input.
 #[cfg(unix)]
-pub(crate) fn read_until(stream: &impl AsFd, buffer: &mut [u8], deadline: Instant) -> io::Result<usize> {
+pub(crate) fn read_until(
+    stream: &impl AsFd,
+    buffer: &mut [u8],
+    deadline: Instant,
+) -> io::Result<usize> {
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
         match poll(&mut [PollFd::new(stream, PollFlags::IN)], Some(&timespec(left))) {

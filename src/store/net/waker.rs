@@ -43,7 +43,11 @@ impl Waker {
     }
 
     /// Waits for input of a stream, for a wake-up, or for `timeout`.
-    pub(crate) fn wait_with<'s, S: AsFd + 's>(&'s self, streams: impl Iterator<Item = &'s S>, timeout: Duration) {
+    pub(crate) fn wait_with<'s, S: AsFd + 's>(
+        &'s self,
+        streams: impl Iterator<Item = &'s S>,
+        timeout: Duration,
+    ) {
         let own = std::iter::once(self.receiver.as_fd());
         let streams = streams.map(|stream| -> BorrowedFd<'_> { stream.as_fd() });
         let all: Vec<BorrowedFd<'_>> = own.chain(streams).collect();
@@ -103,7 +107,10 @@ mod tests {
         assert!(start.elapsed() >= Duration::from_millis(20), "{:?}", start.elapsed());
         waker.wake();
         waker.wake();
-        assert!(!waker.wait_with_one(&other.receiver, Duration::from_secs(60)), "woken by the waker alone");
+        assert!(
+            !waker.wait_with_one(&other.receiver, Duration::from_secs(60)),
+            "woken by the waker alone"
+        );
         assert!(start.elapsed() < Duration::from_secs(60));
         other.wake();
         assert!(waker.wait_with_one(&other.receiver, Duration::from_secs(60)), "it has input");

@@ -34,7 +34,9 @@ struct Idle {
 
 impl std::fmt::Debug for Background {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Background").field("hosts", &self.connector.server.url).finish_non_exhaustive()
+        f.debug_struct("Background")
+            .field("hosts", &self.connector.server.url)
+            .finish_non_exhaustive()
     }
 }
 
@@ -58,7 +60,8 @@ impl Background {
     pub(super) fn renew(&self, holds: &[Renewal], locks: &Pool) -> Vec<Renewed> {
         let mut outcomes: Vec<Option<Renewed>> = holds.iter().map(|_| None).collect();
         for attempt in 0..TRIES {
-            let left: Vec<usize> = (0..holds.len()).filter(|&place| outcomes[place].is_none()).collect();
+            let left: Vec<usize> =
+                (0..holds.len()).filter(|&place| outcomes[place].is_none()).collect();
             if left.is_empty() {
                 break;
             }
@@ -76,7 +79,12 @@ impl Background {
                 self.renew_once(holds, &[place], true, &mut outcomes, locks);
             }
         }
-        let locked = || Renewed::Failed(Error::new(ErrorKind::NotReady, "another transaction has locked the row"));
+        let locked = || {
+            Renewed::Failed(Error::new(
+                ErrorKind::NotReady,
+                "another transaction has locked the row",
+            ))
+        };
         outcomes.into_iter().map(|outcome| outcome.unwrap_or_else(locked)).collect()
     }
 
@@ -90,20 +98,30 @@ impl Background {
         locks: &Pool,
     ) {
         let chunks: Vec<&[usize]> = places.chunks(CHUNK).collect();
-        let request = |chunk: &&[usize]| requests::renew(chunk.iter().map(|&place| &holds[place]), waits);
+        let request =
+            |chunk: &&[usize]| requests::renew(chunk.iter().map(|&place| &holds[place]), waits);
         let sent: Vec<Request> = chunks.iter().map(request).collect();
         let answers = match self.exchange(&sent, locks) {
             Ok(answers) => answers,
             Err(error) => {
-                return places.iter().for_each(|&place| outcomes[place] = Some(Renewed::Failed(error.clone())));
+                return places
+                    .iter()
+                    .for_each(|&place| outcomes[place] = Some(Renewed::Failed(error.clone())));
             }
         };
         for (chunk, answer) in chunks.iter().zip(answers) {
             let renewed = answer.rows.map_err(|e| e.to_error());
-            match renewed.and_then(|rows| requests::renew_answers(&rows, chunk.len(), answer.sent_at)) {
-                Ok(renewed) => chunk.iter().zip(renewed).for_each(|(&place, outcome)| outcomes[place] = outcome),
+            match renewed
+                .and_then(|rows| requests::renew_answers(&rows, chunk.len(), answer.sent_at))
+            {
+                Ok(renewed) => chunk
+                    .iter()
+                    .zip(renewed)
+                    .for_each(|(&place, outcome)| outcomes[place] = outcome),
                 Err(error) => {
-                    chunk.iter().for_each(|&place| outcomes[place] = Some(Renewed::Failed(error.clone())));
+                    chunk
+                        .iter()
+                        .for_each(|&place| outcomes[place] = Some(Renewed::Failed(error.clone())));
                 }
             }
         }
@@ -117,7 +135,9 @@ impl Background {
             Ok(answers) => Ok(answers),
             // Not after a connect that timed out: the server hangs, and this request would hang,
             // too.
-            Err(PostgresFailure::NotSent(error)) if started.elapsed() < self.connector.io_timeout => {
+            Err(PostgresFailure::NotSent(error))
+                if started.elapsed() < self.connector.io_timeout =>
+            {
                 log::debug!("renewing over a connection of the locks: {}", error.chain());
                 let answers = requests.iter().map(|request| locks.call_over_open(request).ok());
                 answers.collect::<Option<_>>().ok_or(error)
@@ -135,10 +155,16 @@ impl Background {
 
     /// A connection that has ended while it was idle says nothing about the server now: it is
     /// replaced once. Every request sent here may run at any time.
-    fn exchange_alone(&self, requests: &[Request]) -> std::result::Result<Vec<Answer>, PostgresFailure> {
+    fn exchange_alone(
+        &self,
+        requests: &[Request],
+    ) -> std::result::Result<Vec<Answer>, PostgresFailure> {
         let idle = self.idle.lock().connection.take();
         let idle = idle.filter(|connection| self.connector.leads_to_the_primary(connection));
-        match idle.and_then(Connection::if_alive).map(|connection| self.ask_over(connection, requests)) {
+        match idle
+            .and_then(Connection::if_alive)
+            .map(|connection| self.ask_over(connection, requests))
+        {
             None | Some(Err(PostgresFailure::Unknown { ended: true, .. })) => {
                 self.ask_over(self.connector.connect().map_err(PostgresFailure::NotSent)?, requests)
             }
@@ -167,30 +193,44 @@ impl Background {
     }
 
     /// Ends the backends of requests with unknown outcome, then releases.
-    pub(super) fn resolve(&self, undos: &[Undo], place_of: impl Fn(&Undo) -> i64) -> Result<Vec<Resolution>> {
+    pub(super) fn resolve(
+        &self,
+        undos: &[Undo],
+        place_of: impl Fn(&Undo) -> i64,
+    ) -> Result<Vec<Resolution>> {
         // Always a new connection: its handshake shows which server process answers.
         drop(self.idle.lock().connection.take());
         let mut connection = self.connector.connect()?;
         let earlier = |undo: &Undo| undo.unknowns.list::<UnknownOutcome>().to_vec();
         let all: Vec<UnknownOutcome> = undos.iter().flat_map(earlier).collect();
         // What another process does never reaches this one.
-        let living = all.iter().filter(|unknown| !unknown.has_ended() && connection.may_have_run(unknown)).collect();
+        let living = all
+            .iter()
+            .filter(|unknown| !unknown.has_ended() && connection.may_have_run(unknown))
+            .collect();
         // No longer than this, because renewals wait for it.
         let patience = self.connector.io_timeout / 2;
-        end_backends(living, patience, |requests| connection.ask_all(requests).map_err(into_error))?;
-        let is_over = |unknown: &UnknownOutcome| unknown.has_ended() || !connection.may_have_run(unknown);
+        end_backends(living, patience, |requests| {
+            connection.ask_all(requests).map_err(into_error)
+        })?;
+        let is_over =
+            |unknown: &UnknownOutcome| unknown.has_ended() || !connection.may_have_run(unknown);
         let ready: Vec<bool> = undos.iter().map(|undo| earlier(undo).iter().all(is_over)).collect();
-        let is_ready = || undos.iter().zip(&ready).filter(|(_, ready)| **ready).map(|(undo, _)| undo);
+        let is_ready =
+            || undos.iter().zip(&ready).filter(|(_, ready)| **ready).map(|(undo, _)| undo);
         let now = || self.connector.server.clock.now();
-        let release = |undo: &Undo| requests::release(&undo.release(), place_of(undo), true, &[], now);
-        let untold =
-            is_ready().filter(|undo| are_untold(&undo.unknowns)).map(|undo| requests::tell(undo.release().name));
+        let release =
+            |undo: &Undo| requests::release(&undo.release(), place_of(undo), true, &[], now);
+        let untold = is_ready()
+            .filter(|undo| are_untold(&undo.unknowns))
+            .map(|undo| requests::tell(undo.release().name));
         let releases: Vec<Request> = is_ready().map(release).chain(untold).collect();
         let mut answers = match connection.ask_all(&releases) {
             Ok(answers) => answers,
             Err(PostgresFailure::Unknown { error, .. }) => {
                 log::debug!("{} unknown outcomes cannot be resolved yet: {error}", undos.len());
-                let resolution = |&ready: &bool| if ready { Resolution::MayHaveRun } else { Resolution::NotYet };
+                let resolution =
+                    |&ready: &bool| if ready { Resolution::MayHaveRun } else { Resolution::NotYet };
                 return Ok(ready.iter().map(resolution).collect());
             }
             Err(failure) => return Err(into_error(failure)),
@@ -202,7 +242,9 @@ impl Background {
                 return Resolution::NotYet;
             }
             let rows = answers.next().expect("an answer for every request").rows;
-            match rows.map_err(|e| e.to_error()).and_then(|rows| requests::release_answer(&rows, &undo.release(), true))
+            match rows
+                .map_err(|e| e.to_error())
+                .and_then(|rows| requests::release_answer(&rows, &undo.release(), true))
             {
                 Ok(_) => Resolution::Done,
                 // Rolled back, because its row was locked for too long.

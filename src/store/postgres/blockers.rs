@@ -21,7 +21,12 @@ impl PostgresStore {
     /// # Errors `NotReady` with the session that is the reason. Nobody has looked at the lock then,
     /// so "busy" would be a guess: behind an idle session it would stay busy for ever, with no
     /// holder.
-    pub(super) fn ensure_contended(&self, error: &ServerError, keys: &[&str], goes_on: bool) -> Result<()> {
+    pub(super) fn ensure_contended(
+        &self,
+        error: &ServerError,
+        keys: &[&str],
+        goes_on: bool,
+    ) -> Result<()> {
         // First: while a table is locked exclusively, looking at a row would wait, too.
         if error.blocker.is_some() {
             return Err(error.to_error());
@@ -29,7 +34,9 @@ impl PostgresStore {
         match self.row_blocker(keys, false)? {
             Some(who) if goes_on => self.warn_of(&who),
             Some(who) => return Err(error.blocked_by(who).to_error()),
-            None => log::info!("the rows of {keys:?} were locked for a quarter of the I/O timeout: taken"),
+            None => log::info!(
+                "the rows of {keys:?} were locked for a quarter of the I/O timeout: taken"
+            ),
         }
         Ok(())
     }

@@ -1,15 +1,17 @@
 //! The capabilities that not every store has: several locks as one, queues, counts.
 
 use super::PostgresStore;
-use super::requests::{self, another_kind, channel_of, hint, integer, integers, letter, millis, one, unexpected};
+use super::requests::{
+    self, another_kind, channel_of, hint, integer, integers, letter, millis, one, unexpected,
+};
 use super::requests::{COUNTED, MULTI_ACQUIRE, MULTI_KEEP, MULTI_RELEASE, QUEUE};
 use super::wire::Request;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::limits::IDEMPOTENCY_TTL;
 use crate::base::lock_name::LockName;
 use crate::store::{
-    AcquireAll, AcquiredAll, Count, CountAnswer, CountStore, HoldCounts, MultiStore, QueueStore, Release, Released,
-    TokenRule, UnknownOutcomes,
+    AcquireAll, AcquiredAll, Count, CountAnswer, CountStore, HoldCounts, MultiStore, QueueStore,
+    Release, Released, TokenRule, UnknownOutcomes,
 };
 
 /// The indexes of the names in byte order, in which their rows are locked.
@@ -21,7 +23,11 @@ fn sorted<'n>(names: impl Iterator<Item = &'n LockName>) -> Vec<usize> {
 }
 
 impl MultiStore for PostgresStore {
-    fn acquire_all(&self, acquire: &AcquireAll<'_>, unknowns: &mut UnknownOutcomes) -> Result<AcquiredAll> {
+    fn acquire_all(
+        &self,
+        acquire: &AcquireAll<'_>,
+        unknowns: &mut UnknownOutcomes,
+    ) -> Result<AcquiredAll> {
         let AcquireAll { parts, lease, token, waits, .. } = acquire;
         let order = sorted(parts.iter().map(|part| part.name));
         let request = |again: bool| {
@@ -46,7 +52,9 @@ impl MultiStore for PostgresStore {
         };
         let row = one(&rows, "a multi-lock")?;
         // The first one has number 1.
-        let at = integer(row, 2).and_then(|at| usize::try_from(at - 1).ok()).and_then(|at| order.get(at).copied());
+        let at = integer(row, 2)
+            .and_then(|at| usize::try_from(at - 1).ok())
+            .and_then(|at| order.get(at).copied());
         let at = || at.ok_or_else(|| unexpected("a multi-lock", None));
         let acquired = match integer(row, 0) {
             Some(1) => {
@@ -56,7 +64,10 @@ impl MultiStore for PostgresStore {
                 }
                 let mut tokens = vec![0; order.len()];
                 if *token != TokenRule::Off {
-                    order.iter().zip(granted).for_each(|(&place, token)| tokens[place] = token.unsigned_abs());
+                    order
+                        .iter()
+                        .zip(granted)
+                        .for_each(|(&place, token)| tokens[place] = token.unsigned_abs());
                 }
                 AcquiredAll::Granted { tokens, sent_at: answer.sent_at, session: None }
             }
@@ -70,9 +81,14 @@ impl MultiStore for PostgresStore {
         Ok(acquired)
     }
 
-    fn release_all(&self, releases: &[Release<'_>], unknowns: &mut UnknownOutcomes) -> Result<Vec<Result<Released>>> {
+    fn release_all(
+        &self,
+        releases: &[Release<'_>],
+        unknowns: &mut UnknownOutcomes,
+    ) -> Result<Vec<Result<Released>>> {
         let order = sorted(releases.iter().map(|release| release.name));
-        let wakes: Vec<String> = order.iter().map(|&place| channel_of(&releases[place].name.key)).collect();
+        let wakes: Vec<String> =
+            order.iter().map(|&place| channel_of(&releases[place].name.key)).collect();
         let request = |wakes: &[String]| {
             let now = self.clock.now();
             let keeps = || order.iter().map(|&place| releases[place].keeps_for(|| now));
@@ -81,7 +97,11 @@ impl MultiStore for PostgresStore {
                 .list(order.iter().map(|&place| &*releases[place].name.key))
                 .list(order.iter().map(|&place| releases[place].holder.as_str()))
                 .numbers(order.iter().map(|&place| i64::from(releases[place].left.main)));
-            let request = if is_kept { request.numbers(keeps().map(|rest| rest.map_or(0, millis))) } else { request };
+            let request = if is_kept {
+                request.numbers(keeps().map(|rest| rest.map_or(0, millis)))
+            } else {
+                request
+            };
             request.list(wakes.iter().map(String::as_str))
         };
         let mut answer = self.server.ask(&request(&wakes), unknowns)?;
@@ -97,7 +117,8 @@ impl MultiStore for PostgresStore {
             return Err(unexpected("a release", None));
         }
         unknowns.clear();
-        let mut outcomes: Vec<Result<Released>> = releases.iter().map(|_| Ok(Released::NotHeld)).collect();
+        let mut outcomes: Vec<Result<Released>> =
+            releases.iter().map(|_| Ok(Released::NotHeld)).collect();
         for (&place, answer) in order.iter().zip(answers) {
             outcomes[place] = match answer {
                 0 if repeated && releases[place].left == HoldCounts::NONE => {
@@ -124,7 +145,13 @@ impl QueueStore for PostgresStore {
 }
 
 impl CountStore for PostgresStore {
-    fn count(&self, name: &LockName, change: Count, id: &str, unknowns: &mut UnknownOutcomes) -> Result<CountAnswer> {
+    fn count(
+        &self,
+        name: &LockName,
+        change: Count,
+        id: &str,
+        unknowns: &mut UnknownOutcomes,
+    ) -> Result<CountAnswer> {
         let (what, number) = match change {
             Count::Set(count) => ("begin", count.into()),
             Count::Add(more) => ("add", more),
@@ -133,7 +160,8 @@ impl CountStore for PostgresStore {
         };
         let wake = channel_of(&name.key);
         let used = self.used_marks.take();
-        let request = |wake: &str| requests::count(name, what, number, id, IDEMPOTENCY_TTL, 0, wake, &used);
+        let request =
+            |wake: &str| requests::count(name, what, number, id, IDEMPOTENCY_TTL, 0, wake, &used);
         let mut answer = self.server.ask(&request(&wake), unknowns)?;
         if answer.rows.as_ref().is_err_and(super::wire::ServerError::is_full_of_messages) {
             answer = self.server.ask(&request(""), unknowns)?;
@@ -150,7 +178,9 @@ impl CountStore for PostgresStore {
             }
             Some(5) => return Err(another_kind()),
             Some(7) => {
-                let why = format!("with {value} permits free now, the result would not be within 2^31 - 1");
+                let why = format!(
+                    "with {value} permits free now, the result would not be within 2^31 - 1"
+                );
                 return Err(Error::new(ErrorKind::InvalidInput, why));
             }
             other => return Err(unexpected("a count", other)),

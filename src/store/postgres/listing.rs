@@ -13,7 +13,8 @@ use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::lock_name::{Kind, LockName};
 use crate::base::log;
 use crate::store::{
-    Announced, Found, FoundHolder, FoundWaiter, ListingStore, MOST_CLIENTS, MOST_LISTED, OwnerStore, Wanted,
+    Announced, Found, FoundHolder, FoundWaiter, ListingStore, MOST_CLIENTS, MOST_LISTED,
+    OwnerStore, Wanted,
 };
 
 /// Maximum number of names in one page.
@@ -39,12 +40,16 @@ impl Name {
         let Self { key, kind, holder, number, token, writer_waits, mut shares, mut queue } = self;
         let length = queue.len() as u64;
         queue.truncate(MOST_LISTED);
-        let found = |kind| Found { token: token.filter(|token| *token > 0), ..Found::new(&key, kind) };
+        let found =
+            |kind| Found { token: token.filter(|token| *token > 0), ..Found::new(&key, kind) };
         let waiting = writer_waits.then_some(1);
         Some(match &*kind {
-            "x" if length > 0 => {
-                Found { holders: holder.into_iter().collect(), waiting: Some(length), queue, ..found(Kind::Fair) }
-            }
+            "x" if length > 0 => Found {
+                holders: holder.into_iter().collect(),
+                waiting: Some(length),
+                queue,
+                ..found(Kind::Fair)
+            },
             "x" => Found { holders: vec![holder?], ..found(Kind::Mutex) },
             "r" => {
                 let is_written = holder.is_some();
@@ -55,14 +60,25 @@ impl Name {
                 if holders.is_empty() {
                     return None;
                 }
-                Found { holders, unlisted, waiting, ..found(if is_written { Kind::Write } else { Kind::Read }) }
+                Found {
+                    holders,
+                    unlisted,
+                    waiting,
+                    ..found(if is_written { Kind::Write } else { Kind::Read })
+                }
             }
             "s" => {
                 let taken: u64 = shares.iter().map(|share| share.count).sum();
                 let free = number?.saturating_sub(i64::try_from(taken).unwrap_or(i64::MAX));
                 let unlisted = shares.iter().skip(MOST_LISTED).map(|share| share.count).sum();
                 shares.truncate(MOST_LISTED);
-                Found { holders: shares, unlisted, number: Some(free), token: None, ..found(Kind::Semaphore) }
+                Found {
+                    holders: shares,
+                    unlisted,
+                    number: Some(free),
+                    token: None,
+                    ..found(Kind::Semaphore)
+                }
             }
             "c" => Found { number: Some(number?), token: None, ..found(Kind::CountingSemaphore) },
             // Its token is the time at which it was last opened.
@@ -123,7 +139,11 @@ impl ListingStore for PostgresStore {
             let page = self.page(&wanted.prefix, &after, PAGE)?;
             let is_last = page.len() < PAGE as usize;
             let Some(last) = page.last().map(|name| name.key.clone()) else { return Ok(all) };
-            all.extend(page.into_iter().filter(|name| wanted.name_of(&name.key).is_some()).filter_map(Name::found));
+            all.extend(
+                page.into_iter()
+                    .filter(|name| wanted.name_of(&name.key).is_some())
+                    .filter_map(Name::found),
+            );
             // They are in byte order: after those with the prefix no other has it.
             if is_last || !last.starts_with(&wanted.prefix) {
                 return Ok(all);
@@ -158,10 +178,11 @@ impl PostgresStore {
         if self.without_owners.load(Ordering::Relaxed) {
             return Ok(());
         }
-        let answered = self.background.exchange(&[request], &self.server.pool).and_then(|mut answers| {
-            let missing = || Error::new(ErrorKind::Protocol, "an answer is missing");
-            answers.pop().ok_or_else(missing)?.rows.map(drop).map_err(|e| e.to_error())
-        });
+        let answered =
+            self.background.exchange(&[request], &self.server.pool).and_then(|mut answers| {
+                let missing = || Error::new(ErrorKind::Protocol, "an answer is missing");
+                answers.pop().ok_or_else(missing)?.rows.map(drop).map_err(|e| e.to_error())
+            });
         self.or_without_owners(answered)
     }
 }
@@ -189,7 +210,8 @@ impl OwnerStore for PostgresStore {
         if self.without_owners.load(Ordering::Relaxed) {
             return Ok(Vec::new());
         }
-        let asked = self.server.ask_freely(&Request::new(&ANNOUNCED_BY_ALL).number(MOST_CLIENTS as u32));
+        let asked =
+            self.server.ask_freely(&Request::new(&ANNOUNCED_BY_ALL).number(MOST_CLIENTS as u32));
         let rows = asked.and_then(|answer| answer.rows.map_err(|e| e.to_error()));
         let of_row = |row: &Row| Some((requests::text(row, 0)?.to_owned(), announced(row, 1)?));
         Ok(self.or_without_owners(rows)?.iter().filter_map(of_row).collect())
@@ -199,5 +221,8 @@ impl OwnerStore for PostgresStore {
 /// Reads the columns from this one on.
 fn announced(row: &Row, column: usize) -> Option<Announced> {
     let left = requests::integer(row, column + 1).and_then(|millis| u64::try_from(millis).ok())?;
-    Some(Announced { text: requests::text(row, column)?.to_owned(), left: Duration::from_millis(left) })
+    Some(Announced {
+        text: requests::text(row, column)?.to_owned(),
+        left: Duration::from_millis(left),
+    })
 }

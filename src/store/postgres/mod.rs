@@ -35,9 +35,9 @@ use crate::base::log;
 use crate::base::node_status::{NodeState, NodeStatus};
 use crate::store::resolve::resolve_first;
 use crate::store::{
-    Acquire, Acquired, CountStore, Diagnose, FenceStatements, FenceStore, HandedOver, HoldCounts, ListingStore,
-    LockStatus, LockStore, MultiStore, OwnerStore, QueueStore, Release, Released, Renewal, Renewed, Subscriber,
-    SubscriptionSender, Undo, UnknownOutcomes,
+    Acquire, Acquired, CountStore, Diagnose, FenceStatements, FenceStore, HandedOver, HoldCounts,
+    ListingStore, LockStatus, LockStore, MultiStore, OwnerStore, QueueStore, Release, Released,
+    Renewal, Renewed, Subscriber, SubscriptionSender, Undo, UnknownOutcomes,
 };
 
 /// When to try again if another transaction has locked the row: usually a fenced one.
@@ -86,8 +86,14 @@ pub(crate) struct PostgresStore {
 
 impl PostgresStore {
     pub(crate) fn new(settings: PostgresSettings) -> Self {
-        let PostgresSettings { server, connections, io_timeout, background_timeout, waiter_timeout, client_id } =
-            settings;
+        let PostgresSettings {
+            server,
+            connections,
+            io_timeout,
+            background_timeout,
+            waiter_timeout,
+            client_id,
+        } = settings;
         let (clock, address) = (server.clock.clone(), format!("{:?}", server.url));
         let server = Arc::new(server);
         let foreground = Connector { server: server.clone(), io_timeout };
@@ -114,15 +120,20 @@ impl PostgresStore {
     }
 
     fn acquire_request(&self, acquire: &Acquire<'_>) -> Request {
-        let place = if acquire.name.kind == Kind::Fair { self.places.of(acquire.holder) } else { 0 };
+        let place =
+            if acquire.name.kind == Kind::Fair { self.places.of(acquire.holder) } else { 0 };
         let used_marks = &*self.used_marks_for(acquire.name);
-        let waiter = Waiter { timeout: self.waiter_timeout, place, channel: &self.channel, used_marks };
+        let waiter =
+            Waiter { timeout: self.waiter_timeout, place, channel: &self.channel, used_marks };
         requests::acquire(acquire, &waiter)
     }
 
     fn release_request(&self, release: &Release<'_>, told: bool) -> Request {
-        let place = if release.name.kind == Kind::Fair { self.places.of(release.holder) } else { 0 };
-        requests::release(release, place, told, &self.used_marks_for(release.name), || self.clock.now())
+        let place =
+            if release.name.kind == Kind::Fair { self.places.of(release.holder) } else { 0 };
+        requests::release(release, place, told, &self.used_marks_for(release.name), || {
+            self.clock.now()
+        })
     }
 
     /// The used marks that a request about this name takes along.
@@ -130,7 +141,12 @@ impl PostgresStore {
         if name.kind == Kind::CountingSemaphore { self.used_marks.take() } else { Vec::new() }
     }
 
-    fn read_acquired(&self, acquire: &Acquire<'_>, answer: Answer, unknowns: &mut UnknownOutcomes) -> Result<Acquired> {
+    fn read_acquired(
+        &self,
+        acquire: &Acquire<'_>,
+        answer: Answer,
+        unknowns: &mut UnknownOutcomes,
+    ) -> Result<Acquired> {
         let rows = match answer.rows {
             Ok(rows) => rows,
             // The effects of an earlier attempt are still unknown.
@@ -143,7 +159,9 @@ impl PostgresStore {
         let acquired = requests::acquire_answer(&rows, acquire, answer.sent_at)?;
         if acquire.name.kind == Kind::Fair {
             match acquired {
-                Acquired::Busy { .. } => self.places.keep(acquire.holder, requests::place_of(&rows)),
+                Acquired::Busy { .. } => {
+                    self.places.keep(acquire.holder, requests::place_of(&rows))
+                }
                 _ => self.places.forget(acquire.holder),
             }
         }
@@ -153,7 +171,12 @@ impl PostgresStore {
         Ok(acquired)
     }
 
-    fn read_released(&self, release: &Release<'_>, answer: Answer, repeated: bool) -> Result<Released> {
+    fn read_released(
+        &self,
+        release: &Release<'_>,
+        answer: Answer,
+        repeated: bool,
+    ) -> Result<Released> {
         let rows = answer.rows.map_err(|e| self.refused(&e, &[&release.name.key]))?;
         let released = requests::release_answer(&rows, release, repeated)?;
         if release.name.kind == Kind::Fair && release.left == HoldCounts::NONE {
@@ -171,7 +194,9 @@ impl PostgresStore {
         let answer = self.server.ask_freely(&requests::renew(std::iter::once(one), true))?;
         let rows = answer.rows.map_err(|e| self.refused(&e, &[&one.name.key]))?;
         let renewed = requests::renew_answers(&rows, 1, answer.sent_at)?.pop().flatten();
-        renewed.ok_or_else(|| Error::new(ErrorKind::NotReady, "another transaction has locked the row"))
+        renewed.ok_or_else(|| {
+            Error::new(ErrorKind::NotReady, "another transaction has locked the row")
+        })
     }
 
     /// Notifies the waiters of other clients of a lock that was freed without that.
@@ -179,7 +204,11 @@ impl PostgresStore {
         let told = self.server.ask_freely(&requests::tell(name));
         if let Err(error) = told.and_then(|answer| answer.rows.map_err(|e| e.to_error())) {
             // They have their timers.
-            log::debug!("waiters for {name:?} were not notified: {}", error.chain(), name = name.name);
+            log::debug!(
+                "waiters for {name:?} were not notified: {}",
+                error.chain(),
+                name = name.name
+            );
         }
     }
 
@@ -187,7 +216,10 @@ impl PostgresStore {
     /// one, and which that is.
     fn sweep(&self, by: &'static Statement) -> (Duration, &'static Statement) {
         let request = Request::new(by).number(AT_REST_SECONDS).number(SWEPT);
-        let swept = self.background.ask(request).and_then(|answer| answer.rows.map_err(|error| error.to_error()));
+        let swept = self
+            .background
+            .ask(request)
+            .and_then(|answer| answer.rows.map_err(|error| error.to_error()));
         let answer = |rows: &[Row]| requests::text(rows.first()?, 0).map(str::to_owned);
         match swept.as_deref().map(answer) {
             // It was due, so the locks are, too. Not at once: a renewal may be due before.
@@ -209,7 +241,11 @@ impl LockStore for PostgresStore {
 
     fn check(&self, name: &LockName) -> Result<()> {
         if name.key.contains('\0') {
-            return Err(Error::named(ErrorKind::InvalidInput, &name.name, "a lock name must not contain a zero byte"));
+            return Err(Error::named(
+                ErrorKind::InvalidInput,
+                &name.name,
+                "a lock name must not contain a zero byte",
+            ));
         }
         Ok(())
     }
@@ -289,7 +325,9 @@ impl LockStore for PostgresStore {
         let answer = self.server.ask_freely(&requests::renew(renewals.iter(), false))?;
         let keys = || renewals.iter().map(|one| &*one.name.key).collect::<Vec<_>>();
         let rows = answer.rows.map_err(|e| self.refused(&e, &keys()))?;
-        for (renewed, one) in requests::renew_answers(&rows, renewals.len(), answer.sent_at)?.into_iter().zip(renewals)
+        for (renewed, one) in requests::renew_answers(&rows, renewals.len(), answer.sent_at)?
+            .into_iter()
+            .zip(renewals)
         {
             outcomes.push(match renewed {
                 Some(renewed) => renewed,
@@ -306,16 +344,20 @@ impl LockStore for PostgresStore {
     }
 
     fn force_unlock(&self, name: &LockName) -> Result<bool> {
-        let answer = self.server.ask_once(&requests::force(name)).map_err(|failure| match failure {
-            PostgresFailure::Unknown { error, .. } => {
-                error.and_also("the lock may have been freed; check it before you repeat this")
-            }
-            other => server::into_error(other),
-        })?;
+        let answer =
+            self.server.ask_once(&requests::force(name)).map_err(|failure| match failure {
+                PostgresFailure::Unknown { error, .. } => {
+                    error.and_also("the lock may have been freed; check it before you repeat this")
+                }
+                other => server::into_error(other),
+            })?;
         requests::force_answer(&answer.rows.map_err(|e| self.refused(&e, &[&name.key]))?)
     }
 
-    fn subscribe(&self, read_timeout: Duration) -> Result<(Box<dyn Subscriber>, Box<dyn SubscriptionSender>)> {
+    fn subscribe(
+        &self,
+        read_timeout: Duration,
+    ) -> Result<(Box<dyn Subscriber>, Box<dyn SubscriptionSender>)> {
         Ok(subscribe_to(self.background.connector.listen(read_timeout)?, &self.channel))
     }
 
@@ -346,8 +388,15 @@ impl LockStore for PostgresStore {
     fn nodes(&self) -> Vec<NodeStatus> {
         let (reached, last_error) = self.server.pool.reached();
         // Without a connection and without a failure, the server has not been asked yet.
-        let state = if reached || last_error.is_none() { NodeState::Voting } else { NodeState::Down };
-        vec![NodeStatus { address: self.address.clone(), state, latency: None, last_error, slots: Vec::new() }]
+        let state =
+            if reached || last_error.is_none() { NodeState::Voting } else { NodeState::Down };
+        vec![NodeStatus {
+            address: self.address.clone(),
+            state,
+            latency: None,
+            last_error,
+            slots: Vec::new(),
+        }]
     }
 
     fn diagnose(&self, asked: &Diagnose<'_>) -> Vec<Finding> {

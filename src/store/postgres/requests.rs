@@ -10,8 +10,8 @@ use crate::base::lease::Moment;
 use crate::base::limits::{IDEMPOTENCY_TTL, TAKEN_TTL};
 use crate::base::lock_name::{Kind, LockName};
 use crate::store::{
-    Acquire, Acquired, FenceStatements, Granted, HoldCounts, LockStatus, Release, Released, Renewal, Renewed,
-    TokenRule, Waiting,
+    Acquire, Acquired, FenceStatements, Granted, HoldCounts, LockStatus, Release, Released,
+    Renewal, Renewed, TokenRule, Waiting,
 };
 
 /// The channel of a name. If two names share one, that costs a needless try.
@@ -25,7 +25,9 @@ pub(super) fn channel_of_client(client_id: &str) -> String {
 }
 
 fn fnv(text: &str) -> u64 {
-    text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+    text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    })
 }
 
 /// The letter in the column `kind`.
@@ -63,25 +65,41 @@ pub(super) fn acquire(request: &Acquire<'_>, waiter: &Waiter<'_>) -> Request {
     let lock = |statement| Request::new(statement).arg(&*name.key).arg(holder.as_str());
     match name.kind {
         Kind::Mutex => {
-            let request = lock(&ACQUIRE).number(millis(lease)).number(held).number(told).number(tokens);
+            let request =
+                lock(&ACQUIRE).number(millis(lease)).number(held).number(told).number(tokens);
             request.batched(Batching::Acquire(&ACQUIRE_NOW))
         }
-        Kind::Fair => {
-            lock(&FAIR_ACQUIRE).number(millis(lease)).number(held).number(kept).number(waiter.place).arg(waiter.channel)
-        }
+        Kind::Fair => lock(&FAIR_ACQUIRE)
+            .number(millis(lease))
+            .number(held)
+            .number(kept)
+            .number(waiter.place)
+            .arg(waiter.channel),
         Kind::Write => lock(&WRITE_ACQUIRE).number(millis(lease)).number(held).number(kept),
         Kind::Read => lock(&READ_ACQUIRE).number(millis(lease)).number(held).number(told),
         Kind::Semaphore => lock(&PERMIT_ACQUIRE).number(permits).number(millis(lease)).number(told),
         Kind::CountingSemaphore => {
             let wake = channel_of(&name.key);
-            count(name, "take", permits.into(), holder.as_str(), TAKEN_TTL, told, &wake, waiter.used_marks)
+            count(
+                name,
+                "take",
+                permits.into(),
+                holder.as_str(),
+                TAKEN_TTL,
+                told,
+                &wake,
+                waiter.used_marks,
+            )
         }
         Kind::Latch => unreachable!("a latch has no holders"),
     }
 }
 
 /// A change of a count; `id` is that of the change, and its mark is kept for `keep`.
-#[expect(clippy::too_many_arguments, reason = "they are the arguments of the function in the database")]
+#[expect(
+    clippy::too_many_arguments,
+    reason = "they are the arguments of the function in the database"
+)]
 pub(super) fn count(
     name: &LockName,
     what: &str,
@@ -92,18 +110,31 @@ pub(super) fn count(
     wake: &str,
     used_marks: &[String],
 ) -> Request {
-    let request = Request::new(&COUNT).arg(&*name.key).arg(letter(name.kind)).arg(what).number(number).arg(id);
+    let request = Request::new(&COUNT)
+        .arg(&*name.key)
+        .arg(letter(name.kind))
+        .arg(what)
+        .number(number)
+        .arg(id);
     request.number(millis(keep)).number(told).arg(wake).list(used_marks.iter().map(String::as_str))
 }
 
-pub(super) fn acquire_answer(rows: &[Row], request: &Acquire<'_>, sent_at: Moment) -> Result<Acquired> {
+pub(super) fn acquire_answer(
+    rows: &[Row],
+    request: &Acquire<'_>,
+    sent_at: Moment,
+) -> Result<Acquired> {
     let row = one(rows, "an acquire")?;
     let value = integer(row, 1).unwrap_or(0);
     match integer(row, 0) {
         Some(1) => {
             let token = if request.token == TokenRule::Off { 0 } else { value.unsigned_abs() };
             let token = if request.name.kind.is_exclusive() { token } else { 0 };
-            let next = if request.name.kind == Kind::Fair { text(row, 3).map(str::to_owned) } else { None };
+            let next = if request.name.kind == Kind::Fair {
+                text(row, 3).map(str::to_owned)
+            } else {
+                None
+            };
             Ok(Acquired::Granted(Granted { token, sent_at, session: None, next }))
         }
         Some(0) => Ok(Acquired::Busy { ttl: hint(value) }),
@@ -147,18 +178,33 @@ pub(super) fn release(
     match name.kind {
         Kind::Mutex => lock(&RELEASE).number(left.main).arg(wake).batched(Batching::Release),
         Kind::Fair => lock(&FAIR_RELEASE).number(left.main).number(place).arg(wake),
-        Kind::Read | Kind::Write => lock(&RW_RELEASE).number(left.main).number(left.reads).arg(wake),
+        Kind::Read | Kind::Write => {
+            lock(&RW_RELEASE).number(left.main).number(left.reads).arg(wake)
+        }
         Kind::Semaphore => lock(&PERMIT_RELEASE).arg(wake),
         Kind::CountingSemaphore => {
             let what = if granted { "return" } else { "back" };
-            count(name, what, permits.into(), holder.as_str(), IDEMPOTENCY_TTL, 0, &wake, used_marks)
+            count(
+                name,
+                what,
+                permits.into(),
+                holder.as_str(),
+                IDEMPOTENCY_TTL,
+                0,
+                &wake,
+                used_marks,
+            )
         }
         Kind::Latch => unreachable!("a latch has no holders"),
     }
 }
 
 /// `repeated`: an earlier attempt of the same release may have run.
-pub(super) fn release_answer(rows: &[Row], request: &Release<'_>, repeated: bool) -> Result<Released> {
+pub(super) fn release_answer(
+    rows: &[Row],
+    request: &Release<'_>,
+    repeated: bool,
+) -> Result<Released> {
     let row = one(rows, "a release")?;
     // The number of waiters, whether they were notified or not.
     let others = integer(row, 1).and_then(|others| u64::try_from(others).ok());
@@ -190,7 +236,11 @@ pub(super) fn renew<'a>(holds: impl Iterator<Item = &'a Renewal> + Clone, waits:
 }
 
 /// One answer for each hold; `None`: its row is locked at the moment.
-pub(super) fn renew_answers(rows: &[Row], count: usize, sent_at: Moment) -> Result<Vec<Option<Renewed>>> {
+pub(super) fn renew_answers(
+    rows: &[Row],
+    count: usize,
+    sent_at: Moment,
+) -> Result<Vec<Option<Renewed>>> {
     let answers = integers(one(rows, "a renewal")?, 0, "a renewal")?;
     if answers.len() != count {
         return Err(unexpected("a renewal", None));
@@ -392,7 +442,12 @@ mod tests {
             acquire_answer(&row(columns), &asked, SENT_AT)
         };
         let granted = |token, next: Option<&str>| {
-            Acquired::Granted(Granted { token, sent_at: SENT_AT, session: None, next: next.map(str::to_owned) })
+            Acquired::Granted(Granted {
+                token,
+                sent_at: SENT_AT,
+                session: None,
+                next: next.map(str::to_owned),
+            })
         };
         let on = TokenRule::On;
         assert_eq!(answer(Kind::Mutex, on, "1 7 0 next").unwrap(), granted(7, None));
@@ -403,7 +458,11 @@ mod tests {
         let busy = |millis| Acquired::Busy { ttl: Some(Duration::from_millis(millis)) };
         assert_eq!(answer(Kind::Mutex, on, "0 1").unwrap(), busy(1));
         for unknown in ["0 0", "0 -1", "0 -"] {
-            assert_eq!(answer(Kind::Mutex, on, unknown).unwrap(), Acquired::Busy { ttl: None }, "{unknown}");
+            assert_eq!(
+                answer(Kind::Mutex, on, unknown).unwrap(),
+                Acquired::Busy { ttl: None },
+                "{unknown}"
+            );
         }
         assert_eq!(answer(Kind::Mutex, on, "2 0").unwrap(), Acquired::Gone);
         assert_eq!(answer(Kind::Semaphore, on, "4 3").unwrap(), Acquired::TooFew { permits: 3 });
@@ -420,29 +479,52 @@ mod tests {
         let kinds = [Kind::Mutex, Kind::Fair, Kind::CountingSemaphore].map(named);
         let [mutex, fair, counting] = &kinds;
         let all = |name| Release::of_all(name, &holder, 1);
-        let freed = |listeners, next: Option<&str>| Released::Freed { listeners, next: next.map(str::to_owned) };
-        assert_eq!(release_answer(&row("2 3 next"), &all(mutex), false).unwrap(), freed(Some(3), None));
-        assert_eq!(release_answer(&row("2 3 next"), &all(fair), false).unwrap(), freed(Some(3), Some("next")));
+        let freed = |listeners, next: Option<&str>| Released::Freed {
+            listeners,
+            next: next.map(str::to_owned),
+        };
+        assert_eq!(
+            release_answer(&row("2 3 next"), &all(mutex), false).unwrap(),
+            freed(Some(3), None)
+        );
+        assert_eq!(
+            release_answer(&row("2 3 next"), &all(fair), false).unwrap(),
+            freed(Some(3), Some("next"))
+        );
         assert_eq!(release_answer(&row("2 -1"), &all(mutex), false).unwrap(), freed(None, None));
         assert_eq!(release_answer(&row("1 0"), &all(mutex), true).unwrap(), Released::StillHeld);
         assert_eq!(release_answer(&row("0 0"), &all(mutex), false).unwrap(), Released::NotHeld);
-        assert_eq!(release_answer(&row("0 0"), &all(mutex), true).unwrap(), freed(Some(0), None), "an earlier one ran");
+        assert_eq!(
+            release_answer(&row("0 0"), &all(mutex), true).unwrap(),
+            freed(Some(0), None),
+            "an earlier one ran"
+        );
         let left = HoldCounts { main: 1, reads: 0 };
         let one_level = Release { left, ..all(mutex) };
         assert_eq!(release_answer(&row("0 0"), &one_level, true).unwrap(), Released::NotHeld);
-        assert_eq!(release_answer(&row("0 0"), &all(counting), false).unwrap(), freed(Some(0), None));
+        assert_eq!(
+            release_answer(&row("0 0"), &all(counting), false).unwrap(),
+            freed(Some(0), None)
+        );
         let unsure = Release::of_attempt(counting, &holder, 1);
         assert_eq!(release_answer(&row("0 0"), &unsure, false).unwrap(), Released::NotHeld);
         assert_eq!(kind_of(release_answer(&row("5 0"), &all(mutex), false)), ErrorKind::WrongType);
         for bad in [row("7 0"), row("-"), Vec::new(), [row("2 0"), row("2 0")].concat()] {
-            assert_eq!(kind_of(release_answer(&bad, &all(mutex), false)), ErrorKind::Protocol, "{bad:?}");
+            assert_eq!(
+                kind_of(release_answer(&bad, &all(mutex), false)),
+                ErrorKind::Protocol,
+                "{bad:?}"
+            );
         }
     }
 
     #[test]
     fn each_hold_of_a_renewal_has_its_answer() {
         let answers = renew_answers(&row("{1,0,2}"), 3, SENT_AT).unwrap();
-        assert!(matches!(answers[..], [Some(Renewed::Held { again: false, .. }), Some(Renewed::Gone), None]));
+        assert!(matches!(
+            answers[..],
+            [Some(Renewed::Held { again: false, .. }), Some(Renewed::Gone), None]
+        ));
         assert!(renew_answers(&row("{}"), 0, SENT_AT).unwrap().is_empty());
         for bad in ["{1,1}", "{1}", "{1,3,1}", "{1,x,1}", "1,1,1", "{1,1,1", "-"] {
             assert_eq!(kind_of(renew_answers(&row(bad), 3, SENT_AT)), ErrorKind::Protocol, "{bad}");
@@ -470,7 +552,9 @@ mod tests {
         assert_eq!(channel_of("foobar"), "leasehold_85944171f73967e8");
         assert_eq!(channel_of_client("foobar"), "leasehold_client_85944171f73967e8");
         assert_eq!((millis(Duration::from_micros(1_001)), millis(Duration::MAX)), (2, i64::MAX));
-        let letters = [Kind::Mutex, Kind::Write, Kind::Semaphore, Kind::CountingSemaphore, Kind::Latch].map(letter);
+        let letters =
+            [Kind::Mutex, Kind::Write, Kind::Semaphore, Kind::CountingSemaphore, Kind::Latch]
+                .map(letter);
         assert_eq!(letters, ["x", "r", "s", "c", "l"]);
     }
 }

@@ -6,7 +6,9 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 
 use super::requests::{IS_THERE, KILL};
-use super::wire::{Answer, Connection, Connector, Outcome, Pool, PostgresFailure, Request, UnknownOutcome};
+use super::wire::{
+    Answer, Connection, Connector, Outcome, Pool, PostgresFailure, Request, UnknownOutcome,
+};
 use crate::base::clock::Clock;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::lease::Moment;
@@ -42,7 +44,11 @@ impl Server {
     }
 
     /// [`ask`](Self::ask) for a request that says whether it is a repeat.
-    pub(super) fn ask_with(&self, request: impl Fn(bool) -> Request, unknowns: &mut UnknownOutcomes) -> Result<Answer> {
+    pub(super) fn ask_with(
+        &self,
+        request: impl Fn(bool) -> Request,
+        unknowns: &mut UnknownOutcomes,
+    ) -> Result<Answer> {
         let mut repeats = self.repeats();
         loop {
             self.settle(unknowns.list())?;
@@ -112,7 +118,10 @@ impl Server {
         }
         let began = Instant::now();
         let Some(mut trouble) = self.settling.try_lock_for(self.io_timeout) else {
-            return Err(Error::new(ErrorKind::Unreachable, "other threads still wait for earlier attempts to end"));
+            return Err(Error::new(
+                ErrorKind::Unreachable,
+                "other threads still wait for earlier attempts to end",
+            ));
         };
         // What has failed for another thread meanwhile is not tried again by each: together they
         // would take an I/O timeout each, one after the other.
@@ -121,7 +130,9 @@ impl Server {
         }
         // Another thread may have ended some of them meanwhile.
         let living: Vec<&UnknownOutcome> = earlier.iter().filter(runs).collect();
-        let ask = |requests: &[Request]| requests.iter().map(|request| self.ask_freely(request)).collect();
+        let ask = |requests: &[Request]| {
+            requests.iter().map(|request| self.ask_freely(request)).collect()
+        };
         let settled = end_backends(living, self.io_timeout, ask).and_then(|()| {
             let why = "an earlier attempt may still run: its backend was asked to end and has not ended yet";
             if earlier.iter().any(|unknown| runs(&unknown)) {
@@ -171,7 +182,9 @@ pub(super) fn are_untold(unknowns: &UnknownOutcomes) -> bool {
 pub(super) fn into_error(failure: PostgresFailure) -> Error {
     match failure {
         PostgresFailure::NotSent(error) | PostgresFailure::Unknown { error, .. } => error,
-        PostgresFailure::NotTogether => Error::new(ErrorKind::NotReady, "the row of the lock is locked just now"),
+        PostgresFailure::NotTogether => {
+            Error::new(ErrorKind::NotReady, "the row of the lock is locked just now")
+        }
     }
 }
 
@@ -196,8 +209,10 @@ pub(super) fn end_backends(
     for answer in ask(&kills)? {
         answer.rows.map_err(|e| e.to_error())?;
     }
-    let (mut pause, deadline) =
-        (Backoff::new(Duration::from_millis(1), Duration::from_millis(20)), Instant::now() + patience);
+    let (mut pause, deadline) = (
+        Backoff::new(Duration::from_millis(1), Duration::from_millis(20)),
+        Instant::now() + patience,
+    );
     loop {
         let looks: Vec<Request> = living.iter().map(|unknown| about(&IS_THERE, unknown)).collect();
         let mut left = Vec::new();

@@ -23,7 +23,10 @@ pub(super) fn subscribe_to(
 ) -> (Box<dyn Subscriber>, Box<dyn SubscriptionSender>) {
     let topics = Arc::new(Mutex::new(Topics::new(own_channel.to_owned())));
     let waker = Waker::new().ok().map(Arc::new);
-    (Box::new(Receiver { reader, waker, topics: topics.clone() }), Box::new(Sender { writer, topics }))
+    (
+        Box::new(Receiver { reader, waker, topics: topics.clone() }),
+        Box::new(Sender { writer, topics }),
+    )
 }
 
 struct Receiver {
@@ -61,7 +64,9 @@ impl Receiver {
                 let notified = if is_turn { topics.turn_of(&payload) } else { topics.of(&channel) };
                 notified.map_or(Received::Alive, Received::Notified)
             }
-            Frame::Listening { channel } => topics.confirm(&channel).map_or(Received::Alive, Received::Watching),
+            Frame::Listening { channel } => {
+                topics.confirm(&channel).map_or(Received::Alive, Received::Watching)
+            }
             Frame::Alive => Received::Alive,
             Frame::Timeout => Received::Timeout,
         }
@@ -117,7 +122,11 @@ impl SubscriptionSender for Sender {
 
     fn maintain(&mut self) -> Result<()> {
         let mut watched = self.topics.lock();
-        if watched.end_idle_turns(Instant::now()) { self.writer.unlisten(watched.turns_channel()) } else { Ok(()) }
+        if watched.end_idle_turns(Instant::now()) {
+            self.writer.unlisten(watched.turns_channel())
+        } else {
+            Ok(())
+        }
     }
 
     fn close(&self) {

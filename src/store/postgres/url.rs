@@ -29,7 +29,10 @@ pub(crate) struct PostgresUrl {
     pub(super) application_name: Option<String>,
     pub(super) options: Option<String>,
     pub(super) connect_timeout: Option<Duration>,
-    #[cfg_attr(not(feature = "tls-core"), expect(dead_code, reason = "without TLS it was only checked"))]
+    #[cfg_attr(
+        not(feature = "tls-core"),
+        expect(dead_code, reason = "without TLS it was only checked")
+    )]
     pub(crate) ssl: Ssl,
     pub(super) binding: Binding,
 }
@@ -115,14 +118,17 @@ impl PostgresUrl {
     pub(crate) fn parse(url: &str) -> Result<Self> {
         let (_, rest) = url.split_once("://").ok_or_else(|| invalid(SHAPE))?;
         if rest.contains('#') {
-            return Err(invalid("a '#' in a URL has no meaning; in a user or password write it as %23"));
+            return Err(invalid(
+                "a '#' in a URL has no meaning; in a user or password write it as %23",
+            ));
         }
         let (address, query) = rest.split_once('?').unwrap_or((rest, ""));
         let (authority, path) = address.split_once('/').unwrap_or((address, ""));
         let mut said = Said::default();
         let hosts = match authority.rsplit_once('@') {
             Some((user, hosts)) => {
-                let (user, password) = user.split_once(':').map_or((user, None), |(user, rest)| (user, Some(rest)));
+                let (user, password) =
+                    user.split_once(':').map_or((user, None), |(user, rest)| (user, Some(rest)));
                 if !user.is_empty() {
                     said.add("user", decode(user)?)?;
                 }
@@ -134,7 +140,9 @@ impl PostgresUrl {
             None => authority,
         };
         if path.contains(['/', '@']) {
-            return Err(invalid(format!("{SHAPE}; a '/' or '@' in a user or password is written %2F or %40")));
+            return Err(invalid(format!(
+                "{SHAPE}; a '/' or '@' in a user or password is written %2F or %40"
+            )));
         }
         if !path.is_empty() {
             said.add("dbname", decode(path)?)?;
@@ -144,8 +152,11 @@ impl PostgresUrl {
             if !PARAMETERS.split([',', ' ']).any(|known| known == name && known != "and") {
                 // With a '?' or a '&' that was not encoded, the name could be a part of a password.
                 let is_safe = !query.contains('@') && !query.contains("password");
-                let named =
-                    if is_safe { format!("the unknown parameter {name:?}") } else { "an unknown parameter".to_owned() };
+                let named = if is_safe {
+                    format!("the unknown parameter {name:?}")
+                } else {
+                    "an unknown parameter".to_owned()
+                };
                 return Err(invalid(format!("the URL has {named}; known are {PARAMETERS}")));
             }
             said.add(name, decode(value)?)?;
@@ -154,7 +165,9 @@ impl PostgresUrl {
     }
 
     fn of(said: &Said, authority: &str) -> Result<Self> {
-        let user = said.own("user").ok_or_else(|| invalid("the URL names no user: postgres://user@host/database"))?;
+        let user = said
+            .own("user")
+            .ok_or_else(|| invalid("the URL names no user: postgres://user@host/database"))?;
         check_session_attrs(said.get("target_session_attrs"))?;
         let connect_timeout = match said.get("connect_timeout").map(str::parse::<u64>) {
             None | Some(Ok(0)) => None,
@@ -165,7 +178,9 @@ impl PostgresUrl {
             None | Some("prefer") => Binding::Prefer,
             Some("disable") => Binding::Disable,
             Some("require") => Binding::Require,
-            Some(_) => return Err(invalid("channel_binding is one of disable, prefer and require")),
+            Some(_) => {
+                return Err(invalid("channel_binding is one of disable, prefer and require"));
+            }
         };
         let texts = said.values.iter().map(|(_, value)| value);
         if texts.clone().any(|value| value.contains('\0')) {
@@ -211,7 +226,10 @@ fn hosts(said: &Said, authority: &str) -> Result<Vec<Address>> {
             if ports.len() != 1 && ports.len() != pairs.len() {
                 return Err(invalid("the URL has a different number of ports than hosts"));
             }
-            pairs.iter_mut().zip(ports.iter().cycle()).for_each(|(pair, port)| pair.1 = Some(*port));
+            pairs
+                .iter_mut()
+                .zip(ports.iter().cycle())
+                .for_each(|(pair, port)| pair.1 = Some(*port));
         }
     } else {
         if said.get("host").is_some() || said.get("port").is_some() {
@@ -241,7 +259,10 @@ fn host_and_port(text: &str) -> Result<(String, Option<u16>)> {
 }
 
 fn port(text: &str) -> Result<u16> {
-    text.parse().ok().filter(|port| *port > 0).ok_or_else(|| invalid("a port is a number from 1 to 65535"))
+    text.parse()
+        .ok()
+        .filter(|port| *port > 0)
+        .ok_or_else(|| invalid("a port is a number from 1 to 65535"))
 }
 
 fn address(host: &str, port: u16) -> Result<Address> {
@@ -266,7 +287,9 @@ fn ssl(said: &Said) -> Result<Ssl> {
         Some("verify-ca") => SslMode::VerifyCa,
         Some("allow") => SslMode::Allow,
         Some(_) => {
-            return Err(invalid("sslmode is one of disable, allow, prefer, require, verify-ca and verify-full"));
+            return Err(invalid(
+                "sslmode is one of disable, allow, prefer, require, verify-ca and verify-full",
+            ));
         }
     };
     let path = |name: &str| said.get(name).map(PathBuf::from);
@@ -281,9 +304,12 @@ fn ssl(said: &Said) -> Result<Ssl> {
     let insists = matches!(mode, SslMode::Require | SslMode::VerifyCa | SslMode::VerifyFull);
     let wants = insists || identity.is_some() || root.is_some();
     if wants && !cfg!(feature = "tls-core") {
-        return Err(invalid("the URL asks for TLS, which needs leasehold's cargo feature \"tls\", which is off here"));
+        return Err(invalid(
+            "the URL asks for TLS, which needs leasehold's cargo feature \"tls\", which is off here",
+        ));
     }
-    if said.get("sslrootcert").is_some() && !matches!(mode, SslMode::VerifyCa | SslMode::VerifyFull) {
+    if said.get("sslrootcert").is_some() && !matches!(mode, SslMode::VerifyCa | SslMode::VerifyFull)
+    {
         return Err(invalid(
             "sslrootcert is for sslmode=verify-full and verify-ca; with the other modes no certificate is checked",
         ));
@@ -318,7 +344,10 @@ mod tests {
                     &connect_timeout=3&target_session_attrs=read-write&options=-c%20work_mem%3D1MB";
         let url = PostgresUrl::parse(full).unwrap();
         assert_eq!(format!("{url:?}"), "db1:6000,[::1]:6001,/tmp/pg/.s.PGSQL.5432");
-        assert_eq!((&*url.user, url.password.as_deref(), &*url.database), ("us@er", Some("p:w/"), "my db"));
+        assert_eq!(
+            (&*url.user, url.password.as_deref(), &*url.database),
+            ("us@er", Some("p:w/"), "my db")
+        );
         assert_eq!(url.connect_timeout, Some(Duration::from_secs(3)));
         assert_eq!(url.options.as_deref(), Some("-c work_mem=1MB"));
         assert_eq!(hosts_of("postgres://u@h"), "h:5432");
@@ -330,7 +359,9 @@ mod tests {
     #[cfg(feature = "tls-core")]
     #[test]
     fn an_authority_that_is_named_is_asked() {
-        let mode = |parameters: &str| PostgresUrl::parse(&format!("postgres://u@h/d?{parameters}")).unwrap().ssl.mode;
+        let mode = |parameters: &str| {
+            PostgresUrl::parse(&format!("postgres://u@h/d?{parameters}")).unwrap().ssl.mode
+        };
         assert_eq!(mode(""), SslMode::Prefer);
         assert_eq!(mode("sslmode=allow"), SslMode::Allow);
         assert_eq!(mode("sslmode=require"), SslMode::Require);
@@ -341,7 +372,8 @@ mod tests {
 
     #[test]
     fn an_unknown_parameter_is_named_unless_it_may_be_a_part_of_a_password() {
-        let said = PostgresUrl::parse("postgres://u:secret@h/d?sslmod=require").unwrap_err().to_string();
+        let said =
+            PostgresUrl::parse("postgres://u:secret@h/d?sslmod=require").unwrap_err().to_string();
         assert!(said.contains("\"sslmod\"") && said.contains("sslmode"), "{said}");
     }
 

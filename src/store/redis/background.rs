@@ -9,7 +9,8 @@ use crate::os::{self, Mutex};
 use crate::store::Undo;
 use crate::store::redis::script;
 use crate::store::redis::wire::{
-    Connection, Connector, InFlight, Pool, PubSubReader, PubSubWriter, RedisFailure, Reply, Request, UnknownOutcome,
+    Connection, Connector, InFlight, Pool, PubSubReader, PubSubWriter, RedisFailure, Reply,
+    Request, UnknownOutcome,
 };
 
 /// A connection separate from the pool: renewals must not queue behind lock calls.
@@ -29,7 +30,9 @@ struct Idle {
 
 impl std::fmt::Debug for Background {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Background").field("endpoint", &self.connector.endpoint).finish_non_exhaustive()
+        f.debug_struct("Background")
+            .field("endpoint", &self.connector.endpoint)
+            .finish_non_exhaustive()
     }
 }
 
@@ -57,7 +60,11 @@ impl Background {
 
     /// Uses a connection of the pool if it cannot open one (`maxclients`, open files): a hold must
     /// not be lost while its client has a working connection.
-    pub(super) fn exchange(&self, requests: &[Request], locks: &Pool) -> Result<(Vec<Reply>, Moment)> {
+    pub(super) fn exchange(
+        &self,
+        requests: &[Request],
+        locks: &Pool,
+    ) -> Result<(Vec<Reply>, Moment)> {
         let started = os::now();
         match self.exchange_alone(requests) {
             Ok(done) => Ok(done),
@@ -71,7 +78,10 @@ impl Background {
         }
     }
 
-    fn exchange_alone(&self, requests: &[Request]) -> std::result::Result<(Vec<Reply>, Moment), RedisFailure> {
+    fn exchange_alone(
+        &self,
+        requests: &[Request],
+    ) -> std::result::Result<(Vec<Reply>, Moment), RedisFailure> {
         let mut connection = self.take_or_connect().map_err(RedisFailure::NotSent)?;
         let (replies, sent_at) = self.send(&mut connection, requests)?;
         if !replies.iter().any(Reply::is_demotion) {
@@ -123,7 +133,10 @@ impl Background {
         for undo in undos {
             let mut plan = Plan { ready: true, kills: Vec::new() };
             for unknown in undo.unknowns.list::<UnknownOutcome>() {
-                let known = kills.iter().find(|(other, _)| other.same_connection(unknown)).map(|(_, at)| *at);
+                let known = kills
+                    .iter()
+                    .find(|(other, _)| other.same_connection(unknown))
+                    .map(|(_, at)| *at);
                 let at = match known {
                     Some(at) => at,
                     None => match connection.kills_for(std::slice::from_ref(unknown)) {
@@ -186,8 +199,10 @@ impl Background {
 
 /// Sends one request after the other. The moment is when the first one was sent.
 fn exchange_over(locks: &Pool, requests: &[Request]) -> Option<(Vec<Reply>, Moment)> {
-    let answers: Vec<_> =
-        requests.iter().map(|request| locks.call_over_open(request.clone()).ok()).collect::<Option<_>>()?;
+    let answers: Vec<_> = requests
+        .iter()
+        .map(|request| locks.call_over_open(request.clone()).ok())
+        .collect::<Option<_>>()?;
     let sent_at = answers.first()?.sent_at;
     Some((answers.into_iter().map(|answer| answer.reply).collect(), sent_at))
 }

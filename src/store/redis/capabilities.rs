@@ -8,20 +8,29 @@ use crate::base::advice::Advice;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::lock_name::{Kind, LockName};
 use crate::store::{
-    Acquire, Acquired, Count, CountAnswer, CountStore, FenceAnswer, FenceStore, HandedOver, LockStore, QueueStore,
-    Release, Released, UnknownOutcomes,
+    Acquire, Acquired, Count, CountAnswer, CountStore, FenceAnswer, FenceStore, HandedOver,
+    LockStore, QueueStore, Release, Released, UnknownOutcomes,
 };
 
 impl QueueStore for RedisStore {
     fn queue_of(&self, name: &LockName, client: &str) -> Result<(usize, Option<usize>)> {
-        script::queue_answer(self.servers.ask_repeatable(slot_of(name), || script::queue(name, client))?.reply)
+        script::queue_answer(
+            self.servers.ask_repeatable(slot_of(name), || script::queue(name, client))?.reply,
+        )
     }
 }
 
 impl CountStore for RedisStore {
-    fn count(&self, name: &LockName, change: Count, id: &str, unknowns: &mut UnknownOutcomes) -> Result<CountAnswer> {
+    fn count(
+        &self,
+        name: &LockName,
+        change: Count,
+        id: &str,
+        unknowns: &mut UnknownOutcomes,
+    ) -> Result<CountAnswer> {
         self.check_use(name)?;
-        let answered = self.servers.ask(slot_of(name), || script::count(name, change, id), unknowns)?;
+        let answered =
+            self.servers.ask(slot_of(name), || script::count(name, change, id), unknowns)?;
         let answer = script::count_answer(answered.reply);
         if let Ok(CountAnswer { value, .. }) = &answer {
             unknowns.clear();
@@ -32,7 +41,8 @@ impl CountStore for RedisStore {
 
     fn counted(&self, name: &LockName) -> Result<(i64, i64)> {
         self.check_use(name)?;
-        let reply = self.servers.ask_repeatable(slot_of(name), || script::count_question(name))?.reply;
+        let reply =
+            self.servers.ask_repeatable(slot_of(name), || script::count_question(name))?.reply;
         let (left, more) = script::question_answer(reply)?;
         self.learn_use(name, name.kind != Kind::Latch || left > 0);
         Ok((left, more))
@@ -50,12 +60,21 @@ impl FenceStore for RedisStore {
 
     fn claim(&self, key: &str, token: u64) -> Result<FenceAnswer> {
         let slot = Slot::for_key(key);
-        script::fence_answer(self.servers.ask_repeatable(slot, || script::fence_claim(key, token))?.reply)
+        script::fence_answer(
+            self.servers.ask_repeatable(slot, || script::fence_claim(key, token))?.reply,
+        )
     }
 
-    fn write(&self, key: &str, token: u64, value: &[u8], unknowns: &mut UnknownOutcomes) -> Result<FenceAnswer> {
+    fn write(
+        &self,
+        key: &str,
+        token: u64,
+        value: &[u8],
+        unknowns: &mut UnknownOutcomes,
+    ) -> Result<FenceAnswer> {
         let slot = Slot::for_key(key);
-        let reply = self.servers.ask(slot, || script::fence_write(key, token, value), unknowns)?.reply;
+        let reply =
+            self.servers.ask(slot, || script::fence_write(key, token, value), unknowns)?.reply;
         let answer = script::fence_answer(reply);
         if answer.is_ok() {
             unknowns.clear();
@@ -73,20 +92,25 @@ impl RedisStore {
         next: &Acquire<'_>,
         unknowns: &mut UnknownOutcomes,
     ) -> Option<HandedOver> {
-        let outcome = self.servers.call_one(slot_of(next.name), script::pass_on(release.holder, next))?;
+        let outcome =
+            self.servers.call_one(slot_of(next.name), script::pass_on(release.holder, next))?;
         let mut next_unknowns = UnknownOutcomes::default();
         let (released, acquired) = match outcome {
             Ok(answer) if self.servers.is_redirected(&answer.reply, unknowns) => return None,
             Ok(answer) => {
                 // After an error both requests are sent separately, and each gets its own error.
                 let granted = script::passed_on_answer(answer.reply, answer.sent_at).ok()??;
-                (Ok(Released::Freed { listeners: None, next: None }), Ok(Acquired::Granted(granted)))
+                (
+                    Ok(Released::Freed { listeners: None, next: None }),
+                    Ok(Acquired::Granted(granted)),
+                )
             }
             Err(RedisFailure::NotSent(error)) => (Err(error.clone()), Err(error)),
             Err(RedisFailure::Unknown { error, unknown, stale }) => {
                 unknowns.push(unknown.clone());
                 next_unknowns.push(unknown);
-                let released = if stale { self.release(release, unknowns) } else { Err(error.clone()) };
+                let released =
+                    if stale { self.release(release, unknowns) } else { Err(error.clone()) };
                 (released, Err(error))
             }
         };

@@ -39,7 +39,15 @@ fn answer(dice: &mut Dice) -> Reply {
             };
             let (holders, queue, permits) = (groups(3), groups(2), groups(2));
             let front = vec![Reply::Int(dice.below(5) as i64), text(dice), holders, text(dice)];
-            let back = vec![integer(dice), queue, integer(dice), integer(dice), integer(dice), permits, integer(dice)];
+            let back = vec![
+                integer(dice),
+                queue,
+                integer(dice),
+                integer(dice),
+                integer(dice),
+                permits,
+                integer(dice),
+            ];
             Reply::list([front, back, vec![Reply::list(vec![integer(dice)])]].concat())
         }
         _ => any(dice, 2),
@@ -93,21 +101,31 @@ fn read_by_all(reply: &Reply, name: &LockName) {
 #[test]
 fn fuzzed_answers_are_outcomes_or_errors() {
     let name = LockName::new("", "job", Kind::Mutex).unwrap();
-    fuzz(|dice| sent(&answer(dice)), move |bytes, _| read(bytes).iter().for_each(|reply| read_by_all(reply, &name)));
+    fuzz(
+        |dice| sent(&answer(dice)),
+        move |bytes, _| read(bytes).iter().for_each(|reply| read_by_all(reply, &name)),
+    );
 }
 
 #[test]
 fn fuzzed_versions_are_judged() {
     fuzz(
         |dice| {
-            let version = format!("redis_version:{}.{}.3\r\nredis_mode:", dice.number(), dice.below(9));
-            format!("{version}{}\r\nrole:{}\r\n", dice.choose(&["standalone", "cluster", "sentinel"]), dice.text())
-                .into_bytes()
+            let version =
+                format!("redis_version:{}.{}.3\r\nredis_mode:", dice.number(), dice.below(9));
+            format!(
+                "{version}{}\r\nrole:{}\r\n",
+                dice.choose(&["standalone", "cluster", "sentinel"]),
+                dice.text()
+            )
+            .into_bytes()
         },
         |bytes, _| {
             let text = String::from_utf8_lossy(bytes);
             let _ = field(&text, "role:");
-            [true, false].iter().for_each(|in_cluster| judge(check_server(&text, &text, *in_cluster)));
+            [true, false]
+                .iter()
+                .for_each(|in_cluster| judge(check_server(&text, &text, *in_cluster)));
         },
     );
 }

@@ -217,7 +217,9 @@ mod tests {
 
     #[test]
     fn a_tag_tells_the_name() {
-        for (tag, name) in [("{foo}", Some("foo")), ("a{b}c", Some("a{b}c")), ("{a}", Some("a")), ("foo", None)] {
+        for (tag, name) in
+            [("{foo}", Some("foo")), ("a{b}c", Some("a{b}c")), ("{a}", Some("a")), ("foo", None)]
+        {
             assert_eq!(untagged(tag), name, "{tag}");
         }
         assert_eq!(untagged("{x}{y}"), Some("{x}{y}"));
@@ -245,7 +247,8 @@ mod tests {
             ("a{b}c", "a{b}c", "redisson_countdownlatch__channel__{a{b}c}"),
         ] {
             let [fair, read, semaphore, of_latch] =
-                [Kind::Fair, Kind::Read, Kind::Semaphore, Kind::Latch].map(|kind| self::name(name, kind));
+                [Kind::Fair, Kind::Read, Kind::Semaphore, Kind::Latch]
+                    .map(|kind| self::name(name, kind));
             let fair = RedisKeys::of(&fair);
             assert_eq!(channel_of_waiter(name, "u:1"), format!("redisson_lock__channel:{tag}:u:1"));
             assert_eq!(fair.queue(), format!("redisson_lock_queue:{tag}"));
@@ -274,9 +277,12 @@ mod tests {
                 hold_count,
                 latch,
             ];
-            for key in
-                beside.iter().map(String::as_str).chain([keys.token, NODE_KEY, "leasehold:probe", "p:leasehold:probe"])
-            {
+            for key in beside.iter().map(String::as_str).chain([
+                keys.token,
+                NODE_KEY,
+                "leasehold:probe",
+                "p:leasehold:probe",
+            ]) {
                 assert_eq!(
                     check_name(&self::name(key, Kind::Latch)).unwrap_err().kind(),
                     ErrorKind::InvalidInput,
@@ -285,25 +291,39 @@ mod tests {
                 // The key causes the clash, not the name.
                 let (prefix, name) = key.split_at(7);
                 assert_eq!(
-                    check_name(&LockName::new(prefix, name, Kind::Read).unwrap()).unwrap_err().name(),
+                    check_name(&LockName::new(prefix, name, Kind::Read).unwrap())
+                        .unwrap_err()
+                        .name(),
                     Some(name),
                     "{key}"
                 );
             }
         }
         assert!(check_name(&LockName::new("app:", NODE_KEY, Kind::Mutex).unwrap()).is_ok());
-        for free in ["redisson_lock_token:x", "leasehold_once", "leasehold:nodes", "job:timeout", "timeout:{x}"] {
+        for free in [
+            "redisson_lock_token:x",
+            "leasehold_once",
+            "leasehold:nodes",
+            "job:timeout",
+            "timeout:{x}",
+        ] {
             assert!(check_name(&name(free, Kind::Mutex)).is_ok(), "{free}");
         }
     }
 
     #[test]
     fn only_names_with_one_hash_tag_are_accepted() {
-        for good in ["foo", "a{b}c", "{x}", "a{b}{c}", "}a{b}", "löck-東京", "with space", "line\nfeed"] {
+        for good in
+            ["foo", "a{b}c", "{x}", "a{b}{c}", "}a{b}", "löck-東京", "with space", "line\nfeed"]
+        {
             assert!(check_name(&name(good, Kind::Fair)).is_ok(), "{good}");
         }
         for bad in ["a{b", "a{}b", "a}b", "{", "}"] {
-            assert_eq!(check_name(&name(bad, Kind::Latch)).unwrap_err().kind(), ErrorKind::InvalidInput, "{bad}");
+            assert_eq!(
+                check_name(&name(bad, Kind::Latch)).unwrap_err().kind(),
+                ErrorKind::InvalidInput,
+                "{bad}"
+            );
         }
     }
 }

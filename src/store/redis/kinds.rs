@@ -50,7 +50,9 @@ pub(super) fn used_otherwise(name: &LockName, other: Kind) -> Error {
         _ => "a semaphore",
     };
     let (this, other) = (word(name.kind), word(other));
-    let why = format!("this client uses the name for {other}, whose number {this} would change; use another name");
+    let why = format!(
+        "this client uses the name for {other}, whose number {this} would change; use another name"
+    );
     Error::named(ErrorKind::WrongType, &name.name, why)
 }
 

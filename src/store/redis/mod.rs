@@ -41,9 +41,9 @@ use crate::base::node_status::NodeStatus;
 use crate::os::atomic::AtomicBool;
 use crate::store::resolve::{Resolution, resolve_first};
 use crate::store::{
-    Acquire, Acquired, CountStore, Diagnose, FenceStore, HandedOver, HoldCounts, ListingStore, LockStatus, LockStore,
-    MultiStore, OwnerStore, QueueStore, Release, Released, Renewal, Renewed, Spent, Subscriber, SubscriptionSender,
-    Undo, UnknownOutcomes,
+    Acquire, Acquired, CountStore, Diagnose, FenceStore, HandedOver, HoldCounts, ListingStore,
+    LockStatus, LockStore, MultiStore, OwnerStore, QueueStore, Release, Released, Renewal, Renewed,
+    Spent, Subscriber, SubscriptionSender, Undo, UnknownOutcomes,
 };
 
 /// The settings of a client of one server.
@@ -72,12 +72,20 @@ pub(crate) struct RedisStore {
 
 impl RedisStore {
     /// `background` may have a shorter I/O timeout than `foreground`.
-    pub(crate) fn new(foreground: Connector, background: Connector, settings: RedisSettings) -> Self {
+    pub(crate) fn new(
+        foreground: Connector,
+        background: Connector,
+        settings: RedisSettings,
+    ) -> Self {
         Self::build(foreground, background, None, settings)
     }
 
     /// A store over the primaries of a cluster, which are found by asking the nodes in `seeds`.
-    pub(crate) fn of_cluster(seeds: &[Connector], background: Connector, settings: RedisSettings) -> Self {
+    pub(crate) fn of_cluster(
+        seeds: &[Connector],
+        background: Connector,
+        settings: RedisSettings,
+    ) -> Self {
         Self::build(seeds[0].clone(), background, Some(seeds), settings)
     }
 
@@ -92,13 +100,24 @@ impl RedisStore {
         // Less than both I/O timeouts, because otherwise the connection would be given up during
         // the wait.
         let timeout = foreground.io_timeout.min(background.io_timeout) / 2;
-        let replicas = replicas.map(|count| Replicas { count, millis: ceil_millis(timeout), grant: true });
+        let replicas =
+            replicas.map(|count| Replicas { count, millis: ceil_millis(timeout), grant: true });
         let servers = match seeds {
             None => Servers::one(foreground, background, connections),
             Some(seeds) => Servers::cluster(foreground, background, seeds, connections),
         };
-        let (kinds, pattern_rights, without_index) = (Kinds::default(), Arc::default(), AtomicBool::new(false));
-        Self { servers, kinds, clock, replicas, waiter_timeouts, client_id, pattern_rights, without_index }
+        let (kinds, pattern_rights, without_index) =
+            (Kinds::default(), Arc::default(), AtomicBool::new(false));
+        Self {
+            servers,
+            kinds,
+            clock,
+            replicas,
+            waiter_timeouts,
+            client_id,
+            pattern_rights,
+            without_index,
+        }
     }
 
     /// Connects once, which also checks the server and the user's rights.
@@ -118,7 +137,10 @@ impl RedisStore {
     /// longer has that number.
     fn check_use(&self, name: &LockName) -> Result<()> {
         let Some(other) = self.kinds.other_use(name) else { return Ok(()) };
-        let there = self.servers.ask_repeatable(slot_of(name), || Request::plain(&["EXISTS", &name.key]))?.reply;
+        let there = self
+            .servers
+            .ask_repeatable(slot_of(name), || Request::plain(&["EXISTS", &name.key]))?
+            .reply;
         if script::fail_on_error(there)? != Reply::Int(0) {
             return Err(used_otherwise(name, other));
         }
@@ -133,10 +155,12 @@ impl RedisStore {
 
     fn resolve_chunk(&self, chunk: &[Undo]) -> Result<Vec<Resolution>> {
         if let Some(cluster) = self.servers.as_cluster() {
-            let undos: Vec<_> = chunk.iter().map(|undo| (slot_of(&undo.name), undo.clone())).collect();
+            let undos: Vec<_> =
+                chunk.iter().map(|undo| (slot_of(&undo.name), undo.clone())).collect();
             return Ok(cluster.resolve_all(&undos).into_iter().map(Into::into).collect());
         }
-        let resolved = self.servers.as_one().expect("there is no third kind").background.resolve(chunk)?;
+        let resolved =
+            self.servers.as_one().expect("there is no third kind").background.resolve(chunk)?;
         Ok(resolved.into_iter().map(Into::into).collect())
     }
 
@@ -155,7 +179,11 @@ impl LockStore for RedisStore {
     }
 
     fn check(&self, name: &LockName) -> Result<()> {
-        if self.servers.as_cluster().is_some() { check_name_in_cluster(name) } else { check_name(name) }
+        if self.servers.as_cluster().is_some() {
+            check_name_in_cluster(name)
+        } else {
+            check_name(name)
+        }
     }
 
     fn acquire(&self, acquire: &Acquire<'_>, unknowns: &mut UnknownOutcomes) -> Result<Acquired> {
@@ -163,7 +191,8 @@ impl LockStore for RedisStore {
         if is_a_number {
             self.check_use(acquire.name)?;
         }
-        let answered = self.servers.ask(slot_of(acquire.name), || self.acquire_request(acquire), unknowns)?;
+        let answered =
+            self.servers.ask(slot_of(acquire.name), || self.acquire_request(acquire), unknowns)?;
         let outcome = script::acquire_answer(answered.reply, answered.sent_at);
         if outcome.is_err() && acquire.held == 0 {
             self.spend(unknowns);
@@ -180,7 +209,8 @@ impl LockStore for RedisStore {
     }
 
     fn release(&self, release: &Release<'_>, unknowns: &mut UnknownOutcomes) -> Result<Released> {
-        let asked = self.servers.ask(slot_of(release.name), || self.release_request(release), unknowns);
+        let asked =
+            self.servers.ask(slot_of(release.name), || self.release_request(release), unknowns);
         let Answered { reply, repeated, .. } = asked?;
         // A release that leaves counts removes no holder: if the holder is missing, an earlier
         // attempt cannot be the reason.
@@ -208,10 +238,13 @@ impl LockStore for RedisStore {
             return Some(handed_over);
         }
         let acquire = script::acquire(next, self.waiter_timeouts);
-        let (first, second) = self.servers.call_two(slot_of(next.name), self.release_request(release), acquire)?;
+        let (first, second) =
+            self.servers.call_two(slot_of(next.name), self.release_request(release), acquire)?;
         // A redirected request is sent again: the release before the acquire.
         let released = match first {
-            Ok(ref answer) if self.servers.is_redirected(&answer.reply, unknowns) => self.release(release, unknowns),
+            Ok(ref answer) if self.servers.is_redirected(&answer.reply, unknowns) => {
+                self.release(release, unknowns)
+            }
             Ok(answer) => script::release_answer(answer.reply),
             Err(RedisFailure::NotSent(error)) => Err(error),
             Err(RedisFailure::Unknown { error, unknown, stale }) => {
@@ -247,16 +280,27 @@ impl LockStore for RedisStore {
     }
 
     fn inspect(&self, name: &LockName) -> Result<Option<LockStatus>> {
-        script::inspect_answer(self.servers.ask_repeatable(slot_of(name), || script::inspect(name))?.reply)
+        script::inspect_answer(
+            self.servers.ask_repeatable(slot_of(name), || script::inspect(name))?.reply,
+        )
     }
 
     fn force_unlock(&self, name: &LockName) -> Result<bool> {
-        script::force_unlock_answer(self.servers.ask_once(slot_of(name), || script::force_unlock(name))?)
+        script::force_unlock_answer(
+            self.servers.ask_once(slot_of(name), || script::force_unlock(name))?,
+        )
     }
 
-    fn subscribe(&self, read_timeout: Duration) -> Result<(Box<dyn Subscriber>, Box<dyn SubscriptionSender>)> {
+    fn subscribe(
+        &self,
+        read_timeout: Duration,
+    ) -> Result<(Box<dyn Subscriber>, Box<dyn SubscriptionSender>)> {
         let Some(server) = self.servers.as_one() else {
-            return self.servers.as_cluster().expect("there is no third kind").subscribe(read_timeout);
+            return self
+                .servers
+                .as_cluster()
+                .expect("there is no third kind")
+                .subscribe(read_timeout);
         };
         let connection = server.background.subscribe(read_timeout)?;
         Ok(subscribe_to(connection, &self.client_id, self.pattern_rights.clone()))

@@ -15,15 +15,24 @@ use super::wire::UnknownOutcome;
 use super::{RedisStore, script, slot_of};
 use crate::base::error::{Error, Result};
 use crate::base::lock_name::LockName;
-use crate::store::{AcquireAll, AcquiredAll, HoldCounts, MultiStore, Part, Release, Released, Spent, UnknownOutcomes};
+use crate::store::{
+    AcquireAll, AcquiredAll, HoldCounts, MultiStore, Part, Release, Released, Spent,
+    UnknownOutcomes,
+};
 
 impl MultiStore for RedisStore {
-    fn acquire_all(&self, acquire: &AcquireAll<'_>, unknowns: &mut UnknownOutcomes) -> Result<AcquiredAll> {
+    fn acquire_all(
+        &self,
+        acquire: &AcquireAll<'_>,
+        unknowns: &mut UnknownOutcomes,
+    ) -> Result<AcquiredAll> {
         let groups = self.in_groups(acquire.parts.iter().map(|part| slot_of(part.name)));
         if groups.len() > 1 {
-            return self.acquire_groups(acquire, groups, unknowns).map_err(|e| match e.kind().is_outage() {
-                true => e.of_a_part(),
-                false => e,
+            return self.acquire_groups(acquire, groups, unknowns).map_err(|e| {
+                match e.kind().is_outage() {
+                    true => e.of_a_part(),
+                    false => e,
+                }
             });
         }
         let acquired = self.acquire_in_one_slot(acquire, unknowns)?;
@@ -32,7 +41,11 @@ impl MultiStore for RedisStore {
         Ok(acquired)
     }
 
-    fn release_all(&self, releases: &[Release<'_>], unknowns: &mut UnknownOutcomes) -> Result<Vec<Result<Released>>> {
+    fn release_all(
+        &self,
+        releases: &[Release<'_>],
+        unknowns: &mut UnknownOutcomes,
+    ) -> Result<Vec<Result<Released>>> {
         let groups = self.in_groups(releases.iter().map(|release| slot_of(release.name)));
         if groups.len() > 1 {
             return Ok(self.release_groups(releases, groups, unknowns));
@@ -58,10 +71,16 @@ impl RedisStore {
         groups.into_iter().map(|(_, places)| places).collect()
     }
 
-    fn acquire_in_one_slot(&self, acquire: &AcquireAll<'_>, unknowns: &mut UnknownOutcomes) -> Result<AcquiredAll> {
+    fn acquire_in_one_slot(
+        &self,
+        acquire: &AcquireAll<'_>,
+        unknowns: &mut UnknownOutcomes,
+    ) -> Result<AcquiredAll> {
         let asked = Cell::new(!unknowns.is_empty());
-        let request = || script::acquire_all(acquire, asked.replace(true)).acknowledged_by(self.replicas);
-        let Answered { reply, sent_at, .. } = self.servers.ask(slot_of(acquire.parts[0].name), request, unknowns)?;
+        let request =
+            || script::acquire_all(acquire, asked.replace(true)).acknowledged_by(self.replicas);
+        let Answered { reply, sent_at, .. } =
+            self.servers.ask(slot_of(acquire.parts[0].name), request, unknowns)?;
         script::acquire_all_answer(reply, acquire, sent_at).inspect_err(|_| self.spend(unknowns))
     }
 
@@ -78,7 +97,9 @@ impl RedisStore {
         let Answered { reply, repeated, .. } = asked?;
         let answers = script::release_all_answer(reply, releases.len())?;
         let outcome = |(answer, one): (Result<Released>, &Release<'_>)| {
-            answer.map(|answer| super::or_freed_before(answer, repeated && one.left == HoldCounts::NONE))
+            answer.map(|answer| {
+                super::or_freed_before(answer, repeated && one.left == HoldCounts::NONE)
+            })
         };
         Ok(answers.into_iter().zip(releases).map(outcome).collect())
     }
@@ -119,7 +140,8 @@ impl RedisStore {
         for (done, places) in groups.iter().enumerate() {
             let parts = places.iter().map(|&place| acquire.parts[place].clone()).collect();
             let group = AcquireAll { parts, ..acquire.clone() };
-            let asked = self.ask_group(name_of(places), || self.acquire_in_one_slot(&group, unknowns));
+            let asked =
+                self.ask_group(name_of(places), || self.acquire_in_one_slot(&group, unknowns));
             let acquired = match asked {
                 Ok(AcquiredAll::Granted { tokens: granted, sent_at, .. }) => {
                     places.iter().zip(granted).for_each(|(&place, token)| tokens[place] = token);
@@ -143,14 +165,23 @@ impl RedisStore {
         }
         unknowns.clear();
         // All leases count from the first request.
-        Ok(AcquiredAll::Granted { tokens, sent_at: began.expect("there is a group"), session: None })
+        Ok(AcquiredAll::Granted {
+            tokens,
+            sent_at: began.expect("there is a group"),
+            session: None,
+        })
     }
 
     /// Releases what some groups have taken, after another one was refused.
     ///
     /// # Errors
     /// Something may still be taken; it is then among the unknown outcomes.
-    fn give_back(&self, acquire: &AcquireAll<'_>, taken: &[Vec<usize>], unknowns: &mut UnknownOutcomes) -> Result<()> {
+    fn give_back(
+        &self,
+        acquire: &AcquireAll<'_>,
+        taken: &[Vec<usize>],
+        unknowns: &mut UnknownOutcomes,
+    ) -> Result<()> {
         for places in taken {
             let parts = places.iter().map(|&place| &acquire.parts[place]);
             let releases: Vec<_> = fresh_releases(parts).collect();
@@ -158,7 +189,8 @@ impl RedisStore {
                 continue;
             }
             unknowns.spend(Spent::Released);
-            let released = self.ask_group(releases[0].name, || self.release_in_one_slot(&releases, unknowns));
+            let released =
+                self.ask_group(releases[0].name, || self.release_in_one_slot(&releases, unknowns));
             let refused = released.map(|answers| answers.into_iter().find_map(Result::err));
             if let Err(e) | Ok(Some(e)) = refused {
                 unknowns.push(UnknownOutcome::partly(self.clock.now()));
@@ -179,12 +211,17 @@ impl RedisStore {
         let mut outcomes: Vec<Option<Result<Released>>> = releases.iter().map(|_| None).collect();
         let (earlier, mut all_known) = (unknowns.clone(), true);
         for places in &groups {
-            let group: Vec<Release<'_>> = places.iter().map(|&place| releases[place].clone()).collect();
+            let group: Vec<Release<'_>> =
+                places.iter().map(|&place| releases[place].clone()).collect();
             let mut own = earlier.clone();
-            let released = self.ask_group(group[0].name, || self.release_in_one_slot(&group, &mut own));
+            let released =
+                self.ask_group(group[0].name, || self.release_in_one_slot(&group, &mut own));
             if let Err(e) = &released {
                 all_known = false;
-                let added = own.list::<UnknownOutcome>().iter().skip(earlier.list::<UnknownOutcome>().len());
+                let added = own
+                    .list::<UnknownOutcome>()
+                    .iter()
+                    .skip(earlier.list::<UnknownOutcome>().len());
                 added.for_each(|unknown| unknowns.push(unknown.clone()));
                 places.iter().for_each(|&place| outcomes[place] = Some(Err(e.clone())));
             }
@@ -198,6 +235,8 @@ impl RedisStore {
     }
 }
 
-fn fresh_releases<'a>(parts: impl Iterator<Item = &'a Part<'a>>) -> impl Iterator<Item = Release<'a>> {
+fn fresh_releases<'a>(
+    parts: impl Iterator<Item = &'a Part<'a>>,
+) -> impl Iterator<Item = Release<'a>> {
     parts.filter(|part| part.held == 0).map(|part| Release::of_attempt(part.name, part.holder, 1))
 }

@@ -21,7 +21,8 @@ use crate::store::{Announced, MOST_CLIENTS, OwnerStore};
 /// the other: an entry without a text is harmless.
 pub(crate) fn announce(key: &str, text: &str, ttl: Duration) -> [Request; 2] {
     let millis = ceil_millis(ttl).to_string();
-    let text = Request::plain(&["SET", &client_key(key), text, "PX", &millis]).answered_by(Shape::Text);
+    let text =
+        Request::plain(&["SET", &client_key(key), text, "PX", &millis]).answered_by(Shape::Text);
     [text, script::enter_client(key, ttl)]
 }
 
@@ -41,14 +42,19 @@ pub(crate) fn clients_answer(reply: Reply) -> Result<Vec<String>> {
         ErrorKind::Denied => denied(&e),
         _ => e,
     })?;
-    let text = |reply: Reply| if let Reply::Bytes(bytes) = reply { String::from_utf8(bytes).ok() } else { None };
+    let text = |reply: Reply| {
+        if let Reply::Bytes(bytes) = reply { String::from_utf8(bytes).ok() } else { None }
+    };
     Ok(answered.into_list().unwrap_or_default().into_iter().filter_map(text).collect())
 }
 
 #[cold]
 fn denied(error: &Error) -> Error {
-    Error::new(ErrorKind::Denied, format!("the user may not read the records of clients ({})", error.message()))
-        .advise("give it ~leasehold_client:*")
+    Error::new(
+        ErrorKind::Denied,
+        format!("the user may not read the records of clients ({})", error.message()),
+    )
+    .advise("give it ~leasehold_client:*")
 }
 
 /// What each of these clients wrote. One that the user may not read is left out.
@@ -68,7 +74,12 @@ impl RedisStore {
     /// The text, and the entry in the index unless the user may not write that: a server logs each
     /// refusal. `in_turn`: the entry only if the text was written. In a cluster the two are at
     /// different nodes, and an entry whose text is missing would stay until it expires.
-    fn exchange_in_background(&self, key: &str, requests: [Request; 2], in_turn: bool) -> Result<()> {
+    fn exchange_in_background(
+        &self,
+        key: &str,
+        requests: [Request; 2],
+        in_turn: bool,
+    ) -> Result<()> {
         let slots = [slot_of_client(key), slot_of_index()];
         let with_index = !self.without_index.load(Ordering::Relaxed);
         let requests = slots.into_iter().zip(requests).take(if with_index { 2 } else { 1 });
@@ -84,7 +95,9 @@ impl RedisStore {
                 for requests in requests.chunks(if in_turn { 1 } else { 2 }) {
                     let is_over = replies.iter().any(|reply: &Result<Reply>| reply.is_err());
                     if !is_over {
-                        replies.extend(cluster.exchange_all(requests).into_iter().map(|one| Ok(one?.0)));
+                        replies.extend(
+                            cluster.exchange_all(requests).into_iter().map(|one| Ok(one?.0)),
+                        );
                     }
                 }
                 replies
@@ -132,12 +145,15 @@ impl OwnerStore for RedisStore {
     }
 
     fn announced(&self, key: &str) -> Result<Option<Announced>> {
-        script::announced_answer(self.servers.ask_repeatable(slot_of_client(key), || script::announced(key))?.reply)
+        script::announced_answer(
+            self.servers.ask_repeatable(slot_of_client(key), || script::announced(key))?.reply,
+        )
     }
 
     fn announced_by_all(&self) -> Result<Vec<(String, Announced)>> {
         let clients = clients_answer(self.servers.ask_repeatable(slot_of_index(), clients)?.reply)?;
-        let looks = clients.iter().map(|key| (slot_of_client(key), script::announced(key))).collect();
+        let looks =
+            clients.iter().map(|key| (slot_of_client(key), script::announced(key))).collect();
         let replies = self.ask_many(looks)?;
         texts(clients, replies)
     }

@@ -29,10 +29,13 @@ impl RedisStore {
         // One script serves one family. The outcomes are put in the order of the batch.
         let mut order: Vec<usize> = (0..batch.len()).collect();
         order.sort_by_key(|&at| Family::of(batch[at].name.kind));
-        let families = order.chunk_by(|&a, &b| Family::of(batch[a].name.kind) == Family::of(batch[b].name.kind));
+        let families = order
+            .chunk_by(|&a, &b| Family::of(batch[a].name.kind) == Family::of(batch[b].name.kind));
         let chunks: Vec<&[usize]> = families.flat_map(|family| family.chunks(CHUNK)).collect();
-        let requests: Vec<Request> =
-            chunks.iter().map(|chunk| self.renewal_request(chunk.iter().map(|&at| &batch[at]))).collect();
+        let requests: Vec<Request> = chunks
+            .iter()
+            .map(|chunk| self.renewal_request(chunk.iter().map(|&at| &batch[at])))
+            .collect();
         let mut outcomes: Vec<Option<Renewed>> = batch.iter().map(|_| None).collect();
         match server.background.exchange(&requests, &server.pool) {
             Ok((replies, sent_at)) => {
@@ -42,20 +45,27 @@ impl RedisStore {
             }
             Err(error) => outcomes.fill_with(|| Some(Renewed::Failed(error.clone()))),
         }
-        outcomes.into_iter().map(|outcome| outcome.unwrap_or_else(|| Renewed::Failed(missing()))).collect()
+        outcomes
+            .into_iter()
+            .map(|outcome| outcome.unwrap_or_else(|| Renewed::Failed(missing())))
+            .collect()
     }
 
     /// One request for each hold: a script cannot have keys of several slots, and two keys of a
     /// slot that is moving may be at two nodes.
     fn renew_in_cluster(&self, batch: &[Renewal]) -> Vec<Renewed> {
         let Some(cluster) = self.servers.as_cluster() else { return Vec::new() };
-        let request = |hold: &Renewal| (slot_of(&hold.name), self.renewal_request(std::iter::once(hold)));
+        let request =
+            |hold: &Renewal| (slot_of(&hold.name), self.renewal_request(std::iter::once(hold)));
         let exchanged = cluster.exchange_all(&batch.iter().map(request).collect::<Vec<_>>());
         let outcome = |exchanged: Result<(_, _)>| {
             let (reply, sent_at) = exchanged?;
             script::renew_answers(reply, sent_at)?.pop().ok_or_else(missing)
         };
-        exchanged.into_iter().map(|exchanged| outcome(exchanged).unwrap_or_else(Renewed::Failed)).collect()
+        exchanged
+            .into_iter()
+            .map(|exchanged| outcome(exchanged).unwrap_or_else(Renewed::Failed))
+            .collect()
     }
 
     pub(super) fn extend_now(&self, renewals: &[Renewal]) -> Result<Vec<Renewed>> {
@@ -63,7 +73,8 @@ impl RedisStore {
         let mut outcomes = Vec::with_capacity(renewals.len());
         for chunk in renewals.chunks(together) {
             let slot = slot_of(&chunk[0].name);
-            let answered = self.servers.ask_repeatable(slot, || self.renewal_request(chunk.iter()))?;
+            let answered =
+                self.servers.ask_repeatable(slot, || self.renewal_request(chunk.iter()))?;
             outcomes.extend(script::renew_answers(answered.reply, answered.sent_at)?);
         }
         if outcomes.len() == renewals.len() { Ok(outcomes) } else { Err(missing()) }
@@ -77,7 +88,11 @@ fn missing() -> Error {
 
 fn put_outcomes(outcomes: &mut [Option<Renewed>], places: &[usize], answers: Result<Vec<Renewed>>) {
     match answers {
-        Ok(answers) => places.iter().zip(answers).for_each(|(&at, answer)| outcomes[at] = Some(answer)),
-        Err(error) => places.iter().for_each(|&at| outcomes[at] = Some(Renewed::Failed(error.clone()))),
+        Ok(answers) => {
+            places.iter().zip(answers).for_each(|(&at, answer)| outcomes[at] = Some(answer))
+        }
+        Err(error) => {
+            places.iter().for_each(|&at| outcomes[at] = Some(Renewed::Failed(error.clone())))
+        }
     }
 }

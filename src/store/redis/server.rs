@@ -13,7 +13,8 @@ use crate::base::node_status::{NodeState, NodeStatus};
 use crate::os;
 use crate::store::UnknownOutcomes;
 use crate::store::redis::wire::{
-    Connector, Pool, RedisFailure, Reply, Request, RequestAfter, Target, UnknownOutcome, fail_on_error,
+    Connector, Pool, RedisFailure, Reply, Request, RequestAfter, Target, UnknownOutcome,
+    fail_on_error,
 };
 
 /// The connections to one server.
@@ -52,7 +53,12 @@ impl Server {
     /// `background` may have a shorter I/O timeout than `foreground`.
     pub(super) fn new(foreground: Connector, background: Connector, connections: usize) -> Self {
         let (clock, target) = (foreground.clock.clone(), foreground.endpoint.clone());
-        Self { pool: Pool::new(foreground, connections), background: Background::new(background), target, clock }
+        Self {
+            pool: Pool::new(foreground, connections),
+            background: Background::new(background),
+            target,
+            clock,
+        }
     }
 
     /// Connects once, which also checks the server and the user's rights.
@@ -75,7 +81,13 @@ impl Server {
         } else {
             NodeState::Down
         };
-        NodeStatus { address: format!("{:?}", self.target), state, latency: None, last_error, slots: Vec::new() }
+        NodeStatus {
+            address: format!("{:?}", self.target),
+            state,
+            latency: None,
+            last_error,
+            slots: Vec::new(),
+        }
     }
 
     /// If there are unknown outcomes, the kills of the earlier connections come right before the
@@ -101,7 +113,10 @@ impl Server {
                     // Every connection of the pool may have ended with the first one. After a long
                     // time (the machine slept) the idempotency key may be gone, and a repeat could
                     // count twice.
-                    if !stale || repeats > self.pool.most() || self.clock.now().since(asked_at) > IDEMPOTENCY_TTL / 2 {
+                    if !stale
+                        || repeats > self.pool.most()
+                        || self.clock.now().since(asked_at) > IDEMPOTENCY_TTL / 2
+                    {
                         return Err(Unanswered::Unknown(error));
                     }
                     repeats += 1;
@@ -110,7 +125,11 @@ impl Server {
         }
     }
 
-    fn ask_after(&self, request: Request, earlier: &[UnknownOutcome]) -> std::result::Result<Answered, RedisFailure> {
+    fn ask_after(
+        &self,
+        request: Request,
+        earlier: &[UnknownOutcome],
+    ) -> std::result::Result<Answered, RedisFailure> {
         if earlier.iter().any(UnknownOutcome::needs_time) {
             return self.ask_too_late_for(request, earlier);
         }
@@ -136,7 +155,8 @@ impl Server {
             os::thread::sleep(wait.min(self.pool.connector().io_timeout));
             connection = connect()?;
         }
-        let mut requests = connection.kills_for(earlier).map_err(|wait| RedisFailure::NotSent(not_yet(wait)))?;
+        let mut requests =
+            connection.kills_for(earlier).map_err(|wait| RedisFailure::NotSent(not_yet(wait)))?;
         let kills = requests.len();
         requests.push(request);
         let repeated = earlier.iter().any(|unknown| connection.may_have_run(unknown));
@@ -172,6 +192,8 @@ impl Server {
 fn not_yet(wait: Duration) -> Error {
     Error::new(
         ErrorKind::Unreachable,
-        format!("an earlier attempt can still reach the server for {wait:?}, and CLIENT KILL is not permitted"),
+        format!(
+            "an earlier attempt can still reach the server for {wait:?}, and CLIENT KILL is not permitted"
+        ),
     )
 }

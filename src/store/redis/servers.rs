@@ -58,17 +58,24 @@ impl Servers {
         unknowns: &mut UnknownOutcomes,
     ) -> Result<Answered> {
         let cluster = match &self.kind {
-            Kind::One(server) => return server.ask(&request, unknowns).map_err(Unanswered::into_error),
+            Kind::One(server) => {
+                return server.ask(&request, unknowns).map_err(Unanswered::into_error);
+            }
             Kind::Cluster(cluster) => cluster,
         };
         let answered = cluster.follow(slot, |route| {
-            let outcome = route.server().ask(&|| request().asking(route.is_asking()), &mut *unknowns);
+            let outcome =
+                route.server().ask(&|| request().asking(route.is_asking()), &mut *unknowns);
             if let Ok(answered) = &outcome {
                 self.is_redirected(&answered.reply, unknowns);
             }
             outcome
         })?;
-        if answered.reply.redirect().is_some() { Err(still_redirected(answered.reply)) } else { Ok(answered) }
+        if answered.reply.redirect().is_some() {
+            Err(still_redirected(answered.reply))
+        } else {
+            Ok(answered)
+        }
     }
 
     /// Whether the request has to be sent again. If part of it has run, that is recorded in
@@ -84,7 +91,11 @@ impl Servers {
     }
 
     /// For a request that is harmless if it runs late: its unknown outcome is not recorded.
-    pub(super) fn ask_repeatable(&self, slot: Slot, request: impl Fn() -> Request) -> Result<Answered> {
+    pub(super) fn ask_repeatable(
+        &self,
+        slot: Slot,
+        request: impl Fn() -> Request,
+    ) -> Result<Answered> {
         self.ask(slot, request, &mut UnknownOutcomes::default())
     }
 
@@ -95,31 +106,46 @@ impl Servers {
             // The server has closed its idle connections, perhaps all. One that ends after the
             // request was sent may have brought it there.
             for _ in 0..server.pool.most() {
-                if !matches!(&outcome, Err(RedisFailure::Unknown { unknown, .. }) if !unknown.was_sent()) {
+                if !matches!(&outcome, Err(RedisFailure::Unknown { unknown, .. }) if !unknown.was_sent())
+                {
                     break;
                 }
                 outcome = server.pool.call(request.clone());
             }
             match outcome {
-                Ok(answer) => Ok(Answered { reply: answer.reply, sent_at: answer.sent_at, repeated: false }),
+                Ok(answer) => {
+                    Ok(Answered { reply: answer.reply, sent_at: answer.sent_at, repeated: false })
+                }
                 Err(RedisFailure::NotSent(error)) => Err(Unanswered::NotSent(error)),
                 Err(RedisFailure::Unknown { error, .. }) => Err(Unanswered::Unknown(error)),
             }
         };
         let cluster = match &self.kind {
             Kind::One(server) => {
-                return call(server, request()).map(|answered| answered.reply).map_err(Unanswered::into_error);
+                return call(server, request())
+                    .map(|answered| answered.reply)
+                    .map_err(Unanswered::into_error);
             }
             Kind::Cluster(cluster) => cluster,
         };
         // A script that frees a lock by force removes it last: if it ran only in part, it has not
         // done so.
-        let answered = cluster.follow(slot, |route| call(route.server(), request().asking(route.is_asking())))?;
-        if answered.reply.redirect().is_some() { Err(still_redirected(answered.reply)) } else { Ok(answered.reply) }
+        let answered = cluster
+            .follow(slot, |route| call(route.server(), request().asking(route.is_asking())))?;
+        if answered.reply.redirect().is_some() {
+            Err(still_redirected(answered.reply))
+        } else {
+            Ok(answered.reply)
+        }
     }
 
     /// Two requests in one write, if a connection is free now. A reply may be a redirect.
-    pub(super) fn call_two(&self, slot: Slot, first: Request, second: Request) -> Option<(Outcome, Outcome)> {
+    pub(super) fn call_two(
+        &self,
+        slot: Slot,
+        first: Request,
+        second: Request,
+    ) -> Option<(Outcome, Outcome)> {
         match &self.kind {
             Kind::One(server) => server.pool.call_two(first, second),
             Kind::Cluster(cluster) => {

@@ -37,7 +37,8 @@ pub(crate) fn subscribe_to(
     let topics = Arc::new(Mutex::new(Topics::new(waiters_pattern(client_id))));
     // Of several servers only the client's own thread reads.
     let waker = reader.is_of_one().then(Waker::new).and_then(|waker| waker.ok()).map(Arc::new);
-    let receiver = RedisSubscriber { reader, waker, topics: topics.clone(), rights: rights.clone() };
+    let receiver =
+        RedisSubscriber { reader, waker, topics: topics.clone(), rights: rights.clone() };
     (Box::new(receiver), Box::new(RedisSender { writer, topics, rights, turns_alone: 0 }))
 }
 
@@ -81,13 +82,18 @@ impl RedisSubscriber {
             Ok(Frame::Message { channel, by_pattern }) => {
                 Ok(self.topics_of(&channel, by_pattern).map_or(Received::Alive, Received::Notified))
             }
-            Ok(Frame::Subscribed { topic }) => Ok(self.confirmed(&topic).map_or(Received::Alive, Received::Watching)),
+            Ok(Frame::Subscribed { topic }) => {
+                Ok(self.confirmed(&topic).map_or(Received::Alive, Received::Watching))
+            }
             // The last two come only from a cluster.
-            Ok(Frame::Alive | Frame::Unsubscribed { .. } | Frame::Moved { .. }) => Ok(Received::Alive),
+            Ok(Frame::Alive | Frame::Unsubscribed { .. } | Frame::Moved { .. }) => {
+                Ok(Received::Alive)
+            }
             Ok(Frame::Timeout) => Ok(Received::Timeout),
             Err(e) if e.kind() == ErrorKind::Denied && self.may_blame_the_pattern() => {
                 self.rights.denied.store(true, Ordering::Release);
-                let why = "the pattern of fair waiters is not permitted, so each subscribes for itself";
+                let why =
+                    "the pattern of fair waiters is not permitted, so each subscribes for itself";
                 Err(Error::new(ErrorKind::Unreachable, why).caused_by(e))
             }
             Err(e) => Err(e),
@@ -106,7 +112,8 @@ impl RedisSubscriber {
     }
 
     fn may_blame_the_pattern(&self) -> bool {
-        self.topics.lock().turns_progress() != Progress::New && !self.rights.denied.load(Ordering::Acquire)
+        self.topics.lock().turns_progress() != Progress::New
+            && !self.rights.denied.load(Ordering::Acquire)
     }
 }
 
@@ -125,7 +132,8 @@ impl RedisSender {
         }
         // Fewer are enough to keep it: otherwise it would come and go with each waiter at the
         // limit.
-        let enough = if watched.turns_progress() == Progress::New { MANY_TURNS } else { MANY_TURNS / 2 };
+        let enough =
+            if watched.turns_progress() == Progress::New { MANY_TURNS } else { MANY_TURNS / 2 };
         self.turns_alone + watched.turns() >= enough
     }
 }
@@ -137,10 +145,16 @@ impl SubscriptionSender for RedisSender {
         for topic in topics {
             let name = channel_name(topic);
             let by_pattern = self.goes_by_pattern(&watched, topic);
-            let progress = if by_pattern { watched.watch_turn(&name, topic) } else { watched.watch(&name, topic) };
+            let progress = if by_pattern {
+                watched.watch_turn(&name, topic)
+            } else {
+                watched.watch(&name, topic)
+            };
             all_confirmed &= progress == Progress::Confirmed;
             match progress {
-                Progress::New if by_pattern => self.writer.subscribe_pattern(watched.turns_channel())?,
+                Progress::New if by_pattern => {
+                    self.writer.subscribe_pattern(watched.turns_channel())?
+                }
                 Progress::New => {
                     self.turns_alone += usize::from(topic.turn_of.is_some());
                     new.push(name);

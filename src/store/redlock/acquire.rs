@@ -53,7 +53,11 @@ struct Count {
 
 impl RedlockStore {
     /// One round, and a second one if the token needs it.
-    pub(super) fn acquire_once(&self, acquire: &Acquire<'_>, unknowns: &mut UnknownOutcomes) -> Result<Tally> {
+    pub(super) fn acquire_once(
+        &self,
+        acquire: &Acquire<'_>,
+        unknowns: &mut UnknownOutcomes,
+    ) -> Result<Tally> {
         let (all, quorum) = (self.nodes.len(), majority(self.nodes.len()));
         let wall = u64::try_from(self.clock.wall().as_micros()).unwrap_or(u64::MAX);
         let proposal = wall.max(self.highest.load(Ordering::Relaxed) + 1);
@@ -112,7 +116,9 @@ impl RedlockStore {
                     count.holders.push(holder.clone());
                 }
                 Ok(Some(NodeReply::Gone)) => count.gone += 1,
-                Ok(Some(NodeReply::Quarantined)) => self.quarantine.begin(&self.nodes[index], index),
+                Ok(Some(NodeReply::Quarantined)) => {
+                    self.quarantine.begin(&self.nodes[index], index)
+                }
                 Ok(None) | Err(_) => {}
             }
         }
@@ -130,15 +136,18 @@ impl RedlockStore {
         }
         self.token_rounds.fetch_add(1, Ordering::Relaxed);
         let Acquire { name, holder, token, .. } = *acquire;
-        let ask =
-            |_: usize, _: &Connection, run_id: &str| vec![script::write_back(name, holder, highest, token, run_id)];
+        let ask = |_: usize, _: &Connection, run_id: &str| {
+            vec![script::write_back(name, holder, highest, token, run_id)]
+        };
         let knows = |outcome: &NodeOutcome| match outcome {
             NodeOutcome::Replies(replies) => {
                 single(replies.clone()).and_then(script::write_back_answer).unwrap_or(false)
             }
             _ => false,
         };
-        let enough = |outcomes: &[NodeOutcome]| outcomes.iter().filter(|outcome| knows(outcome)).count() >= quorum;
+        let enough = |outcomes: &[NodeOutcome]| {
+            outcomes.iter().filter(|outcome| knows(outcome)).count() >= quorum
+        };
         let round = ask_all(&self.nodes, Some(holder), ask, count.granted, enough);
         if enough(&round.outcomes) {
             return Ok(highest);
@@ -152,7 +161,13 @@ impl RedlockStore {
     /// After a round without a majority: releases the grants at once where the master answers. On
     /// the other masters the outcome stays unknown. If anything is released, the holder is spent:
     /// its release may reach a master later than an acquire that is sent after it.
-    fn take_back(&self, acquire: &Acquire<'_>, round: &Round, count: &Count, unknowns: &mut UnknownOutcomes) {
+    fn take_back(
+        &self,
+        acquire: &Acquire<'_>,
+        round: &Round,
+        count: &Count,
+        unknowns: &mut UnknownOutcomes,
+    ) {
         let nodes = may_hold(round, count);
         self.forget(acquire.holder);
         if nodes.is_empty() {
@@ -174,16 +189,19 @@ impl RedlockStore {
             true => vec![script::take_back(name, holder)],
             false => vec![script::release(&release, || self.clock.now())],
         };
-        let all_released =
-            |outcomes: &[NodeOutcome]| count.granted.without(NodeSet::of(outcomes, NodeOutcome::has_run)).is_empty();
-        let outcomes = ask_all(&self.nodes, Some(acquire.holder), ask, nodes, all_released).outcomes;
+        let all_released = |outcomes: &[NodeOutcome]| {
+            count.granted.without(NodeSet::of(outcomes, NodeOutcome::has_run)).is_empty()
+        };
+        let outcomes =
+            ask_all(&self.nodes, Some(acquire.holder), ask, nodes, all_released).outcomes;
         self.unreleased(nodes, holder, outcomes).store(unknowns);
     }
 
     /// Why there was no majority: an error about the request itself if a master returned one,
     /// otherwise the answer of each master.
     fn refused(&self, votes: &[Vote]) -> Error {
-        let about_request = votes.iter().filter_map(|vote| vote.as_ref().err()).find(|e| !e.kind().is_outage());
+        let about_request =
+            votes.iter().filter_map(|vote| vote.as_ref().err()).find(|e| !e.kind().is_outage());
         if let Some(error) = about_request {
             return error.clone();
         }
@@ -205,7 +223,8 @@ impl Count {
         // All Redisson holders count as one: each has another id on every master, and publishes a
         // message when it gives a master's lock back.
         let is_same = |a: &str, b: &str| a == b || is_foreign(a) && is_foreign(b);
-        let held_by = |holder: &String| self.holders.iter().filter(|other| is_same(other, holder)).count();
+        let held_by =
+            |holder: &String| self.holders.iter().filter(|other| is_same(other, holder)).count();
         let most = self.holders.iter().map(held_by).max().unwrap_or(0);
         if most >= quorum {
             let missing = quorum - self.granted.len();
@@ -227,7 +246,9 @@ fn is_decided(outcomes: &[NodeOutcome]) -> bool {
     let (granted, busy, void) = (count(Sort::Granted), count(Sort::Busy), count(Sort::Void));
     // If no majority of grants is possible, a majority of grants and refusals is still needed to
     // distinguish "busy" from "no quorum".
-    granted >= quorum || is_final(busy + void, all) && granted + busy >= quorum || is_final(void, all)
+    granted >= quorum
+        || is_final(busy + void, all) && granted + busy >= quorum
+        || is_final(void, all)
 }
 
 fn in_words(vote: &Vote) -> &str {
@@ -235,7 +256,9 @@ fn in_words(vote: &Vote) -> &str {
         Ok(Some(NodeReply::Granted { .. })) => "granted",
         Ok(Some(NodeReply::Busy { .. })) => "held by another",
         Ok(Some(NodeReply::Gone)) => "does not know this hold",
-        Ok(Some(NodeReply::Quarantined)) => "has no vote yet, because it is new or may have forgotten holds",
+        Ok(Some(NodeReply::Quarantined)) => {
+            "has no vote yet, because it is new or may have forgotten holds"
+        }
         Ok(None) => "no answer yet when the round ended",
         Err(error) => error.message(),
     }
@@ -276,7 +299,9 @@ fn sort_of(outcome: &NodeOutcome) -> Option<Sort> {
 
 fn vote_of(outcome: &NodeOutcome) -> Vote {
     match outcome {
-        NodeOutcome::Replies(replies) => single(replies.clone()).and_then(script::acquire_on_node_answer).map(Some),
+        NodeOutcome::Replies(replies) => {
+            single(replies.clone()).and_then(script::acquire_on_node_answer).map(Some)
+        }
         NodeOutcome::Failed(failure) => Err(error_of(failure).clone()),
         NodeOutcome::Unread(_) | NodeOutcome::Skipped => Ok(None),
     }

@@ -14,8 +14,10 @@ use crate::store::{Diagnose, LockStore};
 
 impl RedlockStore {
     pub(super) fn examine_masters(&self, asked: &Diagnose<'_>) -> Vec<Finding> {
-        let connectors: Vec<Connector> = self.nodes.iter().map(|node| node.connector.clone()).collect();
-        let addresses: Vec<String> = connectors.iter().map(|connector| format!("{:?}", connector.endpoint)).collect();
+        let connectors: Vec<Connector> =
+            self.nodes.iter().map(|node| node.connector.clone()).collect();
+        let addresses: Vec<String> =
+            connectors.iter().map(|connector| format!("{:?}", connector.endpoint)).collect();
         let io_timeout = connectors[0].io_timeout;
         let subject = Subject {
             lease: asked.lease,
@@ -28,7 +30,8 @@ impl RedlockStore {
         together.extend(same_clock(&examined, asked.lease));
         together.extend(lease_of(&examined, asked.lease));
         let enough = usable(&examined) >= majority(self.nodes.len());
-        let each = examined.into_iter().map(|examined| if enough { examined.spared() } else { examined });
+        let each =
+            examined.into_iter().map(|examined| if enough { examined.spared() } else { examined });
         let each = each.zip(&addresses).flat_map(|(examined, address)| examined.at(address));
         each.chain(together).collect()
     }
@@ -38,14 +41,17 @@ impl RedlockStore {
         let usable = usable(examined);
         let found = format!("{usable} of {all} masters can be used, and a lock needs {quorum}");
         match usable {
-            usable if usable < quorum => Finding::problem(Check::Quorum, format!("{found}: nothing can be locked"))
-                .advise("bring the others back"),
+            usable if usable < quorum => {
+                Finding::problem(Check::Quorum, format!("{found}: nothing can be locked"))
+                    .advise("bring the others back")
+            }
             usable if usable < all => {
                 let spare = match usable - quorum {
                     0 => "no other".to_owned(),
                     spare => format!("{spare} more"),
                 };
-                Finding::warning(Check::Quorum, format!("{found}: {spare} may fail")).advise("bring the others back")
+                Finding::warning(Check::Quorum, format!("{found}: {spare} may fail"))
+                    .advise("bring the others back")
             }
             _ => Finding::ok(Check::Quorum, found),
         }
@@ -54,10 +60,16 @@ impl RedlockStore {
     /// Who votes. The background thread finds that out, so a new client is given some time.
     fn admitted(&self, examined: &[Examined], patience: Duration) -> Finding {
         let deadline = os::now() + patience;
-        let states = || self.nodes().iter().map(crate::base::node_status::NodeStatus::state).collect::<Vec<_>>();
+        let states = || {
+            self.nodes().iter().map(crate::base::node_status::NodeStatus::state).collect::<Vec<_>>()
+        };
         let is_open = |states: &[NodeState]| {
             let open = |(state, examined): (&NodeState, &Examined)| {
-                examined.usable && !matches!(state, NodeState::Voting | NodeState::Quarantined { remaining: Some(_) })
+                examined.usable
+                    && !matches!(
+                        state,
+                        NodeState::Voting | NodeState::Quarantined { remaining: Some(_) }
+                    )
             };
             states.iter().zip(examined).any(open)
         };
@@ -82,7 +94,8 @@ impl RedlockStore {
         };
         match votes {
             votes if votes < quorum => {
-                Finding::problem(Check::Quorum, format!("{found}: nothing can be locked")).advise(advice)
+                Finding::problem(Check::Quorum, format!("{found}: nothing can be locked"))
+                    .advise(advice)
             }
             votes if votes < all => Finding::warning(Check::Quorum, found).advise(advice),
             _ => Finding::ok(Check::Quorum, found),
@@ -96,11 +109,16 @@ fn usable(examined: &[Examined]) -> usize {
 
 /// Whether the clocks of the masters agree with each other, as far as that is certain.
 fn same_clock(examined: &[Examined], lease: Duration) -> Option<Finding> {
-    let offsets = || examined.iter().filter_map(|examined| examined.clock).map(|sample| sample.offset_micros());
+    let offsets = || {
+        examined.iter().filter_map(|examined| examined.clock).map(|sample| sample.offset_micros())
+    };
     let (first, last) = (offsets().min()?, offsets().max()?);
     let (apart, tolerated) = (Duration::from_micros(last.abs_diff(first)), tolerated_offset(lease));
     if apart <= tolerated {
-        return Some(Finding::ok(Check::Clock, format!("the clocks of the masters differ by less than {tolerated:?}")));
+        return Some(Finding::ok(
+            Check::Clock,
+            format!("the clocks of the masters differ by less than {tolerated:?}"),
+        ));
     }
     let found = format!("the clocks of the masters are {apart:.1?} apart, more than {tolerated:?}");
     Some(Finding::warning(Check::Clock, found).advise(

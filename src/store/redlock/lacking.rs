@@ -47,7 +47,12 @@ impl Lacking {
     }
 
     /// What renews all holds, if it is time to do so.
-    fn look(&self, all: NodeSet, well: NodeSet, now: Moment) -> Option<Arc<dyn Fn() + Send + Sync>> {
+    fn look(
+        &self,
+        all: NodeSet,
+        well: NodeSet,
+        now: Moment,
+    ) -> Option<Arc<dyn Fn() + Send + Sync>> {
         let mut state = self.0.lock();
         let lacking = state.masters | all.without(well);
         let ill = lacking.without(well);

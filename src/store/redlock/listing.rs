@@ -12,7 +12,9 @@ use super::supported::check_kind;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::holder::hold_on_many;
 use crate::base::lock_name::{Kind, LockName};
-use crate::store::redis::listing::{LOOKS, channels, found_under, list_server, waited_for, wanted_names};
+use crate::store::redis::listing::{
+    LOOKS, channels, found_under, list_server, waited_for, wanted_names,
+};
 use crate::store::redis::script::{look, look_answer};
 use crate::store::redis::wire::{Publishing, Reply, Request};
 use crate::store::redis::{announce, clients, clients_answer, is_written, script, texts, withdraw};
@@ -35,10 +37,14 @@ impl RedlockStore {
         if answers.iter().flatten().count() >= majority(self.nodes.len()) {
             return Ok(answers.into_iter().flatten().collect());
         }
-        let say = |answer: &Result<_>| answer.as_ref().map_or_else(|e| e.message().to_owned(), |_| "answered".into());
+        let say = |answer: &Result<_>| {
+            answer.as_ref().map_or_else(|e| e.message().to_owned(), |_| "answered".into())
+        };
         let texts: Vec<String> = answers.iter().map(say).collect();
         // Usually all masters have the same users.
-        let denied = answers.into_iter().find_map(|answer| answer.err().filter(|e| e.kind() == ErrorKind::Denied));
+        let denied = answers
+            .into_iter()
+            .find_map(|answer| answer.err().filter(|e| e.kind() == ErrorKind::Denied));
         Err(denied.unwrap_or_else(|| self.no_quorum_with(&texts)))
     }
 
@@ -51,7 +57,12 @@ impl RedlockStore {
         // Only plain locks are stored on several masters.
         let is_lock = |found: &Found| matches!(found.kind, Some(Kind::Mutex));
         for found in answers.into_iter().flatten().filter(is_lock) {
-            let start = || Found { masters: Some((0, all)), token: None, holders: Vec::new(), ..found.clone() };
+            let start = || Found {
+                masters: Some((0, all)),
+                token: None,
+                holders: Vec::new(),
+                ..found.clone()
+            };
             let one = merged.entry(found.key.clone()).or_insert_with(start);
             one.masters = one.masters.map(|(masters, all)| (masters + 1, all));
             // A waiter subscribes at each master that it can reach.
@@ -78,7 +89,11 @@ impl ListingStore for RedlockStore {
     fn list(&self, wanted: &Wanted) -> Result<Vec<Found>> {
         let list = |index: usize| {
             let nowhere = |_: &LockName| Ok(None);
-            let found = list_server(wanted, &mut |requests: &[Request]| self.ask_one(index, requests), &nowhere)?;
+            let found = list_server(
+                wanted,
+                &mut |requests: &[Request]| self.ask_one(index, requests),
+                &nowhere,
+            )?;
             Ok(found.into_values().collect())
         };
         self.merge_all((0..self.nodes.len()).map(list).collect())
@@ -101,7 +116,8 @@ impl ListingStore for RedlockStore {
     fn look_at(&self, name: &LockName) -> Result<Vec<Found>> {
         check_kind(name)?;
         let _permit = self.begin_query()?;
-        let round = ask_all(&self.nodes, None, |_, _, _| vec![look(name)], self.all_nodes(), |_| false);
+        let round =
+            ask_all(&self.nodes, None, |_, _, _| vec![look(name)], self.all_nodes(), |_| false);
         let answer = |outcome: NodeOutcome| match outcome {
             NodeOutcome::Replies(replies) => {
                 let found = single(replies).and_then(|reply| look_answer(reply, &name.key, true));
@@ -179,7 +195,8 @@ impl OwnerStore for RedlockStore {
     /// announced while one of them does not answer.
     fn announced_by_all(&self) -> Result<Vec<(String, Announced)>> {
         let answers = (0..self.nodes.len()).map(|index| self.announced_at(index)).collect();
-        let all: BTreeMap<String, Announced> = self.of_a_majority(answers)?.into_iter().flatten().collect();
+        let all: BTreeMap<String, Announced> =
+            self.of_a_majority(answers)?.into_iter().flatten().collect();
         Ok(all.into_iter().collect())
     }
 }

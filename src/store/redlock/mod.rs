@@ -38,9 +38,9 @@ use crate::store::redis::keys::check_name;
 use crate::store::redis::wire::Connector;
 use crate::store::redis::{script, subscribe_to};
 use crate::store::{
-    Acquire, Acquired, CountStore, Diagnose, FenceStore, Granted, HandedOver, HoldCounts, ListingStore, LockStatus,
-    LockStore, MultiStore, OwnerStore, QueueStore, Release, Released, Renewal, Renewed, Subscriber, SubscriptionSender,
-    Undo, UnknownOutcomes,
+    Acquire, Acquired, CountStore, Diagnose, FenceStore, Granted, HandedOver, HoldCounts,
+    ListingStore, LockStatus, LockStore, MultiStore, OwnerStore, QueueStore, Release, Released,
+    Renewal, Renewed, Subscriber, SubscriptionSender, Undo, UnknownOutcomes,
 };
 
 /// Undos resolved in one call.
@@ -80,7 +80,9 @@ impl LockStore for RedlockStore {
         let (all, quorum) = (self.nodes.len(), majority(self.nodes.len()));
         let _permit = self.begin_round()?;
         let enough = |outcomes: &[NodeOutcome]| {
-            let count = |is_so: fn(&NodeOutcome) -> bool| outcomes.iter().filter(|outcome| is_so(outcome)).count();
+            let count = |is_so: fn(&NodeOutcome) -> bool| {
+                outcomes.iter().filter(|outcome| is_so(outcome)).count()
+            };
             count(NodeOutcome::has_run) >= quorum || is_final(count(NodeOutcome::has_refused), all)
         };
         let nodes = self.nodes_of(holder);
@@ -98,15 +100,18 @@ impl LockStore for RedlockStore {
                 }
                 Ok(Released::StillHeld) => still_held += 1,
                 // The attempt whose reply was lost had freed it.
-                Ok(Released::NotHeld) if repeated.contains(index) && left == HoldCounts::NONE => freed += 1,
+                Ok(Released::NotHeld) if repeated.contains(index) && left == HoldCounts::NONE => {
+                    freed += 1
+                }
                 Ok(Released::NotHeld) => missing += 1,
                 Err(error) => refused = Some(error),
             }
         }
         let outcome = match (freed, still_held) {
             _ if is_final(missing, all) => Ok(Released::NotHeld),
-            (0, 0) => Err(refused
-                .unwrap_or_else(|| self.no_quorum(&outcomes, |_| "no answer yet when the round ended".to_owned()))),
+            (0, 0) => Err(refused.unwrap_or_else(|| {
+                self.no_quorum(&outcomes, |_| "no answer yet when the round ended".to_owned())
+            })),
             _ if freed + still_held + missing < quorum => {
                 Err(refused.unwrap_or_else(|| self.no_quorum(&outcomes, |_| "answered".to_owned())))
             }
@@ -122,7 +127,12 @@ impl LockStore for RedlockStore {
 
     /// Not possible in one write: the release must have run on a majority before the next
     /// acquisition.
-    fn hand_over(&self, _: &Release<'_>, _: &Acquire<'_>, _: &mut UnknownOutcomes) -> Option<HandedOver> {
+    fn hand_over(
+        &self,
+        _: &Release<'_>,
+        _: &Acquire<'_>,
+        _: &mut UnknownOutcomes,
+    ) -> Option<HandedOver> {
         None
     }
 
@@ -155,7 +165,8 @@ impl LockStore for RedlockStore {
             let asked = unknown.unsent();
             if !asked.is_empty() {
                 let outcomes = self.release_on(asked, &undo.release(), |_| false).outcomes;
-                unknown.nodes = unknown.nodes.without(asked) | self.unreleased(asked, &undo.holder, outcomes).nodes;
+                unknown.nodes = unknown.nodes.without(asked)
+                    | self.unreleased(asked, &undo.holder, outcomes).nodes;
             }
             unknown.store(&mut undo.unknowns);
         }
@@ -164,7 +175,9 @@ impl LockStore for RedlockStore {
         // when it resumes, before anybody can kill the connection: then a whole new lease begins.
         for undo in &mut chunk {
             let nodes = UnknownNodes::of(&undo.unknowns).nodes;
-            let may_run = |(index, node): (usize, &Node)| nodes.contains(index) && node.may_still_run(&undo.holder);
+            let may_run = |(index, node): (usize, &Node)| {
+                nodes.contains(index) && node.may_still_run(&undo.holder)
+            };
             if self.nodes.iter().enumerate().any(may_run) {
                 undo.expires = undo.expires.max(now.plus(self.quarantine.longest_lease()));
             }
@@ -191,12 +204,17 @@ impl LockStore for RedlockStore {
         check_kind(name)?;
         let statuses = self.ask_majority(|| script::inspect(name), script::inspect_answer)?;
         let quorum = majority(self.nodes.len());
-        let all: Vec<&(String, u64)> = statuses.iter().flatten().flat_map(|status| &status.holders).collect();
+        let all: Vec<&(String, u64)> =
+            statuses.iter().flatten().flat_map(|status| &status.holders).collect();
         let is_same = |a: &str, b: &str| hold_on_many(a) == hold_on_many(b);
-        let held = all.iter().find(|(id, _)| all.iter().filter(|(other, _)| is_same(other, id)).count() >= quorum);
+        let held = all
+            .iter()
+            .find(|(id, _)| all.iter().filter(|(other, _)| is_same(other, id)).count() >= quorum);
         let Some((id, count)) = held else { return Ok(None) };
-        let has_it = |status: &&LockStatus| status.holders.iter().any(|(other, _)| is_same(other, id));
-        let mut ttls: Vec<Duration> = statuses.iter().flatten().filter(has_it).filter_map(|s| s.ttl).collect();
+        let has_it =
+            |status: &&LockStatus| status.holders.iter().any(|(other, _)| is_same(other, id));
+        let mut ttls: Vec<Duration> =
+            statuses.iter().flatten().filter(has_it).filter_map(|s| s.ttl).collect();
         ttls.sort_unstable_by(|a, b| b.cmp(a));
         Ok(Some(LockStatus {
             ttl: ttls.get(quorum - 1).copied(),
@@ -206,7 +224,8 @@ impl LockStore for RedlockStore {
     }
 
     fn force_unlock(&self, name: &LockName) -> Result<bool> {
-        let freed = self.ask_majority(|| script::force_unlock(name), script::force_unlock_answer)?;
+        let freed =
+            self.ask_majority(|| script::force_unlock(name), script::force_unlock_answer)?;
         Ok(freed.contains(&true))
     }
 
@@ -222,9 +241,17 @@ impl LockStore for RedlockStore {
         let _ = nodes.into_iter().any(Node::probe);
         let quarantine = self.quarantine.maintain(&self.nodes);
         let now = self.clock.now();
-        self.lacking.renew_what_is_missing(self.all_nodes(), NodeSet::of(&self.nodes, Node::is_well), now);
+        self.lacking.renew_what_is_missing(
+            self.all_nodes(),
+            NodeSet::of(&self.nodes, Node::is_well),
+            now,
+        );
         let probes = self.nodes.iter().filter_map(Node::probe_at).min();
-        let next = [quarantine, probes].into_iter().flatten().min().unwrap_or(now.plus(Duration::from_secs(1)));
+        let next = [quarantine, probes]
+            .into_iter()
+            .flatten()
+            .min()
+            .unwrap_or(now.plus(Duration::from_secs(1)));
         Some(next.clamp(now.plus(Duration::from_millis(5)), now.plus(Duration::from_secs(1))))
     }
 
@@ -263,13 +290,17 @@ impl LockStore for RedlockStore {
         self.token_rounds.load(Ordering::Relaxed)
     }
 
-    fn subscribe(&self, read_timeout: Duration) -> Result<(Box<dyn Subscriber>, Box<dyn SubscriptionSender>)> {
+    fn subscribe(
+        &self,
+        read_timeout: Duration,
+    ) -> Result<(Box<dyn Subscriber>, Box<dyn SubscriptionSender>)> {
         let up: Vec<&Node> = self.nodes.iter().filter(|node| node.health().1.is_none()).collect();
         let connectors: Vec<&Connector> = up.iter().map(|node| &node.connector).collect();
         // A master whose subscription fails counts as down, so that the subscription is made again
         // when it is back.
         let cannot = |index: usize, error: &Error| up[index].mark_down(error);
-        let connections = Connector::subscribe_to_all(&connectors, read_timeout, self.returns.clone(), cannot)?;
+        let connections =
+            Connector::subscribe_to_all(&connectors, read_timeout, self.returns.clone(), cannot)?;
         // No lock of a Redlock has a queue in Redis, so the pattern for a client's waiters is
         // unused.
         Ok(subscribe_to(connections, "", Arc::default()))

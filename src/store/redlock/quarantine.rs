@@ -87,7 +87,11 @@ impl Quarantine {
     }
 
     pub(super) fn check_lease(&self, lease: Duration) -> Result<()> {
-        if lease > self.settings.longest_lease { Err(too_long(lease, self.settings.longest_lease)) } else { Ok(()) }
+        if lease > self.settings.longest_lease {
+            Err(too_long(lease, self.settings.longest_lease))
+        } else {
+            Ok(())
+        }
     }
 
     /// The master reported that it has no vote, or may have lost it: it is inspected in the
@@ -108,7 +112,9 @@ impl Quarantine {
             self.begin(node, index);
         }
         let stays = self.stays.lock().clone();
-        let due = NodeSet::of(&stays, |stay| stay.as_ref().is_some_and(|stay| stay.inspect_at <= clock.now()));
+        let due = NodeSet::of(&stays, |stay| {
+            stay.as_ref().is_some_and(|stay| stay.inspect_at <= clock.now())
+        });
         if !due.is_empty() {
             let reports = inspect(nodes, due);
             let mut ready = Vec::new();
@@ -131,7 +137,13 @@ impl Quarantine {
         self.stays.lock().iter().flatten().map(|stay| stay.inspect_at).min()
     }
 
-    fn advance(&self, node: &Node, report: Option<&Report>, stay: &mut Stay, now: Moment) -> Progress {
+    fn advance(
+        &self,
+        node: &Node,
+        report: Option<&Report>,
+        stay: &mut Stay,
+        now: Moment,
+    ) -> Progress {
         stay.inspect_at = now.plus(INSPECT_AGAIN);
         let Some(Report { memory, .. }) = report else { return Progress::Waits };
         let Some(pending) = &memory.pending else {
@@ -145,7 +157,8 @@ impl Quarantine {
                 now
             }
         };
-        let trusted = if memory.max.is_none() { self.settings.fresh } else { self.settings.durable };
+        let trusted =
+            if memory.max.is_none() { self.settings.fresh } else { self.settings.durable };
         let longest = self.settings.longest_lease;
         let until = if trusted { since } else { since.plus(longest + margin(longest)) };
         node.set_voting(Voting::Quarantined { until: Some(until) });
@@ -169,11 +182,14 @@ impl Quarantine {
         // All are read again now that the time has passed: see step 3 above.
         let reports = inspect(nodes, NodeSet::all(nodes.len()));
         for &index in ready {
-            let Some(Report { run_id, memory: Memory { pending: Some(pending), .. }, .. }) = &reports[index] else {
+            let Some(Report { run_id, memory: Memory { pending: Some(pending), .. }, .. }) =
+                &reports[index]
+            else {
                 continue;
             };
-            let waited_for =
-                self.stays.lock()[index].as_ref().and_then(|stay| stay.mark.as_ref().map(|mark| mark.0.clone()));
+            let waited_for = self.stays.lock()[index]
+                .as_ref()
+                .and_then(|stay| stay.mark.as_ref().map(|mark| mark.0.clone()));
             if waited_for.as_ref() != Some(pending) {
                 continue;
             }
@@ -236,8 +252,9 @@ fn token_floor(reports: &[Option<Report>], settings: &QuarantineSettings) -> Opt
     }
     let known = reached.iter().filter_map(|report| report.memory.max).max().unwrap_or(0);
     // A durable master that came back with data knows everything it ever knew.
-    let forgets =
-        |report: &Report| report.memory.pending.is_some() && !(settings.durable && report.memory.max.is_some());
+    let forgets = |report: &Report| {
+        report.memory.pending.is_some() && !(settings.durable && report.memory.max.is_some())
+    };
     let forgetful = reached.iter().filter(|report| forgets(report)).count();
     if reached.len() - forgetful >= majority(all) {
         return Some(known);
@@ -253,8 +270,13 @@ fn admit(node: &Node, run_id: &str, pending: &str, floor: u64) -> bool {
     // Uses the run_id of the report, not of the connection: if another process answers now, the
     // script must not admit it.
     let ask = |_: &Connection, _: &str| vec![script::admit(run_id, pending, floor)];
-    let Ok((replies, _)) = node.send(None, ask).and_then(|call| call.finish(ask)) else { return false };
-    single(replies).and_then(script::admit_answer).inspect_err(|e| log::warn!("{}", e.chain())).unwrap_or(false)
+    let Ok((replies, _)) = node.send(None, ask).and_then(|call| call.finish(ask)) else {
+        return false;
+    };
+    single(replies)
+        .and_then(script::admit_answer)
+        .inspect_err(|e| log::warn!("{}", e.chain()))
+        .unwrap_or(false)
 }
 
 #[cfg(test)]
@@ -269,15 +291,31 @@ mod tests {
 
     #[test]
     fn the_floor_is_what_a_majority_knows_that_has_forgotten_nothing() {
-        let settings = |fresh, durable| QuarantineSettings { longest_lease: Duration::from_secs(1), fresh, durable };
+        let settings = |fresh, durable| QuarantineSettings {
+            longest_lease: Duration::from_secs(1),
+            fresh,
+            durable,
+        };
         let floor = |reports: &[Option<Report>]| token_floor(reports, &settings(false, false));
         let knows = |max| report(false, Some(max), 900);
         assert_eq!(floor(&[knows(5), knows(7), report(true, None, 900)]), Some(7));
-        assert_eq!(floor(&[knows(5), knows(7), None]), Some(7), "two of three have forgotten nothing");
+        assert_eq!(
+            floor(&[knows(5), knows(7), None]),
+            Some(7),
+            "two of three have forgotten nothing"
+        );
         assert_eq!(floor(&[knows(5), None, None]), None, "no majority can be asked");
         let came_back = || report(true, Some(9), 900);
-        assert_eq!(floor(&[knows(5), came_back(), None]), None, "the one that is away may know more");
-        assert_eq!(floor(&[knows(5), came_back(), came_back()]), Some(900), "the clocks are above every token");
+        assert_eq!(
+            floor(&[knows(5), came_back(), None]),
+            None,
+            "the one that is away may know more"
+        );
+        assert_eq!(
+            floor(&[knows(5), came_back(), came_back()]),
+            Some(900),
+            "the clocks are above every token"
+        );
         let most = [report(true, None, 800), report(true, None, 900), None];
         assert_eq!(floor(&most), Some(900), "most have forgotten");
         assert_eq!(token_floor(&[knows(5), came_back(), None], &settings(true, false)), Some(900));

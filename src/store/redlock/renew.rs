@@ -62,7 +62,12 @@ impl RedlockStore {
     }
 
     /// The answers of one master for the whole batch. `None` if it failed or has no vote.
-    fn renewals_of(&self, index: usize, outcome: &NodeOutcome, sent_at: Moment) -> Option<Vec<Renewed>> {
+    fn renewals_of(
+        &self,
+        index: usize,
+        outcome: &NodeOutcome,
+        sent_at: Moment,
+    ) -> Option<Vec<Renewed>> {
         let NodeOutcome::Replies(replies) = outcome else { return None };
         let mut all = Vec::new();
         for reply in replies {
@@ -73,7 +78,11 @@ impl RedlockStore {
                     return None;
                 }
                 Err(error) => {
-                    log::debug!("{:?} cannot renew: {}", self.nodes[index].connector.endpoint, error.chain());
+                    log::debug!(
+                        "{:?} cannot renew: {}",
+                        self.nodes[index].connector.endpoint,
+                        error.chain()
+                    );
                     return None;
                 }
             }
@@ -87,8 +96,10 @@ impl RedlockStore {
     fn restore(&self, batch: &[Renewal], missing: &[Vec<usize>], outcomes: &mut [Renewed]) {
         // A lease of zero only asks whether the hold still exists.
         let is_renewed = |n: &usize| !batch[*n].lease.is_zero();
-        let missing: Vec<Vec<usize>> =
-            missing.iter().map(|holds| holds.iter().copied().filter(is_renewed).collect()).collect();
+        let missing: Vec<Vec<usize>> = missing
+            .iter()
+            .map(|holds| holds.iter().copied().filter(is_renewed).collect())
+            .collect();
         let asked = NodeSet::of(&missing, |holds| !holds.is_empty());
         if asked.is_empty() {
             return;
@@ -98,8 +109,17 @@ impl RedlockStore {
                 let Renewal { name, holder, permits, lease, token } = &batch[n];
                 let rule = if *token == 0 { TokenRule::Off } else { TokenRule::On };
                 let (permits, lease, waiting) = (*permits, *lease, Waiting::No);
-                let acquire =
-                    Acquire { name, holder, permits, lease, held: 0, token: rule, tokens: 1, waiting, goes_on: false };
+                let acquire = Acquire {
+                    name,
+                    holder,
+                    permits,
+                    lease,
+                    held: 0,
+                    token: rule,
+                    tokens: 1,
+                    waiting,
+                    goes_on: false,
+                };
                 script::acquire_on_node(&acquire, *token, run_id)
             };
             missing[index].iter().map(acquire_again).collect()

@@ -77,12 +77,15 @@ pub(super) fn ask_all(
     let order: Vec<usize> = (0..nodes.len()).filter(|&index| asked.contains(index)).collect();
     let quorum = majority(nodes.len());
     let ask = &ask;
-    let make = |index: usize| move |connection: &Connection, run_id: &str| ask(index, connection, run_id);
+    let make =
+        |index: usize| move |connection: &Connection, run_id: &str| ask(index, connection, run_id);
 
     let now = |&index: &usize| (index, nodes[index].send_now(holder, make(index)));
-    let (now, later): (Vec<_>, Vec<_>) = order.iter().map(now).partition(|(_, sent)| sent.is_some());
+    let (now, later): (Vec<_>, Vec<_>) =
+        order.iter().map(now).partition(|(_, sent)| sent.is_some());
     round.enter(&mut calls, now.into_iter().filter_map(|(index, sent)| Some((index, sent?))));
-    let connected = side_by_side(later, |(index, _)| (index, nodes[index].send(holder, make(index))));
+    let connected =
+        side_by_side(later, |(index, _)| (index, nodes[index].send(holder, make(index))));
     round.enter(&mut calls, connected.into_iter());
     // Masters that are slow to answer earlier requests are asked only if a majority needs them: at
     // once if too few others can be asked, or when too few of the others have voted.
@@ -93,16 +96,23 @@ pub(super) fn ask_all(
             return round;
         }
     }
-    let is_unasked = |index: &usize| matches!(round.outcomes[*index], NodeOutcome::Failed(RedisFailure::NotSent(_)));
+    let is_unasked = |index: &usize| {
+        matches!(round.outcomes[*index], NodeOutcome::Failed(RedisFailure::NotSent(_)))
+    };
     let unasked: Vec<usize> = order.into_iter().filter(is_unasked).collect();
-    let anyway = side_by_side(unasked, |index| (index, nodes[index].send_anyway(holder, make(index))));
+    let anyway =
+        side_by_side(unasked, |index| (index, nodes[index].send_anyway(holder, make(index))));
     round.enter(&mut calls, anyway.into_iter());
     gather(nodes, &mut calls, &mut round, ask, holder.is_some(), &decided);
     round
 }
 
 impl Round {
-    fn finished(&mut self, index: usize, outcome: std::result::Result<(Vec<Reply>, bool), RedisFailure>) {
+    fn finished(
+        &mut self,
+        index: usize,
+        outcome: std::result::Result<(Vec<Reply>, bool), RedisFailure>,
+    ) {
         self.outcomes[index] = match outcome {
             Ok((replies, repeated)) => {
                 if repeated {
@@ -115,7 +125,11 @@ impl Round {
     }
 
     /// Notes what came of sending to each of these masters.
-    fn enter<'n>(&mut self, calls: &mut [Option<NodeCall<'n>>], sent: impl Iterator<Item = (usize, Sending<'n>)>) {
+    fn enter<'n>(
+        &mut self,
+        calls: &mut [Option<NodeCall<'n>>],
+        sent: impl Iterator<Item = (usize, Sending<'n>)>,
+    ) {
         for (index, sent) in sent {
             match sent {
                 Ok(call) => {
@@ -137,7 +151,8 @@ fn side_by_side<X: Send, T: Send>(items: Vec<X>, ask: impl Fn(X) -> T + Sync) ->
     if items.len() < 2 {
         return items.into_iter().map(ask).collect();
     }
-    let items: Vec<Mutex<Option<X>>> = items.into_iter().map(|item| Mutex::new(Some(item))).collect();
+    let items: Vec<Mutex<Option<X>>> =
+        items.into_iter().map(|item| Mutex::new(Some(item))).collect();
     let ask = &|item: &Mutex<Option<X>>| ask(item.lock().take().expect("it is asked once"));
     os::thread::scope(|scope| {
         let start = |item| {
@@ -145,9 +160,13 @@ fn side_by_side<X: Send, T: Send>(items: Vec<X>, ask: impl Fn(X) -> T + Sync) ->
             (item, thread.spawn_scoped(scope, move || ask(item)))
         };
         let threads: Vec<_> = items.iter().map(start).collect();
-        let join = |(item, thread): (_, std::io::Result<os::thread::ScopedJoinHandle<'_, T>>)| match thread {
-            Ok(thread) => thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
-            Err(_) => ask(item),
+        let join = |(item, thread): (_, std::io::Result<os::thread::ScopedJoinHandle<'_, T>>)| {
+            match thread {
+                Ok(thread) => {
+                    thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+                }
+                Err(_) => ask(item),
+            }
         };
         threads.into_iter().map(join).collect()
     })
@@ -168,7 +187,8 @@ fn gather(
     let mut is_decided = false;
     let mut repeats = Vec::new();
     loop {
-        let waiting: Vec<usize> = (0..calls.len()).filter(|&index| calls[index].is_some()).collect();
+        let waiting: Vec<usize> =
+            (0..calls.len()).filter(|&index| calls[index].is_some()).collect();
         if waiting.is_empty() {
             break;
         }
@@ -178,8 +198,10 @@ fn gather(
             until = until.min(now.plus(grace(now.since(started))));
         }
         let left = until.since(clock.now());
-        let connections: Vec<&Connection> =
-            waiting.iter().map(|&index| calls[index].as_ref().expect("it waits").connection()).collect();
+        let connections: Vec<&Connection> = waiting
+            .iter()
+            .map(|&index| calls[index].as_ref().expect("it waits").connection())
+            .collect();
         let answered = Connection::answered(&connections, left);
         let mut is_news = false;
         for (&index, _) in waiting.iter().zip(&answered).filter(|(_, ready)| **ready) {
@@ -199,7 +221,9 @@ fn gather(
             break;
         }
     }
-    for (call, outcome) in calls.iter_mut().zip(&mut round.outcomes).filter(|(call, _)| call.is_some()) {
+    for (call, outcome) in
+        calls.iter_mut().zip(&mut round.outcomes).filter(|(call, _)| call.is_some())
+    {
         let call = call.take().expect("it waits");
         *outcome = if is_decided {
             NodeOutcome::Unread(call.leave_unread())
@@ -211,5 +235,7 @@ fn gather(
     let finish = |(index, call): (usize, NodeCall<'_>)| {
         (index, call.finish(|connection, run_id| ask(index, connection, run_id)))
     };
-    side_by_side(repeats, finish).into_iter().for_each(|(index, outcome)| round.finished(index, outcome));
+    side_by_side(repeats, finish)
+        .into_iter()
+        .for_each(|(index, outcome)| round.finished(index, outcome));
 }

@@ -48,10 +48,15 @@ pub(crate) struct RedlockStore {
 
 impl RedlockStore {
     /// At most `rounds` calls run at once.
-    pub(crate) fn new(connectors: Vec<Connector>, rounds: usize, quarantine: QuarantineSettings) -> Self {
+    pub(crate) fn new(
+        connectors: Vec<Connector>,
+        rounds: usize,
+        quarantine: QuarantineSettings,
+    ) -> Self {
         let clock = connectors[0].clock.clone();
         let returns = Arc::new(AtomicU64::new(0));
-        let nodes: Vec<Node> = connectors.into_iter().map(|connector| Node::new(connector, returns.clone())).collect();
+        let nodes: Vec<Node> =
+            connectors.into_iter().map(|connector| Node::new(connector, returns.clone())).collect();
         Self {
             quarantine: Quarantine::new(quarantine, nodes.len()),
             nodes,
@@ -97,7 +102,8 @@ impl RedlockStore {
             }
         }
         if reached < majority(self.nodes.len()) {
-            return Err(uncertified.unwrap_or_else(|| self.no_quorum(&round.outcomes, |_| "reached".to_owned())));
+            return Err(uncertified
+                .unwrap_or_else(|| self.no_quorum(&round.outcomes, |_| "reached".to_owned())));
         }
         self.quarantine.maintain(&self.nodes);
         Ok(())
@@ -143,7 +149,9 @@ impl RedlockStore {
         for patience in [patience, AFTER_A_STOP] {
             let until = os::now() + patience;
             let ended = &self.round_ended[asks as usize];
-            while !under_way.permits(asks, self.rounds) && !ended.wait_until(&mut under_way, until).timed_out() {}
+            while !under_way.permits(asks, self.rounds)
+                && !ended.wait_until(&mut under_way, until).timed_out()
+            {}
             if under_way.permits(asks, self.rounds) {
                 under_way.0[asks as usize] += 1;
                 return Ok(RoundPermit { store: self, asks });
@@ -160,18 +168,26 @@ impl RedlockStore {
         release: &Release<'_>,
         decided: impl Fn(&[NodeOutcome]) -> bool,
     ) -> Round {
-        let ask = |_: usize, _: &Connection, _: &str| vec![script::release(release, || self.clock.now())];
+        let ask =
+            |_: usize, _: &Connection, _: &str| vec![script::release(release, || self.clock.now())];
         ask_all(&self.nodes, Some(release.holder), ask, nodes, decided)
     }
 
     /// Where the release of `holder` is not known to have run, after a round that sent it to
     /// `nodes`.
-    pub(super) fn unreleased(&self, nodes: NodeSet, holder: &Holder, outcomes: Vec<NodeOutcome>) -> UnknownNodes {
+    pub(super) fn unreleased(
+        &self,
+        nodes: NodeSet,
+        holder: &Holder,
+        outcomes: Vec<NodeOutcome>,
+    ) -> UnknownNodes {
         let mut unknown = UnknownNodes { nodes, unread: Vec::new() };
         for (index, outcome) in outcomes.into_iter().enumerate() {
             match outcome {
                 NodeOutcome::Unread(evidence) => unknown.unread.push((index, evidence)),
-                outcome if outcome.has_run() && self.is_last(index, holder) => unknown.nodes.remove(index),
+                outcome if outcome.has_run() && self.is_last(index, holder) => {
+                    unknown.nodes.remove(index)
+                }
                 _ => {}
             }
         }
@@ -206,7 +222,8 @@ impl RedlockStore {
         parse: impl Fn(Reply) -> Result<T>,
     ) -> Result<Vec<T>> {
         let _permit = self.begin_query()?;
-        let round = ask_all(&self.nodes, None, |_, _, _| vec![request()], self.all_nodes(), |_| false);
+        let round =
+            ask_all(&self.nodes, None, |_, _, _| vec![request()], self.all_nodes(), |_| false);
         let (mut answers, mut refused) = (Vec::new(), None);
         for outcome in &round.outcomes {
             if let NodeOutcome::Replies(replies) = outcome {
@@ -223,7 +240,11 @@ impl RedlockStore {
     }
 
     /// `describe`: the text for a master whose request did not fail.
-    pub(super) fn no_quorum(&self, outcomes: &[NodeOutcome], describe: impl Fn(&NodeOutcome) -> String) -> Error {
+    pub(super) fn no_quorum(
+        &self,
+        outcomes: &[NodeOutcome],
+        describe: impl Fn(&NodeOutcome) -> String,
+    ) -> Error {
         let texts: Vec<String> = outcomes
             .iter()
             .map(|outcome| match outcome {
@@ -236,10 +257,17 @@ impl RedlockStore {
 
     /// `texts`: the answer of each master.
     pub(super) fn no_quorum_with(&self, texts: &[String]) -> Error {
-        let each: Vec<String> =
-            self.nodes.iter().zip(texts).map(|(node, text)| format!("{:?}: {text}", node.connector.endpoint)).collect();
+        let each: Vec<String> = self
+            .nodes
+            .iter()
+            .zip(texts)
+            .map(|(node, text)| format!("{:?}: {text}", node.connector.endpoint))
+            .collect();
         let (all, quorum) = (self.nodes.len(), majority(self.nodes.len()));
-        Error::new(ErrorKind::NoQuorum, format!("no majority ({quorum} of {all}): {}", each.join("; ")))
+        Error::new(
+            ErrorKind::NoQuorum,
+            format!("no majority ({quorum} of {all}): {}", each.join("; ")),
+        )
     }
 }
 

@@ -10,7 +10,9 @@ use crate::base::lock_name::{Kind, LockName};
 pub(super) fn unsupported(what: &str) -> Error {
     Error::new(
         ErrorKind::Unsupported,
-        format!("{what} cannot be stored on several masters: Redlock supports only the re-entrant and the owned lock"),
+        format!(
+            "{what} cannot be stored on several masters: Redlock supports only the re-entrant and the owned lock"
+        ),
     )
 }
 

@@ -71,16 +71,19 @@ mod tests {
     #[test]
     fn the_hash_is_that_of_the_signature() {
         let key = rcgen::KeyPair::generate_for(&rcgen::PKCS_ECDSA_P384_SHA384).unwrap();
-        let certificate = rcgen::CertificateParams::new(["h".to_owned()]).unwrap().self_signed(&key).unwrap();
+        let certificate =
+            rcgen::CertificateParams::new(["h".to_owned()]).unwrap().self_signed(&key).unwrap();
         assert_eq!(end_point_hash(certificate.der()).unwrap().len(), 48);
         let key = rcgen::KeyPair::generate().unwrap();
-        let certificate = rcgen::CertificateParams::new(["h".to_owned()]).unwrap().self_signed(&key).unwrap();
+        let certificate =
+            rcgen::CertificateParams::new(["h".to_owned()]).unwrap().self_signed(&key).unwrap();
         assert_eq!(end_point_hash(certificate.der()).unwrap().len(), 32);
         for end in 0..60 {
             assert!(end_point_hash(&certificate.der()[..end]).is_none());
         }
         let key = rcgen::KeyPair::generate_for(&rcgen::PKCS_ED25519).unwrap();
-        let certificate = rcgen::CertificateParams::new(["h".to_owned()]).unwrap().self_signed(&key).unwrap();
+        let certificate =
+            rcgen::CertificateParams::new(["h".to_owned()]).unwrap().self_signed(&key).unwrap();
         assert_eq!(end_point_hash(certificate.der()), None);
     }
 
@@ -89,7 +92,12 @@ mod tests {
     fn a_signature_with_pss_names_its_hash() {
         let with = |hash: &[u8]| {
             let hash = [
-                &[SEQUENCE, u8::try_from(hash.len()).unwrap() + 4, IDENTIFIER, u8::try_from(hash.len()).unwrap()],
+                &[
+                    SEQUENCE,
+                    u8::try_from(hash.len()).unwrap() + 4,
+                    IDENTIFIER,
+                    u8::try_from(hash.len()).unwrap(),
+                ],
                 hash,
                 &[5, 0],
             ]
@@ -105,13 +113,17 @@ mod tests {
 
     #[test]
     fn each_algorithm_has_the_hash_of_the_rfc() {
-        let sequence = |content: &[u8]| [&[SEQUENCE, u8::try_from(content.len()).unwrap()], content].concat();
+        let sequence =
+            |content: &[u8]| [&[SEQUENCE, u8::try_from(content.len()).unwrap()], content].concat();
         let hash = |identifier: &[u8]| {
-            let identifier = [&[IDENTIFIER, u8::try_from(identifier.len()).unwrap()], identifier].concat();
+            let identifier =
+                [&[IDENTIFIER, u8::try_from(identifier.len()).unwrap()], identifier].concat();
             hash_of_signature(&sequence(&[sequence(&[]), sequence(&identifier)].concat()))
         };
-        let rsa = |last: u8| hash(&[b"\x2a\x86\x48\x86\xf7\x0d\x01\x01".as_slice(), &[last]].concat());
-        let ecdsa = |last: u8| hash(&[b"\x2a\x86\x48\xce\x3d\x04\x03".as_slice(), &[last]].concat());
+        let rsa =
+            |last: u8| hash(&[b"\x2a\x86\x48\x86\xf7\x0d\x01\x01".as_slice(), &[last]].concat());
+        let ecdsa =
+            |last: u8| hash(&[b"\x2a\x86\x48\xce\x3d\x04\x03".as_slice(), &[last]].concat());
         assert_eq!([4, 5, 11, 12, 13, 14].map(rsa).map(Option::unwrap), {
             use Hash::{Sha224, Sha256, Sha384, Sha512};
             [Sha256, Sha256, Sha256, Sha384, Sha512, Sha224]

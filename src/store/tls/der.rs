@@ -66,7 +66,8 @@ fn number(digits: &[u8]) -> Option<i64> {
 fn days_since_1970(year: i64, month: i64, day: i64) -> i64 {
     let year = if month <= 2 { year - 1 } else { year };
     let day_of_year = (153 * ((month + 9) % 12) + 2) / 5 + day - 1;
-    365 * year + year.div_euclid(4) - year.div_euclid(100) + year.div_euclid(400) + day_of_year - 719_468
+    365 * year + year.div_euclid(4) - year.div_euclid(100) + year.div_euclid(400) + day_of_year
+        - 719_468
 }
 
 #[cfg(test)]
@@ -78,7 +79,9 @@ mod tests {
     #[test]
     fn the_end_of_a_certificate_is_read() {
         // The second is written with four digits of the year.
-        for (year, month, day, seconds) in [(2031, 3, 1, 1_930_089_600), (2055, 12, 31, 2_713_824_000)] {
+        for (year, month, day, seconds) in
+            [(2031, 3, 1, 1_930_089_600), (2055, 12, 31, 2_713_824_000)]
+        {
             let key = rcgen::KeyPair::generate().unwrap();
             let mut params = rcgen::CertificateParams::new(["h".to_owned()]).unwrap();
             params.not_after = rcgen::date_time_ymd(year, month, day);
@@ -92,9 +95,12 @@ mod tests {
 
     #[test]
     fn days_are_counted() {
-        for (date, days) in
-            [((1970, 1, 1), 0), ((2000, 2, 29), 11_016), ((2000, 3, 1), 11_017), ((2026, 11, 22), 20_779)]
-        {
+        for (date, days) in [
+            ((1970, 1, 1), 0),
+            ((2000, 2, 29), 11_016),
+            ((2000, 3, 1), 11_017),
+            ((2026, 11, 22), 20_779),
+        ] {
             assert_eq!(days_since_1970(date.0, date.1, date.2), days, "{date:?}");
         }
     }
@@ -118,7 +124,8 @@ mod tests {
     #[test]
     fn a_time_has_hours_minutes_and_seconds() {
         let at = |tag: u8, text: &str| {
-            let bytes = [&[tag, u8::try_from(text.len()).unwrap()], text.as_bytes(), b"rest"].concat();
+            let bytes =
+                [&[tag, u8::try_from(text.len()).unwrap()], text.as_bytes(), b"rest"].concat();
             time(&bytes).map(|(time, rest)| (time.as_secs(), rest.to_vec()))
         };
         let seconds = 20_455 * 86_400 + 3 * 3600 + 4 * 60 + 5;

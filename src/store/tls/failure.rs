@@ -27,7 +27,9 @@ impl TlsFailure {
             Error::AlertReceived(alert) => alerted(*alert, has_identity),
             Error::PeerIncompatible(why) => (
                 ErrorKind::Tls,
-                format!("shares no TLS version or cipher with this client ({why:?}); it needs TLS 1.2 or 1.3"),
+                format!(
+                    "shares no TLS version or cipher with this client ({why:?}); it needs TLS 1.2 or 1.3"
+                ),
             ),
             Error::NoCertificatesPresented => (ErrorKind::Tls, "shows no certificate".to_owned()),
             Error::InvalidMessage(_) => (ErrorKind::Protocol, "does not speak TLS".to_owned()),
@@ -57,7 +59,9 @@ impl TlsFailure {
         use io::ErrorKind as Io;
         let is_timeout = matches!(error.kind(), Io::WouldBlock | Io::TimedOut);
         let what = match error.kind() {
-            _ if is_timeout => "did not complete the TLS handshake within the I/O timeout (io_timeout)",
+            _ if is_timeout => {
+                "did not complete the TLS handshake within the I/O timeout (io_timeout)"
+            }
             Io::UnexpectedEof | Io::ConnectionReset | Io::ConnectionAborted | Io::BrokenPipe => {
                 "ended the connection during the TLS handshake: it may take no more clients (maxclients, \
                  maxClientCnxns)"
@@ -198,21 +202,42 @@ mod tests {
             assert_eq!(failure.kind, kind, "{failure:?}");
         };
         let at = |secs| UnixTime::since_unix_epoch(Duration::from_secs(secs));
-        let expired = CertificateError::ExpiredContext { time: at(90 + 5 * 86_400), not_after: at(90) };
+        let expired =
+            CertificateError::ExpiredContext { time: at(90 + 5 * 86_400), not_after: at(90) };
         says(expired.into(), false, ErrorKind::Tls, "expired 5 days ago");
         let early = CertificateError::NotValidYetContext { time: at(0), not_before: at(3 * 3_600) };
         says(early.into(), false, ErrorKind::Tls, "valid only in 3 hours");
         let names = ["DnsName(\"a.example\")", "IpAddress(10.0.0.1)"].map(str::to_owned);
         let expected = rustls::pki_types::ServerName::try_from("b.example").unwrap();
         let other = CertificateError::NotValidForNameContext { expected, presented: names.into() };
-        says(other.into(), false, ErrorKind::Tls, "for a.example, 10.0.0.1 and not for \"b.example\"");
+        says(
+            other.into(),
+            false,
+            ErrorKind::Tls,
+            "for a.example, 10.0.0.1 and not for \"b.example\"",
+        );
         says(CertificateError::Revoked.into(), false, ErrorKind::Tls, "revoked");
         let alert = Error::AlertReceived;
-        says(alert(Alert::HandshakeFailure), false, ErrorKind::Tls, "asks for a client certificate");
+        says(
+            alert(Alert::HandshakeFailure),
+            false,
+            ErrorKind::Tls,
+            "asks for a client certificate",
+        );
         says(alert(Alert::BadCertificate), false, ErrorKind::Tls, "asks for a client certificate");
         says(alert(Alert::BadCertificate), true, ErrorKind::Tls, "refused the client certificate");
-        says(alert(Alert::HandshakeFailure), true, ErrorKind::Tls, "refused the client certificate");
-        says(alert(Alert::UnknownCA), true, ErrorKind::Tls, "refused the client certificate (UnknownCA)");
+        says(
+            alert(Alert::HandshakeFailure),
+            true,
+            ErrorKind::Tls,
+            "refused the client certificate",
+        );
+        says(
+            alert(Alert::UnknownCA),
+            true,
+            ErrorKind::Tls,
+            "refused the client certificate (UnknownCA)",
+        );
         says(alert(Alert::ProtocolVersion), true, ErrorKind::Tls, "ProtocolVersion");
         // Data that was corrupted on the way may arrive intact the next time.
         says(alert(Alert::BadRecordMac), true, ErrorKind::Protocol, "BadRecordMac");

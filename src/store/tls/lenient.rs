@@ -29,7 +29,13 @@ impl ServerCertVerifier for Lenient {
         if let Some(authorities) = &self.authorities {
             let certificate = ParsedCertificate::try_from(end_entity)?;
             let algorithms = self.algorithms.all;
-            verify_server_cert_signed_by_trust_anchor(&certificate, authorities, intermediates, now, algorithms)?;
+            verify_server_cert_signed_by_trust_anchor(
+                &certificate,
+                authorities,
+                intermediates,
+                now,
+                algorithms,
+            )?;
         }
         Ok(ServerCertVerified::assertion())
     }

@@ -62,7 +62,9 @@ impl TlsClient {
         if let Some(name) = &self.settings.server_name
             && ServerName::try_from(name.as_str()).is_err()
         {
-            return Err(invalid(format!("the server_name {name:?} is neither a host name nor an IP address")));
+            return Err(invalid(format!(
+                "the server_name {name:?} is neither a host name nor an IP address"
+            )));
         }
         self.config()?;
         if self.settings.verify == Verify::Nothing {
@@ -77,9 +79,12 @@ impl TlsClient {
     /// A new session with the server `host`.
     pub(crate) fn session(&self, host: &str) -> std::result::Result<ClientConnection, TlsFailure> {
         let name = self.settings.server_name.as_deref().unwrap_or(host);
-        let name = ServerName::try_from(name.to_owned())
-            .map_err(|e| TlsFailure::invalid("has no name that a certificate can have; see Tls::server_name", e))?;
-        let config = self.config().map_err(|e| TlsFailure::invalid("cannot be asked with these TLS settings", e))?;
+        let name = ServerName::try_from(name.to_owned()).map_err(|e| {
+            TlsFailure::invalid("has no name that a certificate can have; see Tls::server_name", e)
+        })?;
+        let config = self
+            .config()
+            .map_err(|e| TlsFailure::invalid("cannot be asked with these TLS settings", e))?;
         ClientConnection::new(config, name).map_err(|e| TlsFailure::of(e, self.has_identity()))
     }
 
@@ -91,7 +96,10 @@ impl TlsClient {
     fn config(&self) -> Result<Arc<ClientConfig>> {
         let (config, trouble) = self.read_if_changed()?;
         if let Some(error) = trouble {
-            log::warn!("TLS: {}; the certificates that were read before stay in use", error.chain());
+            log::warn!(
+                "TLS: {}; the certificates that were read before stay in use",
+                error.chain()
+            );
         }
         Ok(config)
     }
@@ -117,7 +125,11 @@ impl TlsClient {
     }
 
     fn stamps(&self) -> Vec<Stamp> {
-        let identity = self.settings.identity.iter().flat_map(|identity| [&identity.certificates, &identity.key]);
+        let identity = self
+            .settings
+            .identity
+            .iter()
+            .flat_map(|identity| [&identity.certificates, &identity.key]);
         let files = self.settings.authorities.iter().chain(identity).filter_map(|pem| match pem {
             Pem::File(path) => Some(path),
             Pem::Bytes(_) => None,
@@ -140,16 +152,18 @@ impl TlsClient {
                 builder.dangerous().with_custom_certificate_verifier(accept(Some(authorities)))
             }
             #[cfg(feature = "tls-platform-verifier")]
-            Verify::AuthorityAndName if self.settings.platform_verifier => {
-                builder.dangerous().with_custom_certificate_verifier(self.platform_verifier(&provider)?)
-            }
+            Verify::AuthorityAndName if self.settings.platform_verifier => builder
+                .dangerous()
+                .with_custom_certificate_verifier(self.platform_verifier(&provider)?),
             Verify::AuthorityAndName => builder.with_root_certificates(self.authorities(system)?),
         };
         let mut config = match &self.settings.identity {
             None => builder.with_no_client_auth(),
             Some(identity) => {
                 let (certificates, key) = read_identity(identity, &provider)?;
-                builder.with_client_auth_cert(certificates, key).map_err(|e| bad_identity(identity).caused_by(e))?
+                builder
+                    .with_client_auth_cert(certificates, key)
+                    .map_err(|e| bad_identity(identity).caused_by(e))?
             }
         };
         // Otherwise the sessions are kept in the configuration, so that certificates that have
@@ -168,26 +182,40 @@ impl TlsClient {
 
     /// The operating system's, which trusts the authorities of the settings too.
     #[cfg(feature = "tls-platform-verifier")]
-    fn platform_verifier(&self, provider: &Arc<CryptoProvider>) -> Result<Arc<rustls_platform_verifier::Verifier>> {
+    fn platform_verifier(
+        &self,
+        provider: &Arc<CryptoProvider>,
+    ) -> Result<Arc<rustls_platform_verifier::Verifier>> {
         let mut authorities = Vec::new();
         for pem in &self.settings.authorities {
             authorities.extend(certificates(pem)?);
         }
-        let verifier = rustls_platform_verifier::Verifier::new_with_extra_roots(authorities, provider.clone());
-        verifier.map(Arc::new).map_err(|e| invalid("the system's verifier of certificates cannot be used").caused_by(e))
+        let verifier =
+            rustls_platform_verifier::Verifier::new_with_extra_roots(authorities, provider.clone());
+        verifier.map(Arc::new).map_err(|e| {
+            invalid("the system's verifier of certificates cannot be used").caused_by(e)
+        })
     }
 
-    fn authorities(&self, system: &mut Option<Vec<CertificateDer<'static>>>) -> Result<RootCertStore> {
+    fn authorities(
+        &self,
+        system: &mut Option<Vec<CertificateDer<'static>>>,
+    ) -> Result<RootCertStore> {
         let mut roots = RootCertStore::empty();
         for pem in &self.settings.authorities {
             for certificate in certificates(pem)? {
                 roots.add(certificate).map_err(|e| {
-                    invalid(format!("{} has a certificate that cannot be an authority", origin(pem))).caused_by(e)
+                    invalid(format!(
+                        "{} has a certificate that cannot be an authority",
+                        origin(pem)
+                    ))
+                    .caused_by(e)
                 })?;
             }
         }
         if self.settings.authorities.is_empty() || self.settings.system_authorities {
-            let system = system.get_or_insert_with(|| rustls_native_certs::load_native_certs().certs);
+            let system =
+                system.get_or_insert_with(|| rustls_native_certs::load_native_certs().certs);
             // Some systems have certificates that cannot be parsed.
             roots.add_parsable_certificates(system.iter().cloned());
             if roots.is_empty() {
@@ -222,23 +250,28 @@ fn read_identity(
 ) -> Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>)> {
     let certificates = certificates(&identity.certificates)?;
     // The cause is left out, because it may quote the text.
-    let key = PrivateKeyDer::from_pem_slice(&read(&identity.key)?)
-        .map_err(|_| invalid(format!("{} has no private key in PEM without encryption", origin(&identity.key))))?;
+    let key = PrivateKeyDer::from_pem_slice(&read(&identity.key)?).map_err(|_| {
+        invalid(format!("{} has no private key in PEM without encryption", origin(&identity.key)))
+    })?;
     // Checked separately from whether the key fits the certificate.
-    provider
-        .key_provider
-        .load_private_key(key.clone_key())
-        .map_err(|_| invalid(format!("{} has a private key of an unsupported kind", origin(&identity.key))))?;
+    provider.key_provider.load_private_key(key.clone_key()).map_err(|_| {
+        invalid(format!("{} has a private key of an unsupported kind", origin(&identity.key)))
+    })?;
     Ok((certificates, key))
 }
 
 fn bad_identity(identity: &Identity) -> Error {
-    invalid(format!("the key of {} is not that of {}", origin(&identity.key), origin(&identity.certificates)))
+    invalid(format!(
+        "the key of {} is not that of {}",
+        origin(&identity.key),
+        origin(&identity.certificates)
+    ))
 }
 
 /// All certificates of a text, at least one.
 fn certificates(pem: &Pem) -> Result<Vec<CertificateDer<'static>>> {
-    let read = CertificateDer::pem_slice_iter(&read(pem)?).collect::<std::result::Result<Vec<_>, _>>();
+    let read =
+        CertificateDer::pem_slice_iter(&read(pem)?).collect::<std::result::Result<Vec<_>, _>>();
     match read {
         Ok(certificates) if !certificates.is_empty() => Ok(certificates),
         _ => Err(invalid(format!("{} has no certificate in PEM, or a broken one", origin(pem)))),
@@ -248,9 +281,9 @@ fn certificates(pem: &Pem) -> Result<Vec<CertificateDer<'static>>> {
 fn read(pem: &Pem) -> Result<Arc<[u8]>> {
     match pem {
         Pem::Bytes(bytes) => Ok(bytes.clone()),
-        Pem::File(path) => {
-            std::fs::read(path).map(Arc::from).map_err(|e| invalid(cannot_be_read(path, &e)).caused_by(e))
-        }
+        Pem::File(path) => std::fs::read(path)
+            .map(Arc::from)
+            .map_err(|e| invalid(cannot_be_read(path, &e)).caused_by(e)),
     }
 }
 

@@ -25,7 +25,9 @@ enum Effect {
 /// `count`: `None` if there is none.
 fn effect(change: Count, kind: Kind, count: Option<i64>) -> Result<Effect> {
     Ok(match (change, count) {
-        (Count::Set(_), Some(count)) if kind == Kind::Semaphore || count > 0 => Effect::Nothing(count),
+        (Count::Set(_), Some(count)) if kind == Kind::Semaphore || count > 0 => {
+            Effect::Nothing(count)
+        }
         (Count::Set(count), _) => Effect::Becomes(count.into()),
         (Count::Down, Some(count @ 1..)) => Effect::Becomes(count - 1),
         (Count::Down, _) => Effect::Nothing(0),
@@ -35,7 +37,9 @@ fn effect(change: Count, kind: Kind, count: Option<i64>) -> Result<Effect> {
             let sum = count.unwrap_or(0) + more;
             if sum < 0 || sum > i64::from(MOST_PERMITS) {
                 let before = count.unwrap_or(0);
-                let why = format!("with {before} permits in all now, the result would not be between 0 and 2^31 - 1");
+                let why = format!(
+                    "with {before} permits in all now, the result would not be between 0 and 2^31 - 1"
+                );
                 return Err(Error::new(ErrorKind::InvalidInput, why));
             }
             Effect::Becomes(sum)
@@ -44,7 +48,13 @@ fn effect(change: Count, kind: Kind, count: Option<i64>) -> Result<Effect> {
 }
 
 impl CountStore for ZooKeeperStore {
-    fn count(&self, name: &LockName, change: Count, id: &str, unknowns: &mut UnknownOutcomes) -> Result<CountAnswer> {
+    fn count(
+        &self,
+        name: &LockName,
+        change: Count,
+        id: &str,
+        unknowns: &mut UnknownOutcomes,
+    ) -> Result<CountAnswer> {
         let outcome = self.change_count(name, change, id, unknowns);
         self.note(outcome, unknowns)
     }
@@ -60,7 +70,8 @@ impl CountStore for ZooKeeperStore {
         if name.kind == Kind::Latch {
             return Ok((count, self.latches.lock().read(path, read)));
         }
-        let permits = children_in(&exchange.replies[1], &paths.leases).map_err(ZooKeeperFailure::into_error)?;
+        let permits = children_in(&exchange.replies[1], &paths.leases)
+            .map_err(ZooKeeperFailure::into_error)?;
         let taken = permits.unwrap_or_default().len();
         // In Java, a caller that waits for permits has already made them: those are not held.
         let held = i64::try_from(taken).unwrap_or(i64::MAX).min(count.max(0));
@@ -74,11 +85,18 @@ impl ZooKeeperStore {
         if name.kind == Kind::Latch { &paths.base } else { &paths.permits }
     }
 
-    fn change_count(&self, name: &LockName, change: Count, id: &str, unknowns: &UnknownOutcomes) -> Asked<CountAnswer> {
+    fn change_count(
+        &self,
+        name: &LockName,
+        change: Count,
+        id: &str,
+        unknowns: &UnknownOutcomes,
+    ) -> Asked<CountAnswer> {
         let path = self.count_path(name);
         let mark = names::mark(path, id);
         if let Some(unsettled) = unsettled(unknowns) {
-            let exchange = self.ask(&[self.client.quorum_check(), Request::exists(&mark, false)])?;
+            let exchange =
+                self.ask(&[self.client.quorum_check(), Request::exists(&mark, false)])?;
             if unsettled.generation != exchange.session.generation {
                 let why = "the session ended before the server had answered: the change may have run or not, so look \
                            at the count before you repeat it";
@@ -103,18 +121,22 @@ impl ZooKeeperStore {
         for _ in 0..TRIES {
             let exchange = self.ask(&[Request::get_data(path, false)])?;
             let read = count_in(&exchange.replies[0], path)?;
-            let effect = effect(change, name.kind, read.map(|(count, _)| count)).map_err(certain)?;
+            let effect =
+                effect(change, name.kind, read.map(|(count, _)| count)).map_err(certain)?;
             let (mut changes, value) = match effect {
                 Effect::Nothing(value) => return Ok(CountAnswer { done: false, value }),
                 Effect::Becomes(value) => {
-                    let bytes = i32::try_from(value).expect("checked against the limit").to_be_bytes();
+                    let bytes =
+                        i32::try_from(value).expect("checked against the limit").to_be_bytes();
                     let set = match read {
                         Some((_, stat)) => Request::set_data(path, &bytes, stat.version),
                         None => Request::create(path, &bytes, self.acl, Mode::Persistent),
                     };
                     (vec![set], value)
                 }
-                Effect::Goes => (self.removal(name, path, read.map_or(-1, |(_, stat)| stat.version))?, 0),
+                Effect::Goes => {
+                    (self.removal(name, path, read.map_or(-1, |(_, stat)| stat.version))?, 0)
+                }
             };
             let has_mark = change != Count::Delete;
             changes.splice(0..0, std::mem::take(&mut parents));
@@ -145,7 +167,11 @@ impl ZooKeeperStore {
         let below = |directory: &str, nodes: Vec<String>| -> Vec<Request> {
             nodes.iter().map(|node| Request::delete(&format!("{directory}/{node}"))).collect()
         };
-        let marks = self.list(path, Recency::Any)?.into_iter().filter(|node| names::is_mark(node)).collect();
+        let marks = self
+            .list(path, Recency::Any)?
+            .into_iter()
+            .filter(|node| names::is_mark(node))
+            .collect();
         let mut changes = below(path, marks);
         if name.kind == Kind::Semaphore {
             let leases = &self.paths(name).leases;
@@ -170,10 +196,11 @@ fn failed(reply: &super::wire::Reply, requested: &[Request], about: &str) -> Ask
     if !reply.code.is_ok() {
         return Err(certain(reply.code.to_error(about)));
     }
-    let failed = reply.changes(requested).map_err(certain)?.into_iter().find_map(|change| match change {
-        Change::Failed(code) if !code.is_ok() => Some(code),
-        _ => None,
-    });
+    let failed =
+        reply.changes(requested).map_err(certain)?.into_iter().find_map(|change| match change {
+            Change::Failed(code) if !code.is_ok() => Some(code),
+            _ => None,
+        });
     Ok(failed)
 }
 

@@ -18,16 +18,20 @@ impl ZooKeeperStore {
     pub(super) fn examine_ensemble(&self, asked: &Diagnose<'_>) -> Vec<Finding> {
         let servers = self.client.servers();
         let within = self.client.io_timeout();
-        let examined = examine_each(&servers.addresses, |address| match servers.status(address, within) {
-            Ok(status) => of_one(&status),
-            Err(e) => Examined::failed(&e),
-        });
+        let examined =
+            examine_each(&servers.addresses, |address| match servers.status(address, within) {
+                Ok(status) => of_one(&status),
+                Err(e) => Examined::failed(&e),
+            });
         let reached = examined.iter().filter(|examined| examined.usable).count();
         let mut together = Vec::new();
         let served = self.examine_session(asked, reached, &mut together);
-        let each = examined.into_iter().map(|examined| if served.is_ok() { examined.spared() } else { examined });
+        let each = examined
+            .into_iter()
+            .map(|examined| if served.is_ok() { examined.spared() } else { examined });
         let each = servers.addresses.iter().zip(each);
-        let mut all: Vec<Finding> = each.flat_map(|(address, examined)| examined.at(&format!("{address:?}"))).collect();
+        let mut all: Vec<Finding> =
+            each.flat_map(|(address, examined)| examined.at(&format!("{address:?}"))).collect();
         all.append(&mut together);
         // If none can be reached, the findings of each server already state the reason.
         all.extend(served.err().filter(|_| reached > 0).map(|e| failed(&e)));
@@ -35,7 +39,12 @@ impl ZooKeeperStore {
     }
 
     /// Uses the client's session, and makes one if there is none, as the first lock would.
-    fn examine_session(&self, asked: &Diagnose<'_>, reached: usize, all: &mut Vec<Finding>) -> Result<()> {
+    fn examine_session(
+        &self,
+        asked: &Diagnose<'_>,
+        reached: usize,
+        all: &mut Vec<Finding>,
+    ) -> Result<()> {
         let ask = |request: Request| {
             let mut exchange = self.ask(&[request]).map_err(super::ZooKeeperFailure::into_error)?;
             Ok::<_, crate::base::error::Error>(exchange.replies.remove(0))
@@ -50,10 +59,13 @@ impl ZooKeeperStore {
         let acl = ask(Request::get_acl(&self.root()))?;
         all.push(match acl.code {
             code if code.is_ok() => self.rights(&acl.acl()?),
-            Code::NO_NODE => {
-                Finding::note(Check::Right, format!("{} does not exist; the first connection makes it", self.root()))
+            Code::NO_NODE => Finding::note(
+                Check::Right,
+                format!("{} does not exist; the first connection makes it", self.root()),
+            ),
+            code => {
+                Finding::problem(Check::Right, code.to_error(&self.root()).message().to_owned())
             }
-            code => Finding::problem(Check::Right, code.to_error(&self.root()).message().to_owned()),
         });
         let (began, mut round_trips) = (Instant::now(), Vec::with_capacity(ROUND_TRIPS));
         while round_trips.len() < ROUND_TRIPS && began.elapsed() < self.client.io_timeout() {
@@ -71,9 +83,15 @@ impl ZooKeeperStore {
     /// scheme shows which identity has the rights: the server keeps a hash.
     fn rights(&self, acl: &[Permission]) -> Finding {
         let root = self.root();
-        let open = acl.iter().filter(|one| one.scheme == "world").fold(0, |rights, one| rights | one.rights);
+        let open = acl
+            .iter()
+            .filter(|one| one.scheme == "world")
+            .fold(0, |rights, one| rights | one.rights);
         let has_digest = self.client.servers().digest.is_some();
-        let for_identities = acl.iter().filter(|one| one.scheme != "world").fold(0, |rights, one| rights | one.rights);
+        let for_identities = acl
+            .iter()
+            .filter(|one| one.scheme != "world")
+            .fold(0, |rights, one| rights | one.rights);
         if open & NEEDED == NEEDED {
             let found = format!("anybody may read, write, make and delete nodes below {root}");
             return Finding::ok(Check::Right, found);
@@ -81,11 +99,17 @@ impl ZooKeeperStore {
         if (open | for_identities) & NEEDED != NEEDED
             || !has_digest && acl.iter().all(|one| one.scheme == "digest" || one.scheme == "world")
         {
-            let found = format!("the ACL of {root} does not permit this client to read, write, make and delete");
-            return Finding::problem(Check::Right, found)
-                .advise("set the digest identity that has the rights in the URL, or fix the ACL (setAcl)");
+            let found = format!(
+                "the ACL of {root} does not permit this client to read, write, make and delete"
+            );
+            return Finding::problem(Check::Right, found).advise(
+                "set the digest identity that has the rights in the URL, or fix the ACL (setAcl)",
+            );
         }
-        Finding::ok(Check::Right, format!("the ACL of {root} has every right for some identity, and the URL names one"))
+        Finding::ok(
+            Check::Right,
+            format!("the ACL of {root} has every right for some identity, and the URL names one"),
+        )
     }
 }
 
@@ -103,7 +127,9 @@ fn of_one(status: &ServerStatus) -> Examined {
     if status.is_forbidden() {
         examined.usable = true;
         let found = "the version and the mode are unknown: the server does not answer srvr";
-        examined.add(Finding::note(Check::Version, found).advise("permit it: 4lw.commands.whitelist=srvr"));
+        examined.add(
+            Finding::note(Check::Version, found).advise("permit it: 4lw.commands.whitelist=srvr"),
+        );
         return examined;
     }
     if status.version().is_none() {
@@ -113,12 +139,14 @@ fn of_one(status: &ServerStatus) -> Examined {
     }
     examined.usable = status.mode() != Some("read-only");
     examined.add(version(status.version().unwrap_or_default()));
-    let latency = status
-        .latency()
-        .map_or_else(String::new, |latency| format!("; requests took {latency} ms there (least/mean/most)"));
+    let latency = status.latency().map_or_else(String::new, |latency| {
+        format!("; requests took {latency} ms there (least/mean/most)")
+    });
     examined.add(match status.mode() {
-        Some("read-only") => Finding::problem(Check::Role, "the server is cut off, and serves only reads")
-            .advise("check that it reaches the other servers"),
+        Some("read-only") => {
+            Finding::problem(Check::Role, "the server is cut off, and serves only reads")
+                .advise("check that it reaches the other servers")
+        }
         Some(mode) => Finding::ok(Check::Role, format!("{mode}{latency}")),
         None => Finding::note(Check::Role, "the server does not report its mode"),
     });
@@ -130,7 +158,8 @@ fn version(version: &str) -> Finding {
     let product = format!("ZooKeeper {version}");
     match (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)) {
         older if older < (3, 5) => {
-            Finding::problem(Check::Version, format!("{product} is too old")).advise("use 3.5 or later")
+            Finding::problem(Check::Version, format!("{product} is too old"))
+                .advise("use 3.5 or later")
         }
         _ => Finding::ok(Check::Version, product),
     }
@@ -149,27 +178,37 @@ fn session(granted: Duration, asked: Duration) -> Finding {
 
 /// `configuration`: what the servers report about the ensemble, if they do.
 fn ensemble(configuration: Option<&str>, named: usize, reached: usize) -> Finding {
-    let lines = configuration.unwrap_or_default().lines().filter(|line| line.starts_with("server."));
+    let lines =
+        configuration.unwrap_or_default().lines().filter(|line| line.starts_with("server."));
     let voters = lines.filter(|line| !line.contains(":observer")).count();
     if voters == 0 {
-        let found = format!("{reached} of the {named} servers in the URL answer; the size of the ensemble is unknown");
-        let advice = "have three servers or more, so that one may fail, and name all of them in the URL";
+        let found = format!(
+            "{reached} of the {named} servers in the URL answer; the size of the ensemble is unknown"
+        );
+        let advice =
+            "have three servers or more, so that one may fail, and name all of them in the URL";
         return match (named, reached) {
-            (1, 1) => {
-                Finding::note(Check::Ensemble, "the URL names one server, which does not report whether there are more")
-                    .advise(advice)
+            (1, 1) => Finding::note(
+                Check::Ensemble,
+                "the URL names one server, which does not report whether there are more",
+            )
+            .advise(advice),
+            _ if reached < named => {
+                Finding::warning(Check::Ensemble, found).advise("bring the others back")
             }
-            _ if reached < named => Finding::warning(Check::Ensemble, found).advise("bring the others back"),
             _ => Finding::ok(Check::Ensemble, found),
         };
     }
     let quorum = voters / 2 + 1;
-    let found = format!("{voters} servers vote, {quorum} are needed; {reached} of the {named} in the URL answer");
+    let found = format!(
+        "{voters} servers vote, {quorum} are needed; {reached} of the {named} in the URL answer"
+    );
     if reached < named {
         return Finding::warning(Check::Ensemble, found).advise("bring the others back");
     }
     if named < voters {
-        return Finding::note(Check::Ensemble, found).advise("name all servers in the URL, so that any may fail");
+        return Finding::note(Check::Ensemble, found)
+            .advise("name all servers in the URL, so that any may fail");
     }
     Finding::ok(Check::Ensemble, found)
 }

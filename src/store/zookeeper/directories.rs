@@ -9,7 +9,10 @@ use super::wire::{Code, Mode, Request};
 
 impl ZooKeeperStore {
     /// The requests that make whatever is missing of these directories and those above them.
-    pub(super) fn missing<'d>(&self, directories: impl IntoIterator<Item = &'d str>) -> Asked<Vec<Request>> {
+    pub(super) fn missing<'d>(
+        &self,
+        directories: impl IntoIterator<Item = &'d str>,
+    ) -> Asked<Vec<Request>> {
         let mut seen = HashSet::new();
         let mut paths = Vec::new();
         for directory in directories {
@@ -35,8 +38,16 @@ impl ZooKeeperStore {
 
     /// A directory is a container, except the chroot, which has to stay.
     fn directory(&self, path: &str) -> Request {
-        let is_chroot = self.chroot.strip_prefix(path).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
-        Request::create(path, &[], self.acl, if is_chroot { Mode::Persistent } else { Mode::Container })
+        let is_chroot = self
+            .chroot
+            .strip_prefix(path)
+            .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
+        Request::create(
+            path,
+            &[],
+            self.acl,
+            if is_chroot { Mode::Persistent } else { Mode::Container },
+        )
     }
 
     /// Makes the chroot if it is missing.

@@ -34,13 +34,19 @@ impl ZooKeeperStore {
         let paths = self.paths(name);
         let directory = if name.kind == Kind::Semaphore { &paths.leases } else { &paths.base };
         let list = names::sorted(name.kind, self.list(directory, Recency::Any)?);
-        let nodes = if name.kind == Kind::Semaphore { &list[..] } else { Self::holders_in(name.kind, &list) };
+        let nodes = if name.kind == Kind::Semaphore {
+            &list[..]
+        } else {
+            Self::holders_in(name.kind, &list)
+        };
         let nodes = &nodes[..nodes.len().min(MOST_HOLDERS)];
         if nodes.is_empty() {
             return Ok(None);
         }
-        let looks: Vec<Request> =
-            nodes.iter().map(|node| Request::get_data(&format!("{directory}/{node}"), false)).collect();
+        let looks: Vec<Request> = nodes
+            .iter()
+            .map(|node| Request::get_data(&format!("{directory}/{node}"), false))
+            .collect();
         let exchange = self.ask(&looks)?;
         let (mut holders, mut owners) = (Vec::with_capacity(nodes.len()), Vec::new());
         for (reply, node) in exchange.replies.iter().zip(nodes) {
@@ -69,10 +75,13 @@ pub(super) fn holder_in(data: &[u8], node: &str) -> String {
     let is_own = |text: &&str| {
         let is_holder = text.len() == 24 && text.bytes().all(|byte| byte.is_ascii_hexdigit())
             || text.split_once(':').is_some_and(|(client, number)| {
-                client.len() == 36 && client.is_ascii() && number.bytes().all(|byte| byte.is_ascii_digit())
+                client.len() == 36
+                    && client.is_ascii()
+                    && number.bytes().all(|byte| byte.is_ascii_digit())
             });
         // The id of a permit contains its number.
-        let number = names::id_of(node).and_then(|id| u32::from_str_radix(id.get(19..23)?, 16).ok());
+        let number =
+            names::id_of(node).and_then(|id| u32::from_str_radix(id.get(19..23)?, 16).ok());
         is_holder && names::is_of(node, &names::id_from(text, number.unwrap_or(0) & 0x3fff))
     };
     let id = text.filter(is_own).or_else(|| names::id_of(node)).unwrap_or(node);
@@ -97,7 +106,10 @@ mod tests {
     #[test]
     fn a_holder_is_known_by_its_data_if_that_fits_its_node() {
         let holder = ClientId::random(Duration::from_secs(5)).fresh_holder();
-        let node = format!("{}0000000001", names::node_prefix(Kind::Mutex, &names::protection_id(&holder, 0)));
+        let node = format!(
+            "{}0000000001",
+            names::node_prefix(Kind::Mutex, &names::protection_id(&holder, 0))
+        );
         let data = format!("{} name pid 1", holder.as_str());
         assert_eq!(holder_in(data.as_bytes(), &node), holder.as_str());
         let java = "_c_6c1d4dfc-7a43-4e2c-9a9a-0d3e1e1d2c3b-lock-0000000002";
@@ -110,10 +122,20 @@ mod tests {
     #[test]
     fn an_owner_is_read_from_the_data_of_a_node() {
         let read = |data: &str| owner_in(data.as_bytes(), "h:1").map(|owner| owner.to_string());
-        assert_eq!(read("h:1 billing pid 7 on host-a\nthread main").unwrap(), "billing (pid 7 on host-a)");
+        assert_eq!(
+            read("h:1 billing pid 7 on host-a\nthread main").unwrap(),
+            "billing (pid 7 on host-a)"
+        );
         let odd = "h:1 a pid 1 on b pid 7 on host-a\nthread works on it pid 3 on x";
         assert_eq!(read(odd).unwrap(), "a pid 1 on b (pid 7 on host-a)");
-        for other in ["", "h:1", "h:1 x", "h:2 a pid 7 on h\nthread t", "h:1 a pid x on h\nthread t", "192.168.0.1"] {
+        for other in [
+            "",
+            "h:1",
+            "h:1 x",
+            "h:2 a pid 7 on h\nthread t",
+            "h:1 a pid x on h\nthread t",
+            "192.168.0.1",
+        ] {
             assert_eq!(read(other), None, "{other}");
         }
     }

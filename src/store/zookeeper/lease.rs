@@ -80,7 +80,12 @@ impl SessionLease {
     /// write was answered on it: whoever accepted the connection may no longer be the leader.
     /// `until`: what earlier connections have proved. `is_shorter`: the timeout is shorter than
     /// before, and the leader applies it from that request on.
-    pub(super) fn resumed(rhythm: Rhythm, sent_at: Moment, until: Moment, is_shorter: bool) -> Self {
+    pub(super) fn resumed(
+        rhythm: Rhythm,
+        sent_at: Moment,
+        until: Moment,
+        is_shorter: bool,
+    ) -> Self {
         let most = if is_shorter { valid_until(sent_at, rhythm.timeout) } else { Moment::NEVER };
         Self::connected(rhythm, sent_at, until.min(most))
     }
@@ -92,10 +97,17 @@ impl SessionLease {
     /// The server has answered a request, whatever it was.
     pub(super) fn answered(&mut self, sent_at: Moment, answered_at: Moment) {
         // Not all are recorded: the list has at most a few dozen entries for each lag.
-        let is_news = self.heard.back().is_none_or(|last| sent_at.since(last.sent_at) >= self.rhythm.timeout / 96);
+        let is_news = self
+            .heard
+            .back()
+            .is_none_or(|last| sent_at.since(last.sent_at) >= self.rhythm.timeout / 96);
         if is_news {
             // Older ones can no longer prove anything.
-            while self.heard.front().is_some_and(|first| first.sent_at.plus(self.rhythm.timeout) < sent_at) {
+            while self
+                .heard
+                .front()
+                .is_some_and(|first| first.sent_at.plus(self.rhythm.timeout) < sent_at)
+            {
                 self.heard.pop_front();
             }
             self.heard.push_back(Heard { sent_at, reported_at: answered_at.plus(self.rhythm.lag) });
@@ -155,17 +167,30 @@ mod tests {
 
     #[test]
     fn a_resumed_session_counts_once_a_write_was_answered() {
-        let mut again = SessionLease::resumed(Rhythm::of(T, None), at(5000), lives_from(1000), false);
+        let mut again =
+            SessionLease::resumed(Rhythm::of(T, None), at(5000), lives_from(1000), false);
         again.answered(at(6000), at(6001));
-        assert_eq!(again.until(), lives_from(1000), "a leader that was replaced accepts connections too");
-        assert_eq!(again.agreed(at(5010)), lives_from(5000), "without a lag: the leader accepted it");
+        assert_eq!(
+            again.until(),
+            lives_from(1000),
+            "a leader that was replaced accepts connections too"
+        );
+        assert_eq!(
+            again.agreed(at(5010)),
+            lives_from(5000),
+            "without a lag: the leader accepted it"
+        );
     }
 
     #[test]
     fn a_shorter_timeout_counts_from_the_request_that_was_granted_it() {
         let short = Rhythm::of(T / 4, None);
         let mut again = SessionLease::resumed(short, at(5000), lives_from(4000), true);
-        assert_eq!(again.until(), valid_until(at(5000), T / 4), "the leader will not wait as long as was known before");
+        assert_eq!(
+            again.until(),
+            valid_until(at(5000), T / 4),
+            "the leader will not wait as long as was known before"
+        );
         again.answered(at(6000), at(6001));
         assert_eq!(again.agreed(at(6800)), valid_until(at(6000), T / 4));
         let ended = SessionLease::resumed(short, at(5000), at(5500), true);
@@ -210,7 +235,11 @@ mod tests {
         // A long time without a heartbeat; then one.
         assert_eq!(lease.agreed(at(20_000)), lives_from(3000));
         assert_eq!(lease.agreed(at(20_000)), lives_from(3000), "again");
-        assert_eq!(lease.agreed(at(5_500)), lives_from(3000), "answers of earlier requests change nothing");
+        assert_eq!(
+            lease.agreed(at(5_500)),
+            lives_from(3000),
+            "answers of earlier requests change nothing"
+        );
     }
 
     /// Every order and gap of four requests, each answered or not, each a write or not, on a
@@ -231,7 +260,9 @@ mod tests {
                         continue;
                     }
                     if writes {
-                        let reported = known.iter().filter(|(_, answered)| answered + 3000 <= now || *answered == 0);
+                        let reported = known
+                            .iter()
+                            .filter(|(_, answered)| answered + 3000 <= now || *answered == 0);
                         shown = reported.map(|(sent, _)| *sent).max().unwrap_or(0).max(shown);
                         assert!(lease.agreed(at(now)) <= lives_from(shown), "{shape} {mask}");
                     }
@@ -254,7 +285,11 @@ mod tests {
             if ping % beats == 0 {
                 let least = T - rhythm.lag - rhythm.heartbeat - rhythm.ping - took - T / 50;
                 assert!(least >= T * 5 / 12 - took - T / 50, "{least:?}");
-                assert!(lease.until().since(now) >= least, "{ping}: {:?}", lease.until().since(now));
+                assert!(
+                    lease.until().since(now) >= least,
+                    "{ping}: {:?}",
+                    lease.until().since(now)
+                );
                 lease.agreed(now);
             }
             lease.answered(now, now.plus(took));
@@ -265,7 +300,10 @@ mod tests {
     #[test]
     fn with_the_tick_of_the_servers_the_lag_is_shorter() {
         let rhythm = Rhythm::of(T, Some(Duration::from_secs(2)));
-        assert_eq!((rhythm.lag, rhythm.heartbeat), (Duration::from_millis(1100), Duration::from_secs(3)));
+        assert_eq!(
+            (rhythm.lag, rhythm.heartbeat),
+            (Duration::from_millis(1100), Duration::from_secs(3))
+        );
         assert_eq!(Rhythm::of(T, None).lag, Duration::from_secs(3));
     }
 

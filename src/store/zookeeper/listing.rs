@@ -35,14 +35,18 @@ impl ZooKeeperStore {
     fn list_below(&self, wanted: &Wanted) -> Asked<Vec<Found>> {
         let slash = if wanted.prefix.starts_with('/') { "/" } else { "" };
         // Only names below the last complete element of the prefix can be wanted.
-        let within = wanted.prefix.trim_start_matches('/').rsplit_once('/').map_or("", |(front, _)| front);
+        let within =
+            wanted.prefix.trim_start_matches('/').rsplit_once('/').map_or("", |(front, _)| front);
         let (mut found, mut next) = (BTreeMap::new(), vec![within.to_owned()]);
         while !next.is_empty() {
             let directories = std::mem::take(&mut next);
             for page in directories.chunks(PAGE) {
-                let path = |of: &String| if of.is_empty() { self.root() } else { Paths::new(&self.chroot, of).base };
+                let path = |of: &String| {
+                    if of.is_empty() { self.root() } else { Paths::new(&self.chroot, of).base }
+                };
                 let paths: Vec<String> = page.iter().map(path).collect();
-                let looks: Vec<Request> = paths.iter().map(|path| Request::children(path, false)).collect();
+                let looks: Vec<Request> =
+                    paths.iter().map(|path| Request::children(path, false)).collect();
                 let exchange = self.ask(&looks)?;
                 for ((reply, path), of) in exchange.replies.iter().zip(&paths).zip(page) {
                     // Deleted in the meantime, or not readable for this user: it has no locks to
@@ -54,15 +58,20 @@ impl ZooKeeperStore {
                     let key = format!("{slash}{of}");
                     let is_lock = kind_of(&children).is_some() && wanted.name_of(&key).is_some();
                     if let Some(name) = is_lock.then(|| self.named(&key)).flatten() {
-                        found.extend(self.readable(&name)?.into_iter().map(|one| (one.key.clone(), one)));
+                        found.extend(
+                            self.readable(&name)?.into_iter().map(|one| (one.key.clone(), one)),
+                        );
                     }
                     let is_directory = |child: &&String| {
-                        let is_own = of.is_empty() && self.chroot.is_empty() && *child == "zookeeper";
+                        let is_own =
+                            of.is_empty() && self.chroot.is_empty() && *child == "zookeeper";
                         !child.starts_with("_c_")
                             && !matches!(child.as_str(), "locks" | "leases" | "permits")
                             && !is_own
                     };
-                    let below = |child: &String| if of.is_empty() { child.clone() } else { format!("{of}/{child}") };
+                    let below = |child: &String| {
+                        if of.is_empty() { child.clone() } else { format!("{of}/{child}") }
+                    };
                     next.extend(children.iter().filter(is_directory).map(below));
                 }
             }
@@ -77,7 +86,9 @@ impl ZooKeeperStore {
     /// Empty if the user may not read it, or if something else has this name.
     fn readable(&self, name: &LockName) -> Asked<Vec<Found>> {
         match self.found(name, Unreadable::HasAnId) {
-            Err(ZooKeeperFailure::NotSent(e)) if matches!(e.kind(), ErrorKind::Denied | ErrorKind::WrongType) => {
+            Err(ZooKeeperFailure::NotSent(e))
+                if matches!(e.kind(), ErrorKind::Denied | ErrorKind::WrongType) =>
+            {
                 Ok(Vec::new())
             }
             found => found,
@@ -98,19 +109,28 @@ impl ZooKeeperStore {
         let Some(children) = children_in(&replies[0], &paths.base)? else { return Ok(Vec::new()) };
         let mut all = Vec::new();
         match kind_of(&children) {
-            Some(kind @ (Kind::Mutex | Kind::Read)) => all.extend(self.found_lock(name, kind, children, unreadable)?),
+            Some(kind @ (Kind::Mutex | Kind::Read)) => {
+                all.extend(self.found_lock(name, kind, children, unreadable)?)
+            }
             Some(_) => {
                 let leases = children_in(&replies[2], &paths.leases)?.unwrap_or_default();
                 let turns = children_in(&replies[3], &paths.locks)?.unwrap_or_default();
-                let count = super::semaphore::count_in(&replies[4], &paths.permits)?.map(|(count, _)| count);
+                let count = super::semaphore::count_in(&replies[4], &paths.permits)?
+                    .map(|(count, _)| count);
                 all.push(self.found_semaphore(name, [leases, turns], count, unreadable)?);
             }
             None if replies[1].code != Code::NO_NODE => {
                 done(&replies[1], &paths.base)?;
                 let (data, _) = replies[1].data().map_err(certain)?;
-                let count = <[u8; 4]>::try_from(&*data).ok().map(|bytes| i64::from(i32::from_be_bytes(bytes)));
+                let count = <[u8; 4]>::try_from(&*data)
+                    .ok()
+                    .map(|bytes| i64::from(i32::from_be_bytes(bytes)));
                 // Any program may keep four bytes in a node.
-                let unknown = |number| Found { kind: None, number: Some(number), ..Found::new(&name.key, Kind::Latch) };
+                let unknown = |number| Found {
+                    kind: None,
+                    number: Some(number),
+                    ..Found::new(&name.key, Kind::Latch)
+                };
                 all.extend(count.map(unknown));
             }
             None => {}
@@ -125,10 +145,13 @@ impl ZooKeeperStore {
         children: Vec<String>,
         unreadable: Unreadable,
     ) -> Asked<Option<Found>> {
-        let nodes =
-            names::sorted(kind, children.into_iter().filter(|node| names::sequence(kind, node).is_some()).collect());
+        let nodes = names::sorted(
+            kind,
+            children.into_iter().filter(|node| names::sequence(kind, node).is_some()).collect(),
+        );
         let holding = Self::holders_in(kind, &nodes).len();
-        let is_written = kind == Kind::Read && nodes.first().is_some_and(|node| names::is_write(node));
+        let is_written =
+            kind == Kind::Read && nodes.first().is_some_and(|node| names::is_write(node));
         let mut places = self.places(&self.paths(name).base, &nodes, unreadable)?;
         if places.is_empty() {
             return Ok(None);
@@ -136,11 +159,17 @@ impl ZooKeeperStore {
         let owners = owners_of(&places);
         let queue = places.split_off(holding.min(places.len()));
         Ok(Some(Found {
-            holders: places.into_iter().map(|place| FoundHolder { id: place.id, count: 1, left: None }).collect(),
+            holders: places
+                .into_iter()
+                .map(|place| FoundHolder { id: place.id, count: 1, left: None })
+                .collect(),
             owners,
             unlisted: holding.saturating_sub(MOST_LISTED) as u64,
             waiting: Some(nodes.len().saturating_sub(holding) as u64),
-            queue: queue.into_iter().map(|place| FoundWaiter { id: place.id, left: None }).collect(),
+            queue: queue
+                .into_iter()
+                .map(|place| FoundWaiter { id: place.id, left: None })
+                .collect(),
             ..Found::new(&name.key, if is_written { Kind::Write } else { kind })
         }))
     }
@@ -153,7 +182,8 @@ impl ZooKeeperStore {
         unreadable: Unreadable,
     ) -> Asked<Found> {
         let (paths, turns) = (self.paths(name), names::sorted(Kind::Semaphore, turns));
-        let (taken, waiting) = (i64::try_from(leases.len()).unwrap_or(i64::MAX), turns.len() as u64);
+        let (taken, waiting) =
+            (i64::try_from(leases.len()).unwrap_or(i64::MAX), turns.len() as u64);
         let permits = self.places(&paths.leases, &leases, unreadable)?;
         let turns = self.places(&paths.locks, &turns, unreadable)?;
         let owners = owners_of(permits.iter().chain(&turns));
@@ -171,19 +201,29 @@ impl ZooKeeperStore {
             // In Java, a caller that waits for permits has already made them: those are not held.
             number: count.map(|count| count - taken.min(count.max(0))),
             waiting: Some(waiting),
-            queue: turns.into_iter().map(|place| FoundWaiter { id: place.id, left: None }).collect(),
+            queue: turns
+                .into_iter()
+                .map(|place| FoundWaiter { id: place.id, left: None })
+                .collect(),
             ..Found::new(&name.key, Kind::Semaphore)
         })
     }
 
     /// The owners of the first nodes, without nodes that are gone by now.
-    fn places(&self, directory: &str, nodes: &[String], unreadable: Unreadable) -> Asked<Vec<ListedPlace>> {
+    fn places(
+        &self,
+        directory: &str,
+        nodes: &[String],
+        unreadable: Unreadable,
+    ) -> Asked<Vec<ListedPlace>> {
         let nodes = &nodes[..nodes.len().min(MOST_LISTED)];
         if nodes.is_empty() {
             return Ok(Vec::new());
         }
-        let looks: Vec<Request> =
-            nodes.iter().map(|node| Request::get_data(&format!("{directory}/{node}"), false)).collect();
+        let looks: Vec<Request> = nodes
+            .iter()
+            .map(|node| Request::get_data(&format!("{directory}/{node}"), false))
+            .collect();
         let exchange = self.ask(&looks)?;
         let mut places = Vec::with_capacity(nodes.len());
         for (reply, node) in exchange.replies.iter().zip(nodes) {
@@ -215,7 +255,8 @@ fn kind_of(children: &[String]) -> Option<Kind> {
     }
     let mut places = children.iter().filter(|child| names::id_of(child).is_some());
     let first = places.next()?;
-    let kind = if names::is_write(first) || names::is_read(first) { Kind::Read } else { Kind::Mutex };
+    let kind =
+        if names::is_write(first) || names::is_read(first) { Kind::Read } else { Kind::Mutex };
     names::sequence(kind, first).map(|_| kind)
 }
 
@@ -224,7 +265,9 @@ impl ListingStore for ZooKeeperStore {
         let found = match wanted.pattern.only() {
             Some(only) => {
                 let name = self.named(&format!("{}{only}", wanted.prefix));
-                name.map_or(Ok(Vec::new()), |name| self.looked(|| self.found(&name, Unreadable::Fails)))
+                name.map_or(Ok(Vec::new()), |name| {
+                    self.looked(|| self.found(&name, Unreadable::Fails))
+                })
             }
             None => self.looked(|| self.list_below(wanted)),
         };

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use super::client::{Exchange, ZooKeeperFailure};
 use super::nodes::Node;
 use super::queue::{
-    Asked, Recency, Standing, TRIES, Unsettled, busy_directory, certain, created_in, is_refused, unsettled,
+    Asked, Recency, Standing, TRIES, Unsettled, busy_directory, certain, created_in, is_refused,
+    unsettled,
 };
 use super::wire::{Code, Mode, Request};
 use super::{ZooKeeperStore, names};
@@ -13,11 +14,16 @@ use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::holder::Holder;
 use crate::base::lock_name::{Kind, LockName};
 use crate::store::{
-    Acquire, Acquired, Granted, HandedOver, HoldCounts, Release, Released, TokenRule, Topic, UnknownOutcomes, Waiting,
+    Acquire, Acquired, Granted, HandedOver, HoldCounts, Release, Released, TokenRule, Topic,
+    UnknownOutcomes, Waiting,
 };
 
 impl ZooKeeperStore {
-    pub(super) fn acquire_lock(&self, acquire: &Acquire<'_>, unknowns: &mut UnknownOutcomes) -> Result<Acquired> {
+    pub(super) fn acquire_lock(
+        &self,
+        acquire: &Acquire<'_>,
+        unknowns: &mut UnknownOutcomes,
+    ) -> Result<Acquired> {
         let outcome = self.repeated(unknowns, |unknowns| self.try_lock(acquire, unknowns));
         if is_refused(&outcome) || outcome.is_err() && acquire.waiting == Waiting::No {
             // Nobody would come back for this place, which certainly exists.
@@ -40,7 +46,9 @@ impl ZooKeeperStore {
                     node = self.learn_czxid(name, holder, node)?;
                     list = self.list_for_turn(self.paths(name).queue(name.kind))?;
                 }
-                Standing::First => return Ok(Acquired::Granted(self.granted(acquire, &node, sent_at))),
+                Standing::First => {
+                    return Ok(Acquired::Granted(self.granted(acquire, &node, sent_at)));
+                }
                 Standing::Behind(_) if is_try => {
                     self.busy_names.note(name, sent_at);
                     self.leave_later(name, holder);
@@ -63,7 +71,12 @@ impl ZooKeeperStore {
     /// Learns which change made the node, if the server did not report it. The number in the reply
     /// to that change is not it: the server may have processed later changes by then, and a token
     /// that is too large keeps the next holder out of the resource.
-    pub(super) fn learn_czxid(&self, name: &LockName, holder: &Holder, mut node: Node) -> Asked<Node> {
+    pub(super) fn learn_czxid(
+        &self,
+        name: &LockName,
+        holder: &Holder,
+        mut node: Node,
+    ) -> Asked<Node> {
         if node.czxid != 0 {
             return Ok(node);
         }
@@ -104,7 +117,12 @@ impl ZooKeeperStore {
         Acquired::Busy { ttl: Some(self.lease()) }
     }
 
-    pub(super) fn granted(&self, acquire: &Acquire<'_>, node: &Node, sent_at: crate::base::lease::Moment) -> Granted {
+    pub(super) fn granted(
+        &self,
+        acquire: &Acquire<'_>,
+        node: &Node,
+        sent_at: crate::base::lease::Moment,
+    ) -> Granted {
         let Acquire { name, holder, token, .. } = *acquire;
         self.has_its_turn(name, holder);
         let has_token = token != TokenRule::Off && name.kind.is_exclusive();
@@ -135,13 +153,22 @@ impl ZooKeeperStore {
         match self.node_of(name, holder).filter(|node| node.granted) {
             Some(node) => {
                 let session = Some(node.session.term);
-                Acquired::Granted(Granted { token: 0, sent_at: self.client.now(), session, next: None })
+                Acquired::Granted(Granted {
+                    token: 0,
+                    sent_at: self.client.now(),
+                    session,
+                    next: None,
+                })
             }
             None => Acquired::Gone,
         }
     }
 
-    pub(super) fn release_lock(&self, release: &Release<'_>, unknowns: &mut UnknownOutcomes) -> Result<Released> {
+    pub(super) fn release_lock(
+        &self,
+        release: &Release<'_>,
+        unknowns: &mut UnknownOutcomes,
+    ) -> Result<Released> {
         let outcome = self.repeated(unknowns, |unknowns| self.try_release(release, unknowns));
         self.note(outcome, unknowns)
     }
@@ -151,7 +178,8 @@ impl ZooKeeperStore {
         let before = unsettled(unknowns);
         let mut node = self.node_of(name, holder);
         // A downgrade may have run, and the node may have another name since.
-        let may_read = |node: &Node| left == HoldCounts::NONE && names::is_write(names::last_of(&node.path));
+        let may_read =
+            |node: &Node| left == HoldCounts::NONE && names::is_write(names::last_of(&node.path));
         if let Some(before) = before
             && node.as_ref().is_none_or(may_read)
         {
@@ -162,12 +190,17 @@ impl ZooKeeperStore {
         let Some(node) = node else {
             // An earlier attempt has run.
             self.forget_deleted(name, holder);
-            let is_done = repeated && granted && left == HoldCounts::NONE && self.is_present(before);
+            let is_done =
+                repeated && granted && left == HoldCounts::NONE && self.is_present(before);
             return Ok(if is_done { freed() } else { Released::NotHeld });
         };
         if left != HoldCounts::NONE {
             let is_downgrade = left.main == 0 && names::is_write(names::last_of(&node.path));
-            return if is_downgrade { self.downgrade(name, holder, &node) } else { Ok(Released::StillHeld) };
+            return if is_downgrade {
+                self.downgrade(name, holder, &node)
+            } else {
+                Ok(Released::StillHeld)
+            };
         }
         let (path, paths) = (node.path.clone(), node.paths());
         // Before the requests are sent: the message about a node comes before the answer.
@@ -198,8 +231,10 @@ impl ZooKeeperStore {
         let id = names::protection_id(holder, 0);
         let directory = &self.paths(name).base;
         let read = format!("{directory}/{}", names::downgraded(&id, names::last_of(&node.path)));
-        let both =
-            [Request::create(&read, &self.data_of(holder), self.acl, Mode::Ephemeral), Request::delete(&node.path)];
+        let both = [
+            Request::create(&read, &self.data_of(holder), self.acl, Mode::Ephemeral),
+            Request::delete(&node.path),
+        ];
         // Before the request is sent: from then on either of the two nodes may exist. Whoever gives
         // the hold up has to delete both, and the deletion of the writer's node is no longer a
         // loss.
@@ -213,7 +248,8 @@ impl ZooKeeperStore {
             }
         };
         let exchange = self.ask(&[Request::multi(&both)]).inspect_err(clear_if_nothing_ran)?;
-        let created = created_in(&exchange.replies[0], &both, &read).inspect_err(clear_if_nothing_ran)?.pop();
+        let created =
+            created_in(&exchange.replies[0], &both, &read).inspect_err(clear_if_nothing_ran)?.pop();
         match created {
             Some(created) => {
                 self.reads_now(name, holder, created.path);
@@ -264,7 +300,9 @@ impl ZooKeeperStore {
         // Before the request is sent: the message about a node comes before the answer.
         self.client.unguard(std::slice::from_ref(&own.path));
         let sent_at = self.client.now();
-        let exchange = match self.ask(&[Request::multi(&both), Request::children(&directory, false)]) {
+        let exchange = match self
+            .ask(&[Request::multi(&both), Request::children(&directory, false)])
+        {
             Ok(exchange) if exchange.session.generation == own.session.generation => exchange,
             // The session is a new one: what was made in it must not be asked for twice.
             Ok(exchange) => return self.passed_on_in_vain(exchange, &both, next),
@@ -274,7 +312,8 @@ impl ZooKeeperStore {
                 let ZooKeeperFailure::Unknown { error, generation } = failure else { return None };
                 unknowns.set(Unsettled { generation });
                 let released = self.release_lock(release, unknowns);
-                let acquired = self.note(Err(ZooKeeperFailure::Unknown { error, generation }), &mut of_next);
+                let acquired =
+                    self.note(Err(ZooKeeperFailure::Unknown { error, generation }), &mut of_next);
                 return Some(HandedOver { released, acquired, unknowns: of_next });
             }
         };
@@ -290,13 +329,19 @@ impl ZooKeeperStore {
             Ok(node) => node,
             Err(failure) => {
                 let acquired = Err(failure.into_error());
-                return Some(HandedOver { released, acquired, unknowns: UnknownOutcomes::default() });
+                return Some(HandedOver {
+                    released,
+                    acquired,
+                    unknowns: UnknownOutcomes::default(),
+                });
             }
         };
         let mut of_next = UnknownOutcomes::default();
         let acquired = match exchange.replies[1].children() {
             Ok(list) => match self.standing(next.name.kind, list, &node) {
-                Standing::First if node.czxid != 0 => Ok(Acquired::Granted(self.granted(next, &node, sent_at))),
+                Standing::First if node.czxid != 0 => {
+                    Ok(Acquired::Granted(self.granted(next, &node, sent_at)))
+                }
                 // It looks again and begins to watch.
                 _ => self.acquire_lock(next, &mut of_next),
             },
@@ -307,7 +352,12 @@ impl ZooKeeperStore {
 
     /// The transaction ran in a new session, in which the own node cannot exist.
     #[cold]
-    fn passed_on_in_vain(&self, exchange: Exchange, both: &[Request], next: &Acquire<'_>) -> Option<HandedOver> {
+    fn passed_on_in_vain(
+        &self,
+        exchange: Exchange,
+        both: &[Request],
+        next: &Acquire<'_>,
+    ) -> Option<HandedOver> {
         let created = created_in(&exchange.replies[0], both, &next.name.key).unwrap_or_default();
         let paths = created.into_iter().map(|created| created.path);
         self.client.delete_later(exchange.session.generation, paths);
@@ -317,7 +367,9 @@ impl ZooKeeperStore {
     /// Who has the lock: in a sorted list, the nodes with no node before them that excludes them.
     pub(super) fn holders_in(kind: Kind, list: &[String]) -> &[String] {
         let count = match kind {
-            Kind::Read | Kind::Write => list.iter().take_while(|node| names::is_read(node)).count().max(1),
+            Kind::Read | Kind::Write => {
+                list.iter().take_while(|node| names::is_read(node)).count().max(1)
+            }
             _ => 1,
         };
         &list[..count.min(list.len())]
@@ -330,14 +382,18 @@ impl ZooKeeperStore {
             return Err(Error::new(ErrorKind::Unsupported, why));
         }
         let directory = &self.paths(name).base;
-        let list = self.looked(|| self.list(directory, Recency::Leader)).map_err(ZooKeeperFailure::into_error)?;
+        let list = self
+            .looked(|| self.list(directory, Recency::Leader))
+            .map_err(ZooKeeperFailure::into_error)?;
         let list = names::sorted(name.kind, list);
         let holders = Self::holders_in(name.kind, &list);
         if holders.is_empty() {
             return Ok(false);
         }
-        let deletes: Vec<Request> =
-            holders.iter().map(|holder| Request::delete(&format!("{directory}/{holder}"))).collect();
+        let deletes: Vec<Request> = holders
+            .iter()
+            .map(|holder| Request::delete(&format!("{directory}/{holder}")))
+            .collect();
         let exchange = self.ask(&deletes).map_err(|failure| match failure {
             ZooKeeperFailure::Unknown { error, .. } => {
                 error.and_also("the lock may have been freed; check it before you repeat this")

@@ -42,8 +42,9 @@ use crate::base::lock_name::{Kind, LockName};
 use crate::base::node_status::NodeStatus;
 use crate::base::owner::HolderOwner;
 use crate::store::{
-    Acquire, Acquired, CountStore, Diagnose, FenceStore, HandedOver, ListingStore, LockStatus, LockStore, MultiStore,
-    QueueStore, Release, Released, Renewal, Renewed, Subscriber, SubscriptionSender, Undo, UnknownOutcomes,
+    Acquire, Acquired, CountStore, Diagnose, FenceStore, HandedOver, ListingStore, LockStatus,
+    LockStore, MultiStore, QueueStore, Release, Released, Renewal, Renewed, Subscriber,
+    SubscriptionSender, Undo, UnknownOutcomes,
 };
 
 /// The settings of a store.
@@ -112,7 +113,9 @@ impl ZooKeeperStore {
         if lease <= longest {
             return Ok(());
         }
-        let why = format!("a lease of {lease:?} is longer than the session of {longest:?}, with which every hold ends");
+        let why = format!(
+            "a lease of {lease:?} is longer than the session of {longest:?}, with which every hold ends"
+        );
         let advice = "give the client a longer lease (servers grant 20 ticks at most, see maxSessionTimeout)";
         Err(Error::new(ErrorKind::Unsupported, why).advise(advice))
     }
@@ -200,7 +203,10 @@ impl LockStore for ZooKeeperStore {
         self.force(name)
     }
 
-    fn subscribe(&self, read_timeout: Duration) -> Result<(Box<dyn Subscriber>, Box<dyn SubscriptionSender>)> {
+    fn subscribe(
+        &self,
+        read_timeout: Duration,
+    ) -> Result<(Box<dyn Subscriber>, Box<dyn SubscriptionSender>)> {
         Ok(subscription::subscribe(&self.client, &self.chroot, read_timeout))
     }
 

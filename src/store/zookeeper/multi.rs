@@ -11,11 +11,16 @@ use super::wire::{Change, Code, Created, Request};
 use crate::base::error::Result;
 use crate::base::lease::SessionTerm;
 use crate::store::{
-    AcquireAll, AcquiredAll, HoldCounts, MultiStore, Part, Release, Released, TokenRule, UnknownOutcomes,
+    AcquireAll, AcquiredAll, HoldCounts, MultiStore, Part, Release, Released, TokenRule,
+    UnknownOutcomes,
 };
 
 impl MultiStore for ZooKeeperStore {
-    fn acquire_all(&self, acquire: &AcquireAll<'_>, unknowns: &mut UnknownOutcomes) -> Result<AcquiredAll> {
+    fn acquire_all(
+        &self,
+        acquire: &AcquireAll<'_>,
+        unknowns: &mut UnknownOutcomes,
+    ) -> Result<AcquiredAll> {
         let outcome = self.repeated(unknowns, |unknowns| self.try_lock_all(acquire, unknowns));
         if is_refused(&outcome) || outcome.is_err() && !acquire.waits {
             self.leave_all_later(acquire);
@@ -23,7 +28,11 @@ impl MultiStore for ZooKeeperStore {
         self.note(outcome, unknowns)
     }
 
-    fn release_all(&self, releases: &[Release<'_>], unknowns: &mut UnknownOutcomes) -> Result<Vec<Result<Released>>> {
+    fn release_all(
+        &self,
+        releases: &[Release<'_>],
+        unknowns: &mut UnknownOutcomes,
+    ) -> Result<Vec<Result<Released>>> {
         let together = self.repeated(unknowns, |unknowns| match unknowns.is_empty() {
             true => self.release_together(releases),
             false => Ok(None),
@@ -56,8 +65,10 @@ impl ZooKeeperStore {
     fn release_together(&self, releases: &[Release<'_>]) -> Asked<Option<Vec<Result<Released>>>> {
         // The server does not know inner levels.
         let leaves = |release: &&Release<'_>| release.left == HoldCounts::NONE;
-        let nodes: Vec<Option<Node>> =
-            releases.iter().map(|one| self.node_of(one.name, one.holder).filter(|_| leaves(&one))).collect();
+        let nodes: Vec<Option<Node>> = releases
+            .iter()
+            .map(|one| self.node_of(one.name, one.holder).filter(|_| leaves(&one)))
+            .collect();
         let paths: Vec<String> = nodes.iter().flatten().map(|node| node.path.clone()).collect();
         let deletes: Vec<Request> = paths.iter().map(|path| Request::delete(path)).collect();
         if deletes.len() < 2 {
@@ -82,12 +93,21 @@ impl ZooKeeperStore {
     }
 
     fn leave_all_later(&self, acquire: &AcquireAll<'_>) {
-        acquire.parts.iter().filter(|part| part.held == 0).for_each(|part| self.leave_later(part.name, part.holder));
+        acquire
+            .parts
+            .iter()
+            .filter(|part| part.held == 0)
+            .for_each(|part| self.leave_later(part.name, part.holder));
     }
 
-    fn try_lock_all(&self, acquire: &AcquireAll<'_>, unknowns: &UnknownOutcomes) -> Asked<AcquiredAll> {
+    fn try_lock_all(
+        &self,
+        acquire: &AcquireAll<'_>,
+        unknowns: &UnknownOutcomes,
+    ) -> Asked<AcquiredAll> {
         let sent_at = self.client.now();
-        let is_held = |part: &Part<'_>| self.node_of(part.name, part.holder).is_some_and(|node| node.granted);
+        let is_held =
+            |part: &Part<'_>| self.node_of(part.name, part.holder).is_some_and(|node| node.granted);
         if let Some(at) = acquire.parts.iter().position(|part| part.held > 0 && !is_held(part)) {
             return Ok(AcquiredAll::Gone { at });
         }
@@ -98,7 +118,8 @@ impl ZooKeeperStore {
                 }
             }
         }
-        let fresh: Vec<usize> = (0..acquire.parts.len()).filter(|&at| acquire.parts[at].held == 0).collect();
+        let fresh: Vec<usize> =
+            (0..acquire.parts.len()).filter(|&at| acquire.parts[at].held == 0).collect();
         for _ in 0..TRIES {
             self.enter_all(acquire, &fresh, unknowns)?;
             match self.first_blocked(acquire, &fresh)? {
@@ -131,7 +152,10 @@ impl ZooKeeperStore {
     /// Learns which changes made the nodes. False: one of them is gone.
     fn learn_all(&self, acquire: &AcquireAll<'_>, fresh: &[usize]) -> Asked<bool> {
         for Part { name, holder, .. } in fresh.iter().map(|&at| &acquire.parts[at]) {
-            let node = self.node_of(name, holder).map(|node| self.learn_czxid(name, holder, node)).transpose()?;
+            let node = self
+                .node_of(name, holder)
+                .map(|node| self.learn_czxid(name, holder, node))
+                .transpose()?;
             if node.is_none_or(|node| node.czxid == 0) {
                 return Ok(false);
             }
@@ -140,7 +164,12 @@ impl ZooKeeperStore {
     }
 
     /// Enters the queues of all fresh parts that have no place, in one transaction.
-    fn enter_all(&self, acquire: &AcquireAll<'_>, fresh: &[usize], unknowns: &UnknownOutcomes) -> Asked<()> {
+    fn enter_all(
+        &self,
+        acquire: &AcquireAll<'_>,
+        fresh: &[usize],
+        unknowns: &UnknownOutcomes,
+    ) -> Asked<()> {
         let part = |at: usize| &acquire.parts[at];
         if let Some(unsettled) = unsettled(unknowns) {
             for &at in fresh {
@@ -151,7 +180,8 @@ impl ZooKeeperStore {
         }
         let mut missing = Vec::new();
         for _ in 0..TRIES {
-            let is_placeless = |at: &usize| self.node_of(part(*at).name, part(*at).holder).is_none();
+            let is_placeless =
+                |at: &usize| self.node_of(part(*at).name, part(*at).holder).is_none();
             let mut placeless: Vec<usize> = fresh.iter().copied().filter(is_placeless).collect();
             if placeless.is_empty() {
                 return Ok(());
@@ -166,7 +196,9 @@ impl ZooKeeperStore {
             // The directories that are missing come first, in the same transaction.
             let mut requests: Vec<Request> = std::mem::take(&mut missing);
             let directories = requests.len();
-            requests.extend(placeless.iter().map(|&at| self.enter_request(part(at).name, part(at).holder)));
+            requests.extend(
+                placeless.iter().map(|&at| self.enter_request(part(at).name, part(at).holder)),
+            );
             let exchange = self.ask(&[Request::multi(&requests)])?;
             let reply = &exchange.replies[0];
             if !reply.code.is_ok() {
@@ -178,10 +210,19 @@ impl ZooKeeperStore {
                 _ => None,
             });
             match failed {
-                None => return self.all_entered(acquire, &exchange, placeless.iter(), &outcomes[directories..]),
+                None => {
+                    return self.all_entered(
+                        acquire,
+                        &exchange,
+                        placeless.iter(),
+                        &outcomes[directories..],
+                    );
+                }
                 // Another client has made it in the meantime.
                 Some((place, Code::NODE_EXISTS)) if place < directories => {}
-                Some((_, Code::NO_NODE)) => missing = self.missing(placeless.iter().map(|&at| directory(at)))?,
+                Some((_, Code::NO_NODE)) => {
+                    missing = self.missing(placeless.iter().map(|&at| directory(at)))?
+                }
                 Some((place, code)) => {
                     let at = placeless[place.saturating_sub(directories)];
                     return Err(certain(code.to_error(directory(at))));
@@ -203,14 +244,21 @@ impl ZooKeeperStore {
             if let Change::Created(created) = outcome {
                 let part = &acquire.parts[at];
                 // All are noted, even those after a refused one: the others have to be left.
-                all = self.entered(part.name, part.holder, exchange, Created::clone(created)).map(drop).and(all);
+                all = self
+                    .entered(part.name, part.holder, exchange, Created::clone(created))
+                    .map(drop)
+                    .and(all);
             }
         }
         all
     }
 
     /// The first part, in order, whose turn has not come yet.
-    fn first_blocked(&self, acquire: &AcquireAll<'_>, fresh: &[usize]) -> Asked<Option<(usize, Standing)>> {
+    fn first_blocked(
+        &self,
+        acquire: &AcquireAll<'_>,
+        fresh: &[usize],
+    ) -> Asked<Option<(usize, Standing)>> {
         let part = |at: usize| &acquire.parts[at];
         if fresh.is_empty() {
             return Ok(None);
@@ -218,7 +266,9 @@ impl ZooKeeperStore {
         let mut requests = Vec::with_capacity(fresh.len() + 1);
         requests.extend(self.grants_need_a_majority().then(|| self.client.quorum_check()));
         let before = requests.len();
-        requests.extend(fresh.iter().map(|&at| Request::children(&self.paths(part(at).name).base, false)));
+        requests.extend(
+            fresh.iter().map(|&at| Request::children(&self.paths(part(at).name).base, false)),
+        );
         let exchange = self.ask(&requests)?;
         let (check, lists) = exchange.replies.split_at(before);
         check.iter().try_for_each(|reply| self.agreed_in(reply))?;
@@ -240,13 +290,18 @@ impl ZooKeeperStore {
         Ok(blocked)
     }
 
-    fn all_granted(&self, acquire: &AcquireAll<'_>, sent_at: crate::base::lease::Moment) -> AcquiredAll {
+    fn all_granted(
+        &self,
+        acquire: &AcquireAll<'_>,
+        sent_at: crate::base::lease::Moment,
+    ) -> AcquiredAll {
         let mut tokens = Vec::with_capacity(acquire.parts.len());
         let mut session: Option<Arc<SessionTerm>> = None;
         for part in &acquire.parts {
             let node = self.nodes.get(part.name, part.holder);
             let draws = part.held == 0 && acquire.token != TokenRule::Off;
-            tokens.push(node.as_ref().filter(|_| draws).map_or(0, |node| self.token_of(node.czxid)));
+            tokens
+                .push(node.as_ref().filter(|_| draws).map_or(0, |node| self.token_of(node.czxid)));
             session = session.or(node.map(|node| node.session.term));
             self.has_its_turn(part.name, part.holder);
         }

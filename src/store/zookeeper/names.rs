@@ -79,17 +79,24 @@ pub(super) fn check_path(key: &str) -> Result<()> {
     let path = key.strip_prefix('/').unwrap_or(key);
     for (place, element) in path.split('/').enumerate() {
         match element {
-            "" => return refuse("is a path: it must not have an empty element or a '/' at its end"),
+            "" => {
+                return refuse("is a path: it must not have an empty element or a '/' at its end");
+            }
             "." | ".." => return refuse("must not have the element '.' or '..'"),
-            "zookeeper" if place == 0 => return refuse("must not begin with 'zookeeper', which is the server's own"),
+            "zookeeper" if place == 0 => {
+                return refuse("must not begin with 'zookeeper', which is the server's own");
+            }
             _ if element.starts_with(PROTECTED) => {
-                return refuse("must not have an element that begins with '_c_', which marks the nodes of holders");
+                return refuse(
+                    "must not have an element that begins with '_c_', which marks the nodes of holders",
+                );
             }
             _ => {}
         }
     }
     // What lies above U+FFFF is two characters in Java, of which the server accepts neither.
-    let is_bad = |c: char| c.is_control() || c >= '\u{fff0}' || ('\u{e000}'..='\u{f8ff}').contains(&c);
+    let is_bad =
+        |c: char| c.is_control() || c >= '\u{fff0}' || ('\u{e000}'..='\u{f8ff}').contains(&c);
     match path.chars().find(|&c| is_bad(c)) {
         None => Ok(()),
         Some(bad) => refuse(&format!(
@@ -110,7 +117,8 @@ pub(super) fn id_from(text: &str, number: u32) -> String {
     match text.split_once(':') {
         // The first half identifies the client, the second the acquisition.
         Some((client, count)) => {
-            let count = count.parse::<u64>().unwrap_or(0) & 0x3fff_ffff_ffff_ffff | 0x8000_0000_0000_0000;
+            let count =
+                count.parse::<u64>().unwrap_or(0) & 0x3fff_ffff_ffff_ffff | 0x8000_0000_0000_0000;
             let second = format!("{count:016x}");
             format!("{}-{}-{}", &client[..18], &second[..4], &second[4..])
         }
@@ -118,7 +126,14 @@ pub(super) fn id_from(text: &str, number: u32) -> String {
         None => {
             debug_assert_eq!(text.len(), 24, "{text}");
             let variant = 0x8000 | (number & 0x3fff);
-            format!("{}-{}-8{}-{variant:04x}-{}{}", &text[..8], &text[8..12], &text[12..15], &text[15..24], "000")
+            format!(
+                "{}-{}-8{}-{variant:04x}-{}{}",
+                &text[..8],
+                &text[8..12],
+                &text[12..15],
+                &text[15..24],
+                "000"
+            )
         }
     }
 }
@@ -153,7 +168,9 @@ pub(super) fn is_mark(node: &str) -> bool {
 
 /// Whether the node is that of the holder with this id.
 pub(super) fn is_of(node: &str, id: &str) -> bool {
-    node.strip_prefix(PROTECTED).and_then(|rest| rest.strip_prefix(id)).is_some_and(|rest| rest.starts_with('-'))
+    node.strip_prefix(PROTECTED)
+        .and_then(|rest| rest.strip_prefix(id))
+        .is_some_and(|rest| rest.starts_with('-'))
 }
 
 /// The id in a node's name, if it has one.
@@ -240,14 +257,26 @@ mod tests {
             (&*paths.locks, &*paths.leases, &*paths.permits),
             ("/app/pool/locks", "/app/pool/leases", "/app/pool/permits")
         );
-        assert_eq!((paths.queue(Kind::Semaphore), paths.queue(Kind::Write)), ("/app/pool/locks", "/app/pool"));
+        assert_eq!(
+            (paths.queue(Kind::Semaphore), paths.queue(Kind::Write)),
+            ("/app/pool/locks", "/app/pool")
+        );
     }
 
     #[test]
     fn names_that_would_mean_something_else_are_refused() {
-        for good in
-            ["a", "/a", "a/b/c", "zookeeper-lock", "a/zookeeper", "locks/x", "a.b", "ä:1 %", "locksmith", "a/permits"]
-        {
+        for good in [
+            "a",
+            "/a",
+            "a/b/c",
+            "zookeeper-lock",
+            "a/zookeeper",
+            "locks/x",
+            "a.b",
+            "ä:1 %",
+            "locksmith",
+            "a/permits",
+        ] {
             assert!(check(good).is_ok(), "{good}");
         }
         for bad in [
@@ -293,8 +322,15 @@ mod tests {
         let ids: Vec<String> = [0, 1, 9_999].map(|number| protection_id(&permits, number)).into();
         assert!(ids.iter().all(|id| is_uuid(id)), "{ids:?}");
         assert!(ids[0] != ids[1] && ids[1] != ids[2]);
-        assert!(is_of(&format!("_c_{id}-lock-0000000001"), &id) && id_of(&format!("_c_{id}-lock-1")) == Some(&id));
-        assert!(!is_of(&format!("_c_{id}"), &id) && !is_of("lock-0000000001", &id) && id_of("lock-1").is_none());
+        assert!(
+            is_of(&format!("_c_{id}-lock-0000000001"), &id)
+                && id_of(&format!("_c_{id}-lock-1")) == Some(&id)
+        );
+        assert!(
+            !is_of(&format!("_c_{id}"), &id)
+                && !is_of("lock-0000000001", &id)
+                && id_of("lock-1").is_none()
+        );
     }
 
     #[test]
@@ -306,7 +342,10 @@ mod tests {
         assert_eq!(node_prefix(Kind::Write, id), format!("{A}__WRIT__"));
         assert_eq!(node_prefix(Kind::Read, id), format!("{A}__READ__"));
         assert_eq!(lease_prefix(id), format!("{A}lease-"));
-        assert_eq!(downgraded(id, &format!("{A}__WRIT__0000000041")), format!("{A}__READ__0000000041"));
+        assert_eq!(
+            downgraded(id, &format!("{A}__WRIT__0000000041")),
+            format!("{A}__READ__0000000041")
+        );
     }
 
     /// The order in which Curator sorts them.
@@ -324,7 +363,10 @@ mod tests {
         assert_eq!(predecessor(Kind::Mutex, &order, 0), None);
         assert_eq!(predecessor(Kind::Mutex, &order, 1), Some("!x"));
         assert_eq!(predecessor(Kind::Fair, &order, 3), Some(nodes[3]));
-        assert_eq!((sequence(Kind::Mutex, nodes[1]), sequence(Kind::Mutex, "zzz")), (Some(2), None));
+        assert_eq!(
+            (sequence(Kind::Mutex, nodes[1]), sequence(Kind::Mutex, "zzz")),
+            (Some(2), None)
+        );
     }
 
     #[test]
@@ -349,14 +391,25 @@ mod tests {
         .map(|name| node(name))
         .collect();
         assert_eq!(order, expected);
-        assert_eq!((predecessor(Kind::Read, &order, 0), predecessor(Kind::Read, &order, 1)), (None, None));
+        assert_eq!(
+            (predecessor(Kind::Read, &order, 0), predecessor(Kind::Read, &order, 1)),
+            (None, None)
+        );
         assert_eq!(predecessor(Kind::Write, &order, 2), Some(&*order[1]), "any reader before it");
-        assert_eq!(predecessor(Kind::Read, &order, 4), Some(&*order[3]), "the nearest writer before it");
+        assert_eq!(
+            predecessor(Kind::Read, &order, 4),
+            Some(&*order[3]),
+            "the nearest writer before it"
+        );
         assert!(is_read(&order[0]) && is_write(&order[2]) && !is_read(&order[2]));
         // A reader inside a write hold has the writer's place.
         let nested = sorted(
             Kind::Read,
-            vec![node("__WRIT__0000000009"), node("__READ__0000000008"), node("__READ__0000000009")],
+            vec![
+                node("__WRIT__0000000009"),
+                node("__READ__0000000008"),
+                node("__READ__0000000009"),
+            ],
         );
         assert_eq!(last_of(&format!("/a/{}", nested[0])), node("__READ__0000000008"));
         assert_eq!(sequence(Kind::Read, &nested[1]), Some(9));

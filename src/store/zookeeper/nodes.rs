@@ -34,7 +34,12 @@ pub(super) struct Node {
 impl Node {
     pub(super) fn new(session: &Session, created: Created) -> Self {
         let permits = Vec::new();
-        Self { path: created.path, czxid: created.stat.czxid, granted: false, ..Self::with_permits(session, permits) }
+        Self {
+            path: created.path,
+            czxid: created.stat.czxid,
+            granted: false,
+            ..Self::with_permits(session, permits)
+        }
     }
 
     /// Permits that were granted.
@@ -95,7 +100,8 @@ impl Nodes {
     pub(super) fn put(&self, name: &LockName, holder: &Holder, node: Node) {
         let mut table = self.table.lock();
         let is_held = node.granted;
-        let was_held = table.nodes.insert(key(name, holder), node).is_some_and(|known| known.granted);
+        let was_held =
+            table.nodes.insert(key(name, holder), node).is_some_and(|known| known.granted);
         self.count(&mut table, was_held, is_held);
     }
 
@@ -125,7 +131,8 @@ impl Nodes {
     /// The paths of this client's nodes under a name that wait for their turn.
     pub(super) fn waiting(&self, name: &LockName) -> Vec<String> {
         let table = self.table.lock();
-        let waiting = table.nodes.iter().filter(|((_, key), node)| *key == name.key && !node.granted);
+        let waiting =
+            table.nodes.iter().filter(|((_, key), node)| *key == name.key && !node.granted);
         waiting.map(|(_, node)| node.path.clone()).collect()
     }
 }

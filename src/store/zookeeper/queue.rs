@@ -142,7 +142,8 @@ impl ZooKeeperStore {
         let Some(owner) = &self.owner else { return holder.as_str().into() };
         let thread = std::thread::current();
         let thread = thread.name().unwrap_or("without a name");
-        let (holder, label, pid, host) = (holder.as_str(), owner.label(), owner.pid(), owner.host());
+        let (holder, label, pid, host) =
+            (holder.as_str(), owner.label(), owner.pid(), owner.host());
         format!("{holder} {label} pid {pid} on {host}\nthread {thread}").into_bytes()
     }
 
@@ -156,20 +157,26 @@ impl ZooKeeperStore {
     /// Enters the queue of a name, and returns the new node with the list of all.
     pub(super) fn enter(&self, name: &LockName, holder: &Holder) -> Asked<(Node, Vec<String>)> {
         let directory = self.paths(name).queue(name.kind).to_owned();
-        let (enter, list) = (self.enter_request(name, holder), Request::children(&directory, false));
+        let (enter, list) =
+            (self.enter_request(name, holder), Request::children(&directory, false));
         for _ in 0..TRIES {
             let exchange = self.ask(&[enter.clone(), list.clone()])?;
-            let [entered, listed] = &exchange.replies[..] else { unreachable!("a reply for each request") };
+            let [entered, listed] = &exchange.replies[..] else {
+                unreachable!("a reply for each request")
+            };
             match entered.code {
                 Code::OK => {
-                    let node = self.entered(name, holder, &exchange, entered.created().map_err(certain)?)?;
+                    let node =
+                        self.entered(name, holder, &exchange, entered.created().map_err(certain)?)?;
                     return Ok((node, list_in(listed, &directory)?));
                 }
                 Code::NO_NODE => {
                     let mut changes = self.missing([&*directory])?;
                     changes.push(enter.clone());
                     let exchange = self.ask(&[Request::multi(&changes), list.clone()])?;
-                    let [entered, listed] = &exchange.replies[..] else { unreachable!("a reply for each request") };
+                    let [entered, listed] = &exchange.replies[..] else {
+                        unreachable!("a reply for each request")
+                    };
                     if let Some(created) = created_in(entered, &changes, &directory)?.pop() {
                         let node = self.entered(name, holder, &exchange, created)?;
                         return Ok((node, list_in(listed, &directory)?));
@@ -222,7 +229,9 @@ impl ZooKeeperStore {
             Recency::Majority => vec![self.client.quorum_check(), list],
         };
         let exchange = self.ask(&requests)?;
-        let [before @ .., listed] = &exchange.replies[..] else { unreachable!("a reply for each request") };
+        let [before @ .., listed] = &exchange.replies[..] else {
+            unreachable!("a reply for each request")
+        };
         before.iter().try_for_each(|reply| self.agreed_in(reply))?;
         list_in(listed, directory)
     }
@@ -236,7 +245,10 @@ impl ZooKeeperStore {
     /// The list for checking whether it is a place's turn: afterwards the session is known to be
     /// alive.
     pub(super) fn list_for_turn(&self, directory: &str) -> Asked<Vec<String>> {
-        self.list(directory, if self.grants_need_a_majority() { Recency::Majority } else { Recency::Any })
+        self.list(
+            directory,
+            if self.grants_need_a_majority() { Recency::Majority } else { Recency::Any },
+        )
     }
 
     /// # Errors
@@ -255,7 +267,10 @@ impl ZooKeeperStore {
         if !self.was_busy(name) {
             return Ok(false);
         }
-        let is_busy = names::keeps_out(name.kind, self.list(self.paths(name).queue(name.kind), Recency::Leader)?);
+        let is_busy = names::keeps_out(
+            name.kind,
+            self.list(self.paths(name).queue(name.kind), Recency::Leader)?,
+        );
         if !is_busy {
             self.busy_names.forget(name);
         }
@@ -267,13 +282,21 @@ impl ZooKeeperStore {
     }
 
     /// Finds what a request of unknown outcome has made: the holder's place, if it exists.
-    pub(super) fn find(&self, name: &LockName, holder: &Holder, unsettled: Unsettled) -> Asked<Option<Node>> {
+    pub(super) fn find(
+        &self,
+        name: &LockName,
+        holder: &Holder,
+        unsettled: Unsettled,
+    ) -> Asked<Option<Node>> {
         if unsettled.generation < self.client.generation() {
             return Ok(None);
         }
         let directory = self.paths(name).queue(name.kind).to_owned();
         let id = names::protection_id(holder, 0);
-        let found = self.list(&directory, Recency::Majority)?.into_iter().find(|node| names::is_of(node, &id));
+        let found = self
+            .list(&directory, Recency::Majority)?
+            .into_iter()
+            .find(|node| names::is_of(node, &id));
         let Some(found) = found else { return Ok(None) };
         let path = format!("{directory}/{found}");
         let exchange = self.ask(&[Request::get_data(&path, false)])?;
@@ -316,8 +339,10 @@ impl ZooKeeperStore {
         // The node that it waited for before.
         self.client.unwatch(&turn);
         self.nodes.update(name, holder, |node| node.has_waited = true);
-        let exchange =
-            self.client.ask(&[Request::get_data(&path, true)], Some((&path, NodeWatch::Predecessor(waiter))))?;
+        let exchange = self.client.ask(
+            &[Request::get_data(&path, true)],
+            Some((&path, NodeWatch::Predecessor(waiter))),
+        )?;
         let is_watched = self.is_of_a_session(&exchange.replies[0], &path);
         if !matches!(is_watched, Ok(true)) {
             self.client.unwatch(&turn);

@@ -7,14 +7,17 @@ use std::time::Duration;
 use super::client::{NodeWatch, Session, check_length};
 use super::nodes::Node;
 use super::queue::{
-    Asked, Recency, Standing, TRIES, busy_directory, certain, children_in, created_in, unsettled, waiter,
+    Asked, Recency, Standing, TRIES, busy_directory, certain, children_in, created_in, unsettled,
+    waiter,
 };
 use super::wire::{Code, Mode, Reply, Request};
 use super::{ZooKeeperStore, names};
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::holder::Holder;
 use crate::base::lock_name::LockName;
-use crate::store::{Acquire, Acquired, Granted, Release, Released, Topic, UnknownOutcomes, Waiting};
+use crate::store::{
+    Acquire, Acquired, Granted, Release, Released, Topic, UnknownOutcomes, Waiting,
+};
 
 /// A count: four bytes, as Curator's `SharedCount`. `None`: there is no such node.
 pub(super) fn count_in(reply: &Reply, path: &str) -> Asked<Option<(i64, super::wire::Stat)>> {
@@ -25,7 +28,8 @@ pub(super) fn count_in(reply: &Reply, path: &str) -> Asked<Option<(i64, super::w
     }
     let (data, stat) = reply.data().map_err(certain)?;
     let bytes: [u8; 4] = data.try_into().map_err(|_| {
-        let why = format!("the node {path} has no count of four bytes: something else uses the name");
+        let why =
+            format!("the node {path} has no count of four bytes: something else uses the name");
         certain(Error::new(ErrorKind::WrongType, why))
     })?;
     Ok(Some((i32::from_be_bytes(bytes).into(), stat)))
@@ -41,7 +45,11 @@ struct Room {
 }
 
 impl ZooKeeperStore {
-    pub(super) fn acquire_permits(&self, acquire: &Acquire<'_>, unknowns: &mut UnknownOutcomes) -> Result<Acquired> {
+    pub(super) fn acquire_permits(
+        &self,
+        acquire: &Acquire<'_>,
+        unknowns: &mut UnknownOutcomes,
+    ) -> Result<Acquired> {
         let Acquire { name, holder, permits, waiting, .. } = *acquire;
         // Checked now, and not only when its turn has come.
         check_length(self.permit_request(acquire, 0).length().saturating_mul(permits as usize))?;
@@ -118,8 +126,14 @@ impl ZooKeeperStore {
 
     /// After a request of unknown outcome: permits that exist were granted, because the transaction
     /// that made them also gave the turn back.
-    fn find_permits(&self, acquire: &Acquire<'_>, unknowns: &UnknownOutcomes) -> Asked<Option<Node>> {
-        let Some(before) = unsettled(unknowns).filter(|before| before.generation == self.client.generation()) else {
+    fn find_permits(
+        &self,
+        acquire: &Acquire<'_>,
+        unknowns: &UnknownOutcomes,
+    ) -> Asked<Option<Node>> {
+        let Some(before) =
+            unsettled(unknowns).filter(|before| before.generation == self.client.generation())
+        else {
             return Ok(None);
         };
         let Acquire { name, holder, permits, .. } = *acquire;
@@ -134,7 +148,12 @@ impl ZooKeeperStore {
 
     /// The paths of a holder's permits, in everything that a majority has agreed to, and the
     /// session in which they were asked for.
-    fn permits_of(&self, name: &LockName, holder: &Holder, permits: u32) -> Asked<(Session, Vec<String>)> {
+    fn permits_of(
+        &self,
+        name: &LockName,
+        holder: &Holder,
+        permits: u32,
+    ) -> Asked<(Session, Vec<String>)> {
         let leases = &self.paths(name).leases;
         let ids: std::collections::HashSet<String> =
             (0..permits).map(|number| names::protection_id(holder, number)).collect();
@@ -148,14 +167,22 @@ impl ZooKeeperStore {
 
     /// Whether this many permits are free, and the answer if they are not. `watch`: the holder is
     /// woken when permits are given back, and when their number changes.
-    fn look_for_room(&self, acquire: &Acquire<'_>, watch: bool) -> Asked<std::result::Result<Room, Acquired>> {
+    fn look_for_room(
+        &self,
+        acquire: &Acquire<'_>,
+        watch: bool,
+    ) -> Asked<std::result::Result<Room, Acquired>> {
         let Acquire { name, holder, permits, .. } = *acquire;
         let paths = self.paths(name);
         let watched = [&paths.leases, &paths.permits].into_iter().filter(|_| watch);
-        let watches = watched.map(|path| (path.clone(), NodeWatch::Permits(waiter(name, holder)))).collect();
-        let requests = [Request::children(&paths.leases, watch), Request::get_data(&paths.permits, watch)];
+        let watches =
+            watched.map(|path| (path.clone(), NodeWatch::Permits(waiter(name, holder)))).collect();
+        let requests =
+            [Request::children(&paths.leases, watch), Request::get_data(&paths.permits, watch)];
         let exchange = self.client.ask_watching(&requests, watches)?;
-        let [leases, size] = &exchange.replies[..] else { unreachable!("a reply for each request") };
+        let [leases, size] = &exchange.replies[..] else {
+            unreachable!("a reply for each request")
+        };
         let all = count_in(size, &paths.permits)?.map_or(0, |(count, _)| count);
         let taken = children_in(leases, &paths.leases)?;
         let has_directory = taken.is_some();
@@ -206,7 +233,12 @@ impl ZooKeeperStore {
 
     /// One transaction makes the permits and gives the turn back, so that a permit that exists is
     /// one that was granted. `None`: the turn was over, or the directory was made or removed.
-    fn make_permits(&self, acquire: &Acquire<'_>, turn: &Node, room: Room) -> Asked<Option<Vec<String>>> {
+    fn make_permits(
+        &self,
+        acquire: &Acquire<'_>,
+        turn: &Node,
+        room: Room,
+    ) -> Asked<Option<Vec<String>>> {
         let Acquire { name, permits, .. } = *acquire;
         let leases = &self.paths(name).leases;
         let mut requests = Vec::with_capacity(permits as usize + 2);
@@ -232,12 +264,21 @@ impl ZooKeeperStore {
         Request::create(&path, &self.data_of(holder), self.acl, Mode::EphemeralSequential)
     }
 
-    pub(super) fn release_permits(&self, release: &Release<'_>, unknowns: &mut UnknownOutcomes) -> Result<Released> {
-        let outcome = self.repeated(unknowns, |unknowns| self.try_release_permits(release, unknowns));
+    pub(super) fn release_permits(
+        &self,
+        release: &Release<'_>,
+        unknowns: &mut UnknownOutcomes,
+    ) -> Result<Released> {
+        let outcome =
+            self.repeated(unknowns, |unknowns| self.try_release_permits(release, unknowns));
         self.note(outcome, unknowns)
     }
 
-    fn try_release_permits(&self, release: &Release<'_>, unknowns: &UnknownOutcomes) -> Asked<Released> {
+    fn try_release_permits(
+        &self,
+        release: &Release<'_>,
+        unknowns: &UnknownOutcomes,
+    ) -> Asked<Released> {
         let Release { name, holder, permits, granted, .. } = *release;
         let repeated = unsettled(unknowns).is_some();
         let mut paths = match self.node_of(name, holder) {
@@ -250,7 +291,10 @@ impl ZooKeeperStore {
             paths.extend(self.permits_of(name, holder, permits)?.1);
             let id = names::protection_id(holder, 0);
             let locks = &self.paths(name).locks;
-            let turns = self.list(locks, Recency::Majority)?.into_iter().filter(|node| names::is_of(node, &id));
+            let turns = self
+                .list(locks, Recency::Majority)?
+                .into_iter()
+                .filter(|node| names::is_of(node, &id));
             paths.extend(turns.map(|node| format!("{locks}/{node}")));
             paths.sort();
             paths.dedup();

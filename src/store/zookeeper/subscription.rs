@@ -92,8 +92,11 @@ impl SubscriptionSender for Half {
             // Places are already watched.
             return Ok(true);
         }
-        let places: Vec<Topic> =
-            topics.iter().filter(|topic| self.latch(topic).is_none()).map(|&topic| topic.clone()).collect();
+        let places: Vec<Topic> = topics
+            .iter()
+            .filter(|topic| self.latch(topic).is_none())
+            .map(|&topic| topic.clone())
+            .collect();
         if !places.is_empty() {
             self.sender.send(Ok(Received::Watching(places))).map_err(|_| ended())?;
         }

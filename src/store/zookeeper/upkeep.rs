@@ -30,7 +30,9 @@ impl ZooKeeperStore {
         let nodes: Vec<Option<Node>> = chunk.iter().map(|one| self.held_node(one)).collect();
         // During a downgrade either of two nodes may be the one that exists.
         let settled = || nodes.iter().flatten().filter(|node| node.downgraded.is_none());
-        let Some((session, unguarded)) = self.client.unguarded(settled().flat_map(Self::guarded_paths)) else {
+        let Some((session, unguarded)) =
+            self.client.unguarded(settled().flat_map(Self::guarded_paths))
+        else {
             let error = self.client.last_error();
             return chunk.iter().map(|one| self.without_connection(one, &error)).collect();
         };
@@ -81,13 +83,21 @@ impl ZooKeeperStore {
 
     /// Watches these nodes for their holders. Nodes that are already gone are marked.
     fn guard(&self, nodes: &[&Node]) -> Result<()> {
-        let paths = || nodes.iter().flat_map(|node| Self::guarded_paths(node).iter().map(move |path| (path, *node)));
-        let watches = paths().map(|(path, node)| (path.clone(), NodeWatch::Own(node.is_lost.clone()))).collect();
-        let requests: Vec<Request> = paths().map(|(path, _)| Request::get_data(path, true)).collect();
+        let paths = || {
+            nodes
+                .iter()
+                .flat_map(|node| Self::guarded_paths(node).iter().map(move |path| (path, *node)))
+        };
+        let watches = paths()
+            .map(|(path, node)| (path.clone(), NodeWatch::Own(node.is_lost.clone())))
+            .collect();
+        let requests: Vec<Request> =
+            paths().map(|(path, _)| Request::get_data(path, true)).collect();
         if requests.is_empty() {
             return Ok(());
         }
-        let exchange = self.client.ask_watching(&requests, watches).map_err(ZooKeeperFailure::into_error)?;
+        let exchange =
+            self.client.ask_watching(&requests, watches).map_err(ZooKeeperFailure::into_error)?;
         let mut all = Ok(());
         for (reply, (path, node)) in exchange.replies.iter().zip(paths()) {
             if reply.code.is_ok() {
@@ -108,7 +118,8 @@ impl ZooKeeperStore {
         let nodes: Vec<Option<Node>> = renewals.iter().map(|one| self.held_node(one)).collect();
         let mut requests = vec![self.client.quorum_check()];
         for node in nodes.iter().flatten() {
-            requests.extend(Self::guarded_paths(node).iter().map(|path| Request::exists(path, false)));
+            requests
+                .extend(Self::guarded_paths(node).iter().map(|path| Request::exists(path, false)));
         }
         let exchange = self.looked(|| self.ask(&requests)).map_err(ZooKeeperFailure::into_error)?;
         self.agreed_in(&exchange.replies[0]).map_err(ZooKeeperFailure::into_error)?;
@@ -155,7 +166,11 @@ impl ZooKeeperStore {
             };
             let mut is_over = began.elapsed() >= SETTLING;
             if let Err(error) = released {
-                log::debug!("an unknown outcome of {:?} cannot be resolved yet: {}", undo.name.name, error.chain());
+                log::debug!(
+                    "an unknown outcome of {:?} cannot be resolved yet: {}",
+                    undo.name.name,
+                    error.chain()
+                );
                 undo.unknowns = unknowns;
                 // The others have to wait for the next connection, too.
                 is_over |= error.kind().is_outage();

@@ -19,7 +19,10 @@ pub(crate) struct ZooKeeperUrl {
     pub(crate) digest: Option<String>,
     /// Without a slash at its end; empty for none.
     pub(crate) chroot: String,
-    #[cfg_attr(not(any(feature = "tls-core", test)), expect(dead_code, reason = "without TLS it was only checked"))]
+    #[cfg_attr(
+        not(any(feature = "tls-core", test)),
+        expect(dead_code, reason = "without TLS it was only checked")
+    )]
     pub(crate) secure: bool,
 }
 
@@ -43,10 +46,14 @@ impl ZooKeeperUrl {
             _ => return Err(invalid(SHAPE)),
         };
         if secure && !cfg!(feature = "tls-core") {
-            return Err(invalid("a zookeeper+tls:// URL needs leasehold's cargo feature \"tls\", which is off here"));
+            return Err(invalid(
+                "a zookeeper+tls:// URL needs leasehold's cargo feature \"tls\", which is off here",
+            ));
         }
         if rest.contains('#') {
-            return Err(invalid("a '#' in a URL has no meaning; in a user or password write it as %23"));
+            return Err(invalid(
+                "a '#' in a URL has no meaning; in a user or password write it as %23",
+            ));
         }
         if rest.contains('?') {
             return Err(invalid(
@@ -76,16 +83,28 @@ fn digest_of(identity: &str) -> Result<String> {
 }
 
 fn host_of(text: &str) -> Result<Address> {
-    let wrong = || invalid("a host in the URL is host, host:port or [address]:port, and a port is 1 to 65535");
+    let wrong = || {
+        invalid("a host in the URL is host, host:port or [address]:port, and a port is 1 to 65535")
+    };
     let (host, port) = match text.strip_prefix('[') {
         Some(rest) => {
             let (host, rest) = rest.split_once(']').ok_or_else(wrong)?;
-            (host, if rest.is_empty() { None } else { Some(rest.strip_prefix(':').ok_or_else(wrong)?) })
+            (
+                host,
+                if rest.is_empty() {
+                    None
+                } else {
+                    Some(rest.strip_prefix(':').ok_or_else(wrong)?)
+                },
+            )
         }
         None => text.split_once(':').map_or((text, None), |(host, port)| (host, Some(port))),
     };
-    let port = port.map_or(Ok(PORT), |port| port.parse::<u16>().ok().filter(|port| *port > 0).ok_or_else(wrong))?;
-    let is_name = !host.is_empty() && host.chars().all(|c| c.is_ascii_alphanumeric() || "-._:".contains(c));
+    let port = port.map_or(Ok(PORT), |port| {
+        port.parse::<u16>().ok().filter(|port| *port > 0).ok_or_else(wrong)
+    })?;
+    let is_name =
+        !host.is_empty() && host.chars().all(|c| c.is_ascii_alphanumeric() || "-._:".contains(c));
     if is_name { Ok(Address::Tcp { host: host.to_owned(), port }) } else { Err(wrong()) }
 }
 
@@ -98,8 +117,9 @@ fn chroot_of(path: &str) -> Result<String> {
         return Err(invalid("the chroot in the URL has an empty element"));
     }
     // The rules for its elements are those for a name.
-    super::names::check_path(&path)
-        .map_err(|e| invalid(format!("the chroot in the URL is not a valid path: {}", e.message())))?;
+    super::names::check_path(&path).map_err(|e| {
+        invalid(format!("the chroot in the URL is not a valid path: {}", e.message()))
+    })?;
     Ok(format!("/{path}"))
 }
 
@@ -114,7 +134,10 @@ mod tests {
 
     #[test]
     fn urls_are_taken_apart() {
-        let url = ZooKeeperUrl::parse("zookeeper://us%40er:p%3Aw%2F@a:2181,b,[::1]:2183/app/locks%20here").unwrap();
+        let url = ZooKeeperUrl::parse(
+            "zookeeper://us%40er:p%3Aw%2F@a:2181,b,[::1]:2183/app/locks%20here",
+        )
+        .unwrap();
         assert_eq!(format!("{url:?}"), "a:2181,b:2181,[::1]:2183/app/locks here");
         assert_eq!((url.digest.as_deref(), url.secure), (Some("us@er:p:w/"), false));
         let plain = ZooKeeperUrl::parse("ZooKeeper://127.0.0.1").unwrap();
@@ -124,7 +147,8 @@ mod tests {
         let secure = ZooKeeperUrl::parse("zookeeper+tls://h");
         assert!(match secure {
             Ok(url) => cfg!(feature = "tls-core") && url.secure,
-            Err(error) => !cfg!(feature = "tls-core") && error.message().contains("cargo feature \"tls\""),
+            Err(error) =>
+                !cfg!(feature = "tls-core") && error.message().contains("cargo feature \"tls\""),
         });
     }
 

@@ -48,7 +48,8 @@ fn take_all(
     record: &mut CallRecord,
 ) -> Result<Option<MultiHold>> {
     let thread = os::thread::current().id();
-    let mut held: Vec<Option<Hold>> = names.iter().map(|name| Hold::of_thread(client, &name.key, thread)).collect();
+    let mut held: Vec<Option<Hold>> =
+        names.iter().map(|name| Hold::of_thread(client, &name.key, thread)).collect();
     for (name, hold) in names.iter().zip(&mut held) {
         if let Some(own) = hold {
             if owner == Owner::Guard {
@@ -64,9 +65,20 @@ fn take_all(
             own.may_reenter(Side::Main, terms.lease)?;
         }
     }
-    let fresh: Vec<_> =
-        names.iter().zip(&held).filter(|(_, hold)| hold.is_none()).map(|(name, _)| name.clone()).collect();
-    let attempt = AcquireAttempt::of_all(client, &names[0], &fresh, terms.lease, terms.token, terms.cancel.as_ref())?;
+    let fresh: Vec<_> = names
+        .iter()
+        .zip(&held)
+        .filter(|(_, hold)| hold.is_none())
+        .map(|(name, _)| name.clone())
+        .collect();
+    let attempt = AcquireAttempt::of_all(
+        client,
+        &names[0],
+        &fresh,
+        terms.lease,
+        terms.token,
+        terms.cancel.as_ref(),
+    )?;
     if fresh.is_empty() {
         record.reenters();
     }
@@ -106,7 +118,10 @@ struct PartOutage {
 
 impl PartOutage {
     fn begin() -> Self {
-        Self { since: os::now(), pause: Backoff::new(Duration::from_millis(20), Duration::from_secs(1)) }
+        Self {
+            since: os::now(),
+            pause: Backoff::new(Duration::from_millis(20), Duration::from_secs(1)),
+        }
     }
 }
 
@@ -121,7 +136,11 @@ impl<'a> Contender<'a> for MultiLockCall<'a> {
 
     fn try_once(&mut self, waits: bool) -> Result<Tried<MultiLockStep>> {
         Ok(match self.step(waits)? {
-            MultiLockStep::BlockedAt { at, ttl } if Arc::ptr_eq(&self.names[at], self.attempt.name) => Tried::Busy(ttl),
+            MultiLockStep::BlockedAt { at, ttl }
+                if Arc::ptr_eq(&self.names[at], self.attempt.name) =>
+            {
+                Tried::Busy(ttl)
+            }
             // Blocked by another name: this call leaves the queue, because the next waiter in it
             // may be able to take this name.
             step => Tried::Won(step),
@@ -138,7 +157,9 @@ impl MultiLockCall<'_> {
         loop {
             step = match step {
                 Ok(MultiLockStep::Won(hold)) => return Ok(Some(hold)),
-                Ok(MultiLockStep::BlockedAt { .. }) if deadline == Deadline::Now => return Ok(None),
+                Ok(MultiLockStep::BlockedAt { .. }) if deadline == Deadline::Now => {
+                    return Ok(None);
+                }
                 Ok(MultiLockStep::BlockedAt { at, ttl }) => {
                     // A node that was away is asked first, so it has answered.
                     (has_waited, outage) = (true, None);
@@ -157,7 +178,12 @@ impl MultiLockCall<'_> {
     }
 
     /// Waits in the queue of the name that is taken.
-    fn queue_at(&mut self, at: usize, deadline: Deadline, ttl: Option<Duration>) -> Result<Option<MultiLockStep>> {
+    fn queue_at(
+        &mut self,
+        at: usize,
+        deadline: Deadline,
+        ttl: Option<Duration>,
+    ) -> Result<Option<MultiLockStep>> {
         let names = self.names;
         // It is in one queue at a time. With a place in two queues, two calls could each be the
         // leader that the other waits for.
@@ -174,7 +200,12 @@ impl MultiLockCall<'_> {
     /// # Errors
     /// The outage of that server has lasted for the outage timeout, the deadline has passed, or the
     /// wait was ended.
-    fn stand_back(&mut self, outage: &mut PartOutage, deadline: Deadline, error: Error) -> Result<()> {
+    fn stand_back(
+        &mut self,
+        outage: &mut PartOutage,
+        deadline: Deadline,
+        error: Error,
+    ) -> Result<()> {
         let AcquireAttempt { client, cancel, .. } = self.attempt;
         let left = client.config.outage_timeout.saturating_sub(os::since(outage.since));
         let pause = outage.pause.next().min(left);
@@ -192,7 +223,11 @@ impl MultiLockCall<'_> {
             let why = format!("given up after {lasted:.1?} of waiting for the server");
             return Err(error.and_also(why).advise(Advice::RaiseOutageTimeout));
         }
-        if deadline != Deadline::Never && deadline.has_passed(os::now()) { Err(error) } else { Ok(()) }
+        if deadline != Deadline::Never && deadline.has_passed(os::now()) {
+            Err(error)
+        } else {
+            Ok(())
+        }
     }
 
     /// One attempt, in one round trip. `waits`: another follows if a name is taken.
@@ -202,14 +237,20 @@ impl MultiLockCall<'_> {
         held.iter().flatten().try_for_each(|hold| hold.ensure_held())?;
         let acquired = attempt.ask_with(|attempt, unknowns| {
             attempt.note_marker(waits);
-            let part = |(name, hold): (&'_ Arc<LockName>, &'_ Option<Hold>)| -> (Arc<LockName>, _, u32) {
-                match hold {
-                    Some(hold) => (name.clone(), hold.store_hold.asked.holder.clone(), hold.counts().main),
-                    None => (name.clone(), attempt.holder.clone(), 0),
-                }
-            };
+            let part =
+                |(name, hold): (&'_ Arc<LockName>, &'_ Option<Hold>)| -> (Arc<LockName>, _, u32) {
+                    match hold {
+                        Some(hold) => {
+                            (name.clone(), hold.store_hold.asked.holder.clone(), hold.counts().main)
+                        }
+                        None => (name.clone(), attempt.holder.clone(), 0),
+                    }
+                };
             let parts: Vec<_> = names.iter().zip(held.iter()).map(part).collect();
-            let parts = parts.iter().map(|(name, holder, held)| Part { name, holder, held: *held }).collect();
+            let parts = parts
+                .iter()
+                .map(|(name, holder, held)| Part { name, holder, held: *held })
+                .collect();
             let (lease, token, goes_on) = (terms.lease, terms.token, attempt.may_wait);
             let request = AcquireAll { parts, lease, token, waits, goes_on, leads: *leads };
             attempt.client.store.multi()?.acquire_all(&request, unknowns)
@@ -232,15 +273,23 @@ impl MultiLockCall<'_> {
     }
 
     /// Turns a grant into holds, unless a lease ended before the reply arrived.
-    fn begin(&mut self, tokens: &[u64], sent_at: Moment, session: Option<&Arc<SessionTerm>>) -> Result<MultiHold> {
+    fn begin(
+        &mut self,
+        tokens: &[u64],
+        sent_at: Moment,
+        session: Option<&Arc<SessionTerm>>,
+    ) -> Result<MultiHold> {
         let Self { attempt, names, held, terms, owner, .. } = self;
         let client = attempt.client;
-        let in_time = held.iter().flatten().try_for_each(|hold| hold.confirmed(sent_at, terms.lease));
+        let in_time =
+            held.iter().flatten().try_for_each(|hold| hold.confirmed(sent_at, terms.lease));
         let ends = session.map_or(Moment::NEVER, |session| session.until());
         let late = client.clock.now() >= valid_until(sent_at, terms.lease).min(ends);
         if late || in_time.is_err() {
             attempt.give_up();
-            return Err(in_time.err().unwrap_or_else(|| granted_too_late().for_name(&label(names.iter()))));
+            return Err(in_time
+                .err()
+                .unwrap_or_else(|| granted_too_late().for_name(&label(names.iter()))));
         }
         let mut parts = Vec::with_capacity(names.len());
         let mut begun = Ok(());
@@ -251,8 +300,10 @@ impl MultiLockCall<'_> {
                     Ok(hold.clone())
                 }
                 None => {
-                    let asked = Asked { name: name.clone(), ..attempt.asked(sent_at, terms.renewed) };
-                    let granted = Granted { token: *token, sent_at, session: session.cloned(), next: None };
+                    let asked =
+                        Asked { name: name.clone(), ..attempt.asked(sent_at, terms.renewed) };
+                    let granted =
+                        Granted { token: *token, sent_at, session: session.cloned(), next: None };
                     let hold = client.watchdog.granted(asked, granted);
                     Hold::begin(client, hold, terms.user(*owner))
                 }

@@ -33,15 +33,23 @@ impl MultiHold {
     }
 
     fn send(&self, leaving: Vec<Leaving>) -> Result<()> {
-        let holds: Vec<_> = leaving.iter().map(|part| (part.hold.store_hold.clone(), part.counts)).collect();
-        let releases: Vec<Release<'_>> = holds.iter().map(|(hold, counts)| hold.release(*counts)).collect();
+        let holds: Vec<_> =
+            leaving.iter().map(|part| (part.hold.store_hold.clone(), part.counts)).collect();
+        let releases: Vec<Release<'_>> =
+            holds.iter().map(|(hold, counts)| hold.release(*counts)).collect();
         let mut unknowns = UnknownOutcomes::default();
-        let answers = self.client.store.multi().and_then(|multi| multi.release_all(&releases, &mut unknowns));
+        let answers =
+            self.client.store.multi().and_then(|multi| multi.release_all(&releases, &mut unknowns));
         let outcomes = match answers {
             Ok(outcomes) => outcomes,
             Err(e) => leaving.iter().map(|_| Err(e.clone())).collect(),
         };
-        worst(leaving.into_iter().zip(outcomes).map(|(part, outcome)| part.finish(outcome, unknowns.clone())))
+        worst(
+            leaving
+                .into_iter()
+                .zip(outcomes)
+                .map(|(part, outcome)| part.finish(outcome, unknowns.clone())),
+        )
     }
 }
 
@@ -91,9 +99,14 @@ impl HeldLock for MultiHold {
 
     /// One round trip for all of them.
     fn extend(&self, lease: Duration) -> Result<()> {
-        let renewals = self.parts.iter().map(|hold| hold.extension(lease)).collect::<Result<Vec<Renewal>>>()?;
+        let renewals = self
+            .parts
+            .iter()
+            .map(|hold| hold.extension(lease))
+            .collect::<Result<Vec<Renewal>>>()?;
         let answers = self.client.store.extend(&renewals).map_err(|e| e.for_name(self.name()))?;
-        let extended = self.parts.iter().zip(answers).map(|(hold, renewed)| hold.extended(lease, renewed));
+        let extended =
+            self.parts.iter().zip(answers).map(|(hold, renewed)| hold.extended(lease, renewed));
         // Not with `?`: the reply for each hold must be applied, even after one that is gone.
         worst(extended)
     }

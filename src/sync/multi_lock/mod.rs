@@ -74,7 +74,10 @@ pub struct MultiLock {
 }
 
 impl MultiLock {
-    pub(crate) fn new<N: AsRef<str>>(client: &Arc<ClientState>, names: impl IntoIterator<Item = N>) -> Self {
+    pub(crate) fn new<N: AsRef<str>>(
+        client: &Arc<ClientState>,
+        names: impl IntoIterator<Item = N>,
+    ) -> Self {
         Self { handle: Handle::of(client, names_of(client, names)) }
     }
 

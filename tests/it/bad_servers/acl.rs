@@ -31,7 +31,9 @@ impl Acl<'_> {
     /// Creates the user `u` again with these rules. Returns the user's URL.
     fn set(&self, rules: &[&str]) -> String {
         let password = format!(">{SECRET}");
-        self.server.cmd::<()>(&[&["ACL", "SETUSER", "u", "reset", "on", &password, "resetchannels"], rules].concat());
+        self.server.cmd::<()>(
+            &[&["ACL", "SETUSER", "u", "reset", "on", &password, "resetchannels"], rules].concat(),
+        );
         format!("{}?user=u&pass={SECRET}", self.server.url())
     }
 
@@ -40,7 +42,8 @@ impl Acl<'_> {
     fn user(&self, changes: &[&str]) -> String {
         // Commands are omitted rather than removed afterwards: Redis 6.2 cannot remove a
         // subcommand.
-        let (left_out, changes): (Vec<&str>, Vec<&str>) = changes.iter().partition(|word| word.starts_with('-'));
+        let (left_out, changes): (Vec<&str>, Vec<&str>) =
+            changes.iter().partition(|word| word.starts_with('-'));
         let allowed: Vec<String> = NEEDED
             .iter()
             .chain(&HELPFUL)
@@ -49,8 +52,14 @@ impl Acl<'_> {
             .map(|command| format!("+{command}"))
             .collect();
         let documented = acl_rule(&["app:*"]);
-        let keys_and_channels = documented.iter().map(String::as_str).filter(|word| !word.starts_with('+'));
-        self.set(&keys_and_channels.chain(allowed.iter().map(|word| &**word)).chain(changes).collect::<Vec<_>>())
+        let keys_and_channels =
+            documented.iter().map(String::as_str).filter(|word| !word.starts_with('+'));
+        self.set(
+            &keys_and_channels
+                .chain(allowed.iter().map(|word| &**word))
+                .chain(changes)
+                .collect::<Vec<_>>(),
+        )
     }
 
     fn change(&self, words: &[&str]) {
@@ -118,7 +127,9 @@ fn whole_life(server: &Server, url: &str, name: &str) -> leasehold::Result<()> {
     assert_eq!(b.mutex(name).holder()?.map(|h| h.hold_count()), Some(1));
     std::thread::scope(|s| {
         let waiter = s.spawn(|| b.lock(name)?.unlock());
-        wait_until("the waiter is subscribed, or has failed", || !server.channels().is_empty() || waiter.is_finished());
+        wait_until("the waiter is subscribed, or has failed", || {
+            !server.channels().is_empty() || waiter.is_finished()
+        });
         let unlocked = outer.unlock();
         if unlocked.is_err() {
             // Otherwise the waiter would wait until the lease ends.
@@ -142,7 +153,12 @@ fn the_documented_acl_rule_is_enough() {
     };
     let documented = acl_rule(&["app:*"]);
     let commands = documented.iter().filter(|word| word.starts_with('+')).cloned().collect();
-    let tested = NEEDED.iter().chain(&HELPFUL).chain([&TO_KILL]).map(|command| format!("+{command}")).collect();
+    let tested = NEEDED
+        .iter()
+        .chain(&HELPFUL)
+        .chain([&TO_KILL])
+        .map(|command| format!("+{command}"))
+        .collect();
     assert_eq!(sorted(commands), sorted(tested), "each command is tested");
     let server = Server::start();
     let acl = Acl { server: &server };
@@ -211,7 +227,14 @@ fn each_command_of_the_acl_rule_is_needed_or_helpful() {
         whole_life(&server, &url, command).unwrap_or_else(|e| panic!("without {command}: {e:?}"));
         server.assert_clean();
     }
-    let url = acl.user(&["-unsubscribe", "-ping", "-client|setname", "-client|info", "-client|kill", "-info"]);
+    let url = acl.user(&[
+        "-unsubscribe",
+        "-ping",
+        "-client|setname",
+        "-client|info",
+        "-client|kill",
+        "-info",
+    ]);
     whole_life(&server, &url, "without all of them").unwrap();
     server.assert_clean();
 }
@@ -237,20 +260,28 @@ fn fails_somehow(server: &Server, url: &str, command: &str) {
 fn a_permission_taken_away_later_leaves_no_lock_for_ever() {
     let server = Server::start();
     let acl = Acl { server: &server };
-    for command in NEEDED.into_iter().filter(|command| server.major() >= 7 || !command.contains('|')) {
+    for command in
+        NEEDED.into_iter().filter(|command| server.major() >= 7 || !command.contains('|'))
+    {
         let url = acl.user(&[]);
         let client = settings(&url).key_prefix("app:").build().unwrap();
         works(&client, "job");
         server.cmd::<()>(&["DEL", "redisson_lock_token:{app:job}"]);
         acl.change(&[&format!("-{command}")]);
         if let Err(e) = client.try_lock("job").and_then(|guard| guard.unwrap().unlock()) {
-            assert_eq!((e.kind(), e.name()), (ErrorKind::Denied, Some("job")), "without {command}: {e:?}");
+            assert_eq!(
+                (e.kind(), e.name()),
+                (ErrorKind::Denied, Some("job")),
+                "without {command}: {e:?}"
+            );
         }
         for key in server.lock_keys() {
             assert_ne!(server.pttl(&key), -1, "without {command} the lock {key} never ends");
         }
         acl.change(&[&format!("+{command}")]);
-        wait_until(&format!("nothing is left once {command} is permitted again"), || server.lock_keys().is_empty());
+        wait_until(&format!("nothing is left once {command} is permitted again"), || {
+            server.lock_keys().is_empty()
+        });
         works(&client, "job");
         drop(client);
         server.assert_clean();
@@ -324,16 +355,23 @@ fn without_permission_for_client_kill_or_info_a_lost_acquire_leaves_nothing() {
     let proxy = Proxy::start(&server);
     let acl = Acl { server: &server };
     for (round, missing) in
-        [&["-client|kill"][..], &["-info"], &["-client|kill", "-client|info", "-info"]].iter().enumerate()
+        [&["-client|kill"][..], &["-info"], &["-client|kill", "-client|info", "-info"]]
+            .iter()
+            .enumerate()
     {
         let query = acl.user(missing).split_once('?').unwrap().1.to_owned();
-        let client = settings(&format!("{}?{query}", proxy.url())).key_prefix("app:").build().unwrap();
+        let client =
+            settings(&format!("{}?{query}", proxy.url())).key_prefix("app:").build().unwrap();
         for (n, fault) in [Fault::CutAfterApplied, Fault::BlackHoleReply].into_iter().enumerate() {
             let name = format!("lost-{round}-{n}");
             proxy.inject(&name, fault);
             match client.try_lock(&name) {
                 Ok(guard) => drop(guard.unwrap()),
-                Err(e) => assert_eq!((e.kind(), e.name()), (ErrorKind::Unreachable, Some(&*name)), "{missing:?}"),
+                Err(e) => assert_eq!(
+                    (e.kind(), e.name()),
+                    (ErrorKind::Unreachable, Some(&*name)),
+                    "{missing:?}"
+                ),
             }
             nothing_left(&server);
             works(&client, &name);
@@ -364,7 +402,8 @@ fn a_user_who_is_deleted_is_denied_until_it_is_back() {
 fn a_renewal_that_is_refused_does_not_count() {
     let server = Server::start();
     server.cmd::<()>(&["ACL", "SETUSER", "app", "on", ">pw", "~*", "&*", "+@all"]);
-    let client = settings(&format!("{}?user=app&pass=pw", server.url())).lease(ms(1500)).build().unwrap();
+    let client =
+        settings(&format!("{}?user=app&pass=pw", server.url())).lease(ms(1500)).build().unwrap();
     let guard = client.lock("job").unwrap();
     server.cmd::<()>(&["ACL", "SETUSER", "app", "-pttl"]);
     assert!(!guard.wait_lost(CAP).is_still_held());

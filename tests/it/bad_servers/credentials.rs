@@ -19,8 +19,12 @@ fn a_wrong_password_is_denied_and_the_right_one_works() {
 
     let url = server.url();
     fails(ErrorKind::Denied, None, "password", || settings(&url).build());
-    fails(ErrorKind::Denied, None, "password", || settings(&format!("{url}?pass={SECRET}-not")).build());
-    fails(ErrorKind::Denied, None, "password", || settings(&format!("{url}?user=who&pass={SECRET}")).build());
+    fails(ErrorKind::Denied, None, "password", || {
+        settings(&format!("{url}?pass={SECRET}-not")).build()
+    });
+    fails(ErrorKind::Denied, None, "password", || {
+        settings(&format!("{url}?user=who&pass={SECRET}")).build()
+    });
     all_methods_fail(&lazy, "job", ErrorKind::Denied, "password");
     let good = settings(&format!("{url}?pass={SECRET}")).build().unwrap();
     works(&good, "job");
@@ -38,7 +42,12 @@ fn a_wrong_password_is_denied_and_the_right_one_works() {
 
 /// `b` waits for the lock that `a` holds, and a message wakes it.
 #[track_caller]
-fn waits_and_is_woken(a: &LockClient, b: &LockClient, name: &str, mut listens: impl FnMut() -> bool) {
+fn waits_and_is_woken(
+    a: &LockClient,
+    b: &LockClient,
+    name: &str,
+    mut listens: impl FnMut() -> bool,
+) {
     let guard = a.lock(name).unwrap();
     std::thread::scope(|s| {
         let waiter = s.spawn(|| {

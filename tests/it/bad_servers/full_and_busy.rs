@@ -44,22 +44,35 @@ fn a_full_server_renews_and_takes_back_holds_of_every_kind() {
     let server = Server::start();
     let lease = ms(1500);
     let client = settings(&server.url()).lease(lease).build().unwrap();
-    let (semaphore, counting, rw) = (client.semaphore("s"), client.counting_semaphore("c"), client.rw_lock("rw"));
+    let (semaphore, counting, rw) =
+        (client.semaphore("s"), client.counting_semaphore("c"), client.rw_lock("rw"));
     semaphore.try_set_permits(1000).unwrap();
     counting.try_set_permits(3).unwrap();
     let (mutex, mutex_inner) = (client.lock("m").unwrap(), client.lock("m").unwrap());
     let (fair, fair_inner) = (client.fair("f").lock().unwrap(), client.fair("f").lock().unwrap());
-    let (multi, multi_inner) = (client.multi(["x", "y"]).lock().unwrap(), client.multi(["x", "y"]).lock().unwrap());
-    let (read, read_inner) = (client.rw_lock("r").read().unwrap(), client.rw_lock("r").read().unwrap());
-    let (write, write_inner, nested) = (rw.write().unwrap(), rw.write().unwrap(), rw.read().unwrap());
-    let (permits, counted) = (semaphore.acquire_many(600).unwrap(), counting.acquire_many(2).unwrap());
+    let (multi, multi_inner) =
+        (client.multi(["x", "y"]).lock().unwrap(), client.multi(["x", "y"]).lock().unwrap());
+    let (read, read_inner) =
+        (client.rw_lock("r").read().unwrap(), client.rw_lock("r").read().unwrap());
+    let (write, write_inner, nested) =
+        (rw.write().unwrap(), rw.write().unwrap(), rw.read().unwrap());
+    let (permits, counted) =
+        (semaphore.acquire_many(600).unwrap(), counting.acquire_many(2).unwrap());
     server.cmd::<()>(&["CONFIG", "SET", "maxmemory", "1"]);
     // As while a slot moves, or after a renewal by an old Redisson: a level of the reader is gone.
-    let levels = || server.lock_keys().into_iter().filter(|key| key.starts_with("{r}:")).collect::<Vec<_>>();
+    let levels =
+        || server.lock_keys().into_iter().filter(|key| key.starts_with("{r}:")).collect::<Vec<_>>();
     let level = levels().remove(0);
     server.cmd::<()>(&["DEL", &level]);
     assert!(permits.wait_lost(lease * 5 / 4).is_still_held());
-    let held = [mutex.is_held(), fair.is_held(), multi.is_held(), read.is_held(), write.is_held(), nested.is_held()];
+    let held = [
+        mutex.is_held(),
+        fair.is_held(),
+        multi.is_held(),
+        read.is_held(),
+        write.is_held(),
+        nested.is_held(),
+    ];
     assert_eq!(held, [true; 6], "mutex, fair, multi, read, write, read inside of write");
     wait_until("the renewal makes the level again", || levels().contains(&level));
     mutex.extend(lease * 2).unwrap();
@@ -81,7 +94,10 @@ fn a_full_server_renews_and_takes_back_holds_of_every_kind() {
     read.unlock().unwrap();
     permits.release().unwrap();
     counted.release().unwrap();
-    assert_eq!((semaphore.available_permits().unwrap(), counting.available_permits().unwrap()), (1000, 3));
+    assert_eq!(
+        (semaphore.available_permits().unwrap(), counting.available_permits().unwrap()),
+        (1000, 3)
+    );
     server.cmd::<()>(&["CONFIG", "SET", "maxmemory", "0"]);
     semaphore.delete().unwrap();
     counting.delete().unwrap();
@@ -97,7 +113,8 @@ fn a_server_busy_with_a_script_is_not_ready() {
     let guard = client.lock("held").unwrap();
     works(&client, "job");
     let endless = std::thread::scope(|s| {
-        let endless = s.spawn(|| query::<()>(&mut server.connect(), &["EVAL", "while true do end", "0"]));
+        let endless =
+            s.spawn(|| query::<()>(&mut server.connect(), &["EVAL", "while true do end", "0"]));
         let mut admin = server.connect();
         wait_until("the server is busy", || {
             query::<String>(&mut admin, &["PING"]).is_err_and(|e| e.code() == Some("BUSY"))
@@ -127,7 +144,9 @@ fn a_server_that_hangs_in_a_command_is_unreachable() {
     all_methods_fail(&client, "job", ErrorKind::Unreachable, "");
     server.resume();
     nothing_left(&server);
-    wait_until("the lock can be acquired", || client.try_lock("job").is_ok_and(|guard| guard.is_some()));
+    wait_until("the lock can be acquired", || {
+        client.try_lock("job").is_ok_and(|guard| guard.is_some())
+    });
     drop(client);
     server.assert_clean();
 }
@@ -144,7 +163,11 @@ fn a_loading_server_is_not_ready() {
     let (client, url) = (client(&server), server.url());
     let guard = client.lock("held").unwrap();
     for n in 0..100 {
-        server.cmd::<()>(&["SET", &format!("ballast{n}"), &format!("{n:0>2048}").replace('0', "x")]);
+        server.cmd::<()>(&[
+            "SET",
+            &format!("ballast{n}"),
+            &format!("{n:0>2048}").replace('0', "x"),
+        ]);
     }
     server.cmd::<()>(&["CONFIG", "SET", "rdbcompression", "no"]);
     server.cmd::<()>(&["SAVE"]);
@@ -205,8 +228,10 @@ fn an_evicting_maxmemory_policy_is_warned_about_once() {
     masters.0[1].cmd::<()>(&["CONFIG", "SET", "maxmemory", "100mb"]);
     masters.0[1].cmd::<()>(&["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"]);
     drop(masters.client());
-    let reported =
-        |n: usize| logged(log::Level::Warn, &[&masters.0[n].socket().display().to_string(), "noeviction"]).len();
+    let reported = |n: usize| {
+        logged(log::Level::Warn, &[&masters.0[n].socket().display().to_string(), "noeviction"])
+            .len()
+    };
     assert_eq!([0, 1, 2].map(reported), [0, 1, 0]);
 }
 

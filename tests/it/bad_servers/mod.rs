@@ -85,7 +85,10 @@ fn nothing_left(server: &Server) {
     wait_until("no lock is left", || server.lock_keys().is_empty());
 }
 
-fn query<T: redis::FromRedisValue>(connection: &mut redis::Connection, words: &[&str]) -> redis::RedisResult<T> {
+fn query<T: redis::FromRedisValue>(
+    connection: &mut redis::Connection,
+    words: &[&str],
+) -> redis::RedisResult<T> {
     let mut cmd = redis::cmd(words[0]);
     cmd.arg(&words[1..]);
     cmd.query(connection)

@@ -76,9 +76,10 @@ fn too_few_replicas_and_a_disk_that_cannot_be_written() {
     let can_save = || server.cmd::<()>(&["CONFIG", "SET", "save", ""]);
     let few = || server.cmd::<()>(&["CONFIG", "SET", "min-replicas-to-write", "1"]);
     let enough = || server.cmd::<()>(&["CONFIG", "SET", "min-replicas-to-write", "0"]);
-    for (says, ill, well) in
-        [("NOREPLICAS", &few as &dyn Fn(), &enough as &dyn Fn()), ("MISCONF", &cannot_save, &can_save)]
-    {
+    for (says, ill, well) in [
+        ("NOREPLICAS", &few as &dyn Fn(), &enough as &dyn Fn()),
+        ("MISCONF", &cannot_save, &can_save),
+    ] {
         if says == "NOREPLICAS" && server.major() < 7 {
             // Redis 6.2 does not check the number of replicas inside scripts.
             continue;

@@ -27,7 +27,9 @@ fn a_missing_server_is_reported_at_once() {
     // A file that is not a socket.
     let file = server.dir().join("file");
     std::fs::write(&file, "").unwrap();
-    fails(ErrorKind::Unreachable, None, "", || settings(&format!("redis+unix://{}", file.display())).build());
+    fails(ErrorKind::Unreachable, None, "", || {
+        settings(&format!("redis+unix://{}", file.display())).build()
+    });
 }
 
 #[test]
@@ -74,7 +76,9 @@ fn a_timeout_says_after_how_long_and_by_which_setting() {
         urls.push(format!("zookeeper://{address}/locks"));
     }
     for url in urls {
-        let builder = leasehold::LockClient::builder().url(&url).io_timeout(std::time::Duration::from_millis(187));
+        let builder = leasehold::LockClient::builder()
+            .url(&url)
+            .io_timeout(std::time::Duration::from_millis(187));
         // The servers of an ensemble share the time.
         let after = if url.starts_with("zookeeper") { "ms" } else { "187ms" };
         says(builder.build().unwrap_err(), &address, after);
@@ -108,7 +112,9 @@ fn a_server_whose_queue_is_full_is_unreachable_within_the_timeout() {
     server.resume();
     assert_eq!(returned, Some(()), "a connect blocks beyond its timeout");
     nothing_left(&server);
-    wait_until("the lock can be acquired", || client.try_lock("job").is_ok_and(|guard| guard.is_some()));
+    wait_until("the lock can be acquired", || {
+        client.try_lock("job").is_ok_and(|guard| guard.is_some())
+    });
 }
 
 #[test]
@@ -124,7 +130,9 @@ fn a_server_that_falls_silent_is_unreachable_and_the_client_recovers() {
     fails(ErrorKind::Unreachable, None, "io_timeout", || settings(&proxy.url()).build());
     proxy.silence(false);
     nothing_left(&server);
-    wait_until("the client works again", || client.try_lock("job").is_ok_and(|guard| guard.is_some()));
+    wait_until("the client works again", || {
+        client.try_lock("job").is_ok_and(|guard| guard.is_some())
+    });
     // The same with connections that are closed immediately.
     proxy.refuse(true);
     proxy.cut_all();
@@ -173,14 +181,19 @@ fn a_client_that_is_dropped_while_the_server_is_away_leaves_no_thread() {
     drop((guard, client));
     assert!(start.elapsed() < SOON * 2, "{:?}", start.elapsed());
     server.resume();
-    wait_until("its connections are gone", || server.client_lines().iter().all(|line| !line.contains("name=away")));
+    wait_until("its connections are gone", || {
+        server.client_lines().iter().all(|line| !line.contains("name=away"))
+    });
 }
 
 /// It sends this to every connection from another machine, and closes it.
 #[test]
 fn a_server_in_protected_mode_says_why_it_refuses() {
     let fake = Fake::start(|mut stream| {
-        let _ = std::io::Write::write_all(&mut stream, b"-DENIED Redis is running in protected mode\r\n");
+        let _ = std::io::Write::write_all(
+            &mut stream,
+            b"-DENIED Redis is running in protected mode\r\n",
+        );
     });
     fails(ErrorKind::Denied, None, "running in protected mode", || settings(&fake.url()).build());
     let diagnosis = settings(&fake.url()).connect_lazily().build().unwrap().diagnose();

@@ -24,7 +24,10 @@ fn fake_redis(info: &'static str) -> Fake {
 fn servers_that_are_too_old_or_of_another_kind_say_so() {
     for (info, says) in [
         ("# Server\r\nredis_version:5.0.14\r\nredis_mode:standalone\r\nrun_id:aa\r\n", "5.0.14"),
-        ("# Server\r\nredis_version:6.0.16\r\nredis_mode:standalone\r\nrun_id:aa\r\n", "6.2 or later"),
+        (
+            "# Server\r\nredis_version:6.0.16\r\nredis_mode:standalone\r\nrun_id:aa\r\n",
+            "6.2 or later",
+        ),
         ("# Server\r\nredis_version:7.2.4\r\nredis_mode:sentinel\r\nrun_id:aa\r\n", "sentinel"),
         ("# Server\r\nredis_version:7.2.4\r\nserver_mode:sentinel\r\nrun_id:aa\r\n", "sentinel"),
     ] {
@@ -42,7 +45,9 @@ fn servers_that_are_too_old_or_of_another_kind_say_so() {
 fn a_server_without_a_command_that_the_scripts_need_is_refused() {
     for command in ["PUBLISH", "HDEL", "ZMSCORE", "TIME"] {
         let server = Server::start_with(&["--rename-command", command, ""]);
-        fails(ErrorKind::Unsupported, None, "does not have a command", || settings(&server.url()).build());
+        fails(ErrorKind::Unsupported, None, "does not have a command", || {
+            settings(&server.url()).build()
+        });
         assert!(server.cmd::<Vec<String>>(&["KEYS", "*"]).is_empty());
     }
 }
@@ -51,9 +56,11 @@ fn a_server_without_a_command_that_the_scripts_need_is_refused() {
 #[test]
 fn a_server_that_knows_no_script_load_or_no_evalsha_is_enough() {
     for missing in [&["SCRIPT"][..], &["EVALSHA"], &["SCRIPT", "EVALSHA"]] {
-        let renamed: Vec<&str> = missing.iter().flat_map(|command| ["--rename-command", command, ""]).collect();
+        let renamed: Vec<&str> =
+            missing.iter().flat_map(|command| ["--rename-command", command, ""]).collect();
         let server = Server::start_with(&renamed);
-        let (one, other) = (settings(&server.url()).build().unwrap(), settings(&server.url()).build().unwrap());
+        let (one, other) =
+            (settings(&server.url()).build().unwrap(), settings(&server.url()).build().unwrap());
         let short = settings(&server.url()).lease(ms(1500)).build().unwrap();
         let renewed = short.rw_lock("rw").read().unwrap();
         let guard = one.lock("job").unwrap();
@@ -71,7 +78,8 @@ fn a_server_that_knows_no_script_load_or_no_evalsha_is_enough() {
         server.assert_clean();
     }
     // The probe runs all the same.
-    let renamed = ["SCRIPT", "EVALSHA", "PUBLISH"].map(|command| ["--rename-command", command, ""]).concat();
+    let renamed =
+        ["SCRIPT", "EVALSHA", "PUBLISH"].map(|command| ["--rename-command", command, ""]).concat();
     let server = Server::start_with(&renamed);
     fails(ErrorKind::Unsupported, None, "publish", || settings(&server.url()).build());
 }
@@ -79,7 +87,8 @@ fn a_server_that_knows_no_script_load_or_no_evalsha_is_enough() {
 /// The server quotes the arguments of a command that it does not know, and that may be a script.
 #[test]
 fn no_error_contains_a_script() {
-    let server = Server::start_with(&["--rename-command", "EVAL", "", "--rename-command", "EVALSHA", ""]);
+    let server =
+        Server::start_with(&["--rename-command", "EVAL", "", "--rename-command", "EVALSHA", ""]);
     let error = fails(ErrorKind::Unsupported, None, "EVAL", || settings(&server.url()).build());
     assert!(!error.to_string().contains("KEYS"), "{error}");
 }
@@ -90,7 +99,9 @@ fn a_cluster_node_is_refused() {
     let port = (0..200)
         .map(|_| std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port())
         .chain(20_000..21_000)
-        .find(|port| *port < 55_000 && std::net::TcpListener::bind(("127.0.0.1", port + 10_000)).is_ok())
+        .find(|port| {
+            *port < 55_000 && std::net::TcpListener::bind(("127.0.0.1", port + 10_000)).is_ok()
+        })
         .unwrap();
     let server = Server::start_with(&["--cluster-enabled", "yes", "--port", &port.to_string()]);
     fails(ErrorKind::Unsupported, None, "Builder::cluster", || settings(&server.url()).build());
@@ -117,7 +128,11 @@ impl Sentinel {
     fn start(dir: &Path, socket: &Path) -> Self {
         // A sentinel writes its state into its configuration file, so it needs one.
         let file = dir.join("sentinel.conf");
-        std::fs::write(&file, format!("port 0\nunixsocket {}\ndir {}\n", socket.display(), dir.display())).unwrap();
+        std::fs::write(
+            &file,
+            format!("port 0\nunixsocket {}\ndir {}\n", socket.display(), dir.display()),
+        )
+        .unwrap();
         let named = std::env::var("LEASEHOLD_SERVER").ok();
         let names = named.iter().map(String::as_str).chain(["redis-server", "valkey-server"]);
         let mut tries = names.map(|name| {

@@ -24,7 +24,8 @@ fn a_server_that_does_not_speak_redis_is_reported_as_such() {
         let fake = Fake::saying(words);
         let shown = String::from_utf8_lossy(&words[..words.len().min(20)]).into_owned();
         let url = fake.url();
-        let e = bounded(move || settings(&url).build().unwrap_err()).expect("a result of some kind");
+        let e =
+            bounded(move || settings(&url).build().unwrap_err()).expect("a result of some kind");
         assert_eq!(e.kind(), ErrorKind::Protocol, "{shown:?}: {e:?}");
         assert!(e.to_string().contains("does not speak the Redis protocol"), "{shown:?}: {e}");
         let lazy = settings(&fake.url()).connect_lazily().build().unwrap();
@@ -41,7 +42,10 @@ fn a_server_that_does_not_speak_redis_is_reported_as_such() {
     for answer in ["+OK\r\n", ":1\r\n", "*0\r\n", "$-1\r\n", "-ERR unknown command\r\n"] {
         let fake = Fake::answering(|_| answer.into());
         let e = settings(&fake.url()).build().unwrap_err();
-        assert!(matches!(e.kind(), ErrorKind::Protocol | ErrorKind::Unsupported), "{answer:?}: {e:?}");
+        assert!(
+            matches!(e.kind(), ErrorKind::Protocol | ErrorKind::Unsupported),
+            "{answer:?}: {e:?}"
+        );
         fake.assert_left();
     }
 }
@@ -69,16 +73,21 @@ fn garbage_instead_of_a_reply_is_reported_and_the_client_recovers() {
     for round in 1..4 {
         // Each round has its own names, because the undo that runs in the background also contains
         // the name of its lock.
-        let (taking, giving, waiting) = (format!("taking{round}"), format!("giving{round}"), format!("waiting{round}"));
+        let (taking, giving, waiting) =
+            (format!("taking{round}"), format!("giving{round}"), format!("waiting{round}"));
         proxy.inject(&taking, Fault::Garbage);
-        fails(ErrorKind::Protocol, Some(&taking), "does not speak the Redis protocol", || client.try_lock(&taking));
+        fails(ErrorKind::Protocol, Some(&taking), "does not speak the Redis protocol", || {
+            client.try_lock(&taking)
+        });
         proxy.wait_hits(3 * round - 2);
         nothing_left(&server);
         works(&client, &taking);
 
         let guard = client.lock(&giving).unwrap();
         proxy.inject(&giving, Fault::Garbage);
-        fails(ErrorKind::Protocol, Some(&giving), "does not speak the Redis protocol", || guard.unlock());
+        fails(ErrorKind::Protocol, Some(&giving), "does not speak the Redis protocol", || {
+            guard.unlock()
+        });
         nothing_left(&server);
         works(&client, &giving);
 
@@ -100,11 +109,16 @@ fn garbage_instead_of_a_reply_is_reported_and_the_client_recovers() {
 
 #[test]
 fn half_a_reply_and_then_silence_is_unreachable() {
-    for half in [&b"$5\r\nhe"[..], b"+O", b"*2\r\n:1\r\n", b"$999999999999\r\nx", b"*2147483647\r\n"] {
+    for half in
+        [&b"$5\r\nhe"[..], b"+O", b"*2\r\n:1\r\n", b"$999999999999\r\nx", b"*2147483647\r\n"]
+    {
         let fake = Fake::saying(half);
         let shown = String::from_utf8_lossy(half);
         let e = settings(&fake.url()).build().unwrap_err();
-        assert!(matches!(e.kind(), ErrorKind::Unreachable | ErrorKind::Protocol), "{shown:?}: {e:?}");
+        assert!(
+            matches!(e.kind(), ErrorKind::Unreachable | ErrorKind::Protocol),
+            "{shown:?}: {e:?}"
+        );
         fake.assert_left();
     }
 
@@ -115,7 +129,8 @@ fn half_a_reply_and_then_silence_is_unreachable() {
     let arm = armed.clone();
     let fake = Fake::start(move |client| {
         let server = UnixStream::connect(&upstream).unwrap();
-        let (mut from_client, mut to_server) = (client.try_clone().unwrap(), server.try_clone().unwrap());
+        let (mut from_client, mut to_server) =
+            (client.try_clone().unwrap(), server.try_clone().unwrap());
         let upward = std::thread::spawn(move || {
             let _ = std::io::copy(&mut from_client, &mut to_server);
             let _ = to_server.shutdown(std::net::Shutdown::Both);
@@ -157,7 +172,9 @@ fn a_reply_that_trickles_without_end_is_given_up() {
         }
     });
     let url = fake.url();
-    let returned = bounded(move || drop(fails(ErrorKind::Unreachable, None, "io_timeout", || settings(&url).build())));
+    let returned = bounded(move || {
+        drop(fails(ErrorKind::Unreachable, None, "io_timeout", || settings(&url).build()))
+    });
     assert_eq!(returned, Some(()), "it continues to read");
     fake.assert_left();
 }

@@ -23,7 +23,8 @@ fn a_shard_that_hangs_costs_the_others_nothing() {
     let names = names_on_each_node(&cluster, 2);
     let guards: Vec<_> = names.iter().map(|name| client.lock(name).unwrap()).collect();
     cluster.node(0).suspend();
-    let lost = std::thread::scope(|s| s.spawn(|| guards[0].wait_lost(CAP).is_lost()).join().unwrap());
+    let lost =
+        std::thread::scope(|s| s.spawn(|| guards[0].wait_lost(CAP).is_lost()).join().unwrap());
     assert!(lost, "notified of the loss when the lease ended");
     // After more than another lease the others are still held.
     std::thread::sleep(ms(1500));
@@ -35,7 +36,11 @@ fn a_shard_that_hangs_costs_the_others_nothing() {
     cluster.node(0).resume();
     drop(guards);
     wait_until("it answers again", || client.try_lock(format!("{{{}}}free", names[0])).is_ok());
-    assert!(client.nodes().iter().all(|node| node.state() == NodeState::Voting), "{:?}", client.nodes());
+    assert!(
+        client.nodes().iter().all(|node| node.state() == NodeState::Voting),
+        "{:?}",
+        client.nodes()
+    );
     drop(client);
     cluster.assert_clean();
 }
@@ -44,9 +49,13 @@ fn a_shard_that_hangs_costs_the_others_nothing() {
 /// other one is undone.
 #[test]
 fn a_shard_that_hangs_does_not_keep_others_from_being_tidied_up() {
-    let cluster =
-        Cluster::start_with(crate::rig::ClusterOptions { replicas: false, node_timeout: 60_000, ..Default::default() });
-    let hasty = builder(&cluster).lease(Duration::from_secs(60)).io_timeout(ms(300)).build().unwrap();
+    let cluster = Cluster::start_with(crate::rig::ClusterOptions {
+        replicas: false,
+        node_timeout: 60_000,
+        ..Default::default()
+    });
+    let hasty =
+        builder(&cluster).lease(Duration::from_secs(60)).io_timeout(ms(300)).build().unwrap();
     let names = names_on_each_node(&cluster, 1);
     for (node, name) in names.iter().enumerate().take(2) {
         // Over an existing connection.
@@ -56,9 +65,13 @@ fn a_shard_that_hangs_does_not_keep_others_from_being_tidied_up() {
     }
     cluster.node(1).resume();
     let other = client(&cluster);
-    wait_until("a late grant is undone", || other.try_lock(&names[1]).is_ok_and(|guard| guard.is_some()));
+    wait_until("a late grant is undone", || {
+        other.try_lock(&names[1]).is_ok_and(|guard| guard.is_some())
+    });
     cluster.node(0).resume();
-    wait_until("and the other one", || other.try_lock(&names[0]).is_ok_and(|guard| guard.is_some()));
+    wait_until("and the other one", || {
+        other.try_lock(&names[0]).is_ok_and(|guard| guard.is_some())
+    });
     drop((hasty, other));
     cluster.assert_clean();
 }
@@ -93,7 +106,11 @@ fn a_shard_fails_over_under_load() {
                     last = Some(token);
                     let before: u32 = redis::cmd("GET").arg("counter").query(&mut redis).unwrap();
                     if guard.ensure_held().is_ok() {
-                        redis::cmd("SET").arg("counter").arg(before + 1).query::<()>(&mut redis).unwrap();
+                        redis::cmd("SET")
+                            .arg("counter")
+                            .arg(before + 1)
+                            .query::<()>(&mut redis)
+                            .unwrap();
                         counted += 1;
                     }
                 }
@@ -101,7 +118,8 @@ fn a_shard_fails_over_under_load() {
             })
         };
         let workers: Vec<_> = (0..4).map(|_| worker()).collect();
-        let at_least = |n: u32| wait_until("it counts", || store.cmd::<u32>(&["GET", "counter"]) >= n);
+        let at_least =
+            |n: u32| wait_until("it counts", || store.cmd::<u32>(&["GET", "counter"]) >= n);
         at_least(20);
         let before = store.cmd::<u32>(&["GET", "counter"]);
         // It comes back as the replica that acknowledges the grants of the new primary.

@@ -6,7 +6,9 @@ use std::time::{Duration, Instant};
 use leasehold::{Builder, ErrorKind, LockClient};
 
 use super::{builder, builder_with, channels, names_on_each_node};
-use crate::rig::{CAP, Cluster, ClusterOptions, Fault, PROMPT, Server, ms, threads_named, wait_until};
+use crate::rig::{
+    CAP, Cluster, ClusterOptions, Fault, PROMPT, Server, ms, threads_named, wait_until,
+};
 use crate::support::Load;
 
 /// Long enough that nothing here can pass because a lease ended.
@@ -14,7 +16,12 @@ pub(super) const LONG: Duration = Duration::from_secs(120);
 
 /// Three primaries whose timeout is so long that they do not consider each other dead.
 pub(super) fn patient(proxies: bool) -> Cluster {
-    Cluster::start_with(ClusterOptions { replicas: false, node_timeout: 60_000, proxies, ..Default::default() })
+    Cluster::start_with(ClusterOptions {
+        replicas: false,
+        node_timeout: 60_000,
+        proxies,
+        ..Default::default()
+    })
 }
 
 /// Limits the cost of a reply that never arrives.
@@ -74,8 +81,13 @@ fn a_client_that_only_waits_gets_in_after_the_failover_of_its_shard() {
     let (slot, token) = (cluster.slot("kept"), guard.fencing_token().unwrap());
     let old = cluster.owner(slot);
     std::thread::scope(|s| {
-        let waiter =
-            s.spawn(|| two.try_lock_for("kept", 2 * CAP).unwrap().expect("it becomes free").fencing_token().unwrap());
+        let waiter = s.spawn(|| {
+            two.try_lock_for("kept", 2 * CAP)
+                .unwrap()
+                .expect("it becomes free")
+                .fencing_token()
+                .unwrap()
+        });
         wait_until("it is subscribed", || !channels(cluster.node(old)).is_empty());
         cluster.node(old).suspend();
         let new = cluster.owner(slot);
@@ -149,7 +161,9 @@ fn a_connection_that_is_cut_leaves_nothing() {
 fn an_unknown_outcome_is_settled_at_the_new_node_of_its_slot() {
     let cluster = patient(true);
     let names = names_on_each_node(&cluster, 1);
-    for (node, fault) in [Fault::CutAfterApplied, Fault::Hold, Fault::CutBeforeSend].into_iter().enumerate() {
+    for (node, fault) in
+        [Fault::CutAfterApplied, Fault::Hold, Fault::CutBeforeSend].into_iter().enumerate()
+    {
         let (name, to) = (&names[node], (node + 1) % 3);
         let (slot, client) = (cluster.slot(name), impatient(&cluster).build().unwrap());
         let direct = builder(&cluster).lease(LONG).build().unwrap();
@@ -216,7 +230,8 @@ fn a_multi_lock_takes_none_when_a_shard_dies() {
     let direct = builder(&cluster).lease(LONG).build().unwrap();
     for dead in 0..3 {
         let client = impatient(&cluster).build().unwrap();
-        let others = || names.iter().enumerate().filter(|(node, _)| *node != dead).map(|(_, name)| name);
+        let others =
+            || names.iter().enumerate().filter(|(node, _)| *node != dead).map(|(_, name)| name);
         let free = |name: &String| cluster.cmd_at_owner::<u32>(name, &["EXISTS", name]) == 0;
         cluster.node(dead).suspend();
         assert_outage("a shard hangs", &client.multi(&names).try_lock().unwrap_err());
@@ -256,11 +271,15 @@ fn close_and_drop_leave_nothing_while_a_shard_is_down() {
     let names = names_on_each_node(&cluster, 2);
     for (client_name, close) in [("clz", true), ("drp", false)] {
         let build = || builder(&cluster).lease(ms(6000)).io_timeout(ms(1000));
-        let (client, holder) = (build().client_name(client_name).build().unwrap(), build().build().unwrap());
+        let (client, holder) =
+            (build().client_name(client_name).build().unwrap(), build().build().unwrap());
         let guards: Vec<_> = (0..3).map(|node| client.lock(&names[2 * node]).unwrap()).collect();
-        let waited_for: Vec<_> = (0..3).map(|node| holder.lock(&names[2 * node + 1]).unwrap()).collect();
+        let waited_for: Vec<_> =
+            (0..3).map(|node| holder.lock(&names[2 * node + 1]).unwrap()).collect();
         std::thread::scope(|s| {
-            let wait = |node: usize| client.try_lock_for(&names[2 * node + 1], ms(2500)).map(|won| won.is_some());
+            let wait = |node: usize| {
+                client.try_lock_for(&names[2 * node + 1], ms(2500)).map(|won| won.is_some())
+            };
             let waiters: Vec<_> = (0..3).map(|node| s.spawn(move || wait(node))).collect();
             wait_until("all wait", || (0..3).all(|node| !channels(cluster.node(node)).is_empty()));
             cluster.node(0).suspend();
@@ -278,17 +297,25 @@ fn close_and_drop_leave_nothing_while_a_shard_is_down() {
         drop(guards);
         drop(client);
         wait_until("its threads have ended", || {
-            ["lh-renew-", "lh-notify-"].iter().all(|kind| threads_named(&format!("{kind}{client_name}")) == 0)
+            ["lh-renew-", "lh-notify-"]
+                .iter()
+                .all(|kind| threads_named(&format!("{kind}{client_name}")) == 0)
         });
         let of_client = |node: usize| {
-            cluster.node(node).client_lines().iter().any(|line| line.contains(&format!("name={client_name}")))
+            cluster
+                .node(node)
+                .client_lines()
+                .iter()
+                .any(|line| line.contains(&format!("name={client_name}")))
         };
         wait_until("it has left the others", || !of_client(1) && !of_client(2));
         cluster.node(0).resume();
         wait_until("it has left", || !of_client(0));
         drop(waited_for);
         drop(holder);
-        wait_until("the leases end", || (0..3).all(|node| cluster.node(node).lock_keys().is_empty()));
+        wait_until("the leases end", || {
+            (0..3).all(|node| cluster.node(node).lock_keys().is_empty())
+        });
     }
     cluster.assert_clean();
 }
@@ -296,8 +323,11 @@ fn close_and_drop_leave_nothing_while_a_shard_is_down() {
 #[test]
 fn a_fork_owns_nothing_and_harms_nothing() {
     let cluster = patient(false);
-    let hosts: Vec<String> =
-        cluster.urls().iter().map(|url| url["redis://".len()..].trim_end_matches('/').to_owned()).collect();
+    let hosts: Vec<String> = cluster
+        .urls()
+        .iter()
+        .map(|url| url["redis://".len()..].trim_end_matches('/').to_owned())
+        .collect();
     let url = format!("redis+cluster://{}", hosts.join(","));
     crate::processes::assert_forks_own_nothing(&url);
     cluster.assert_clean();

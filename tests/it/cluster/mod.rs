@@ -18,7 +18,10 @@ fn builder(cluster: &Cluster) -> Builder {
     builder_with(cluster, |nodes| nodes)
 }
 
-fn builder_with(cluster: &Cluster, settings: impl FnOnce(leasehold::Cluster) -> leasehold::Cluster) -> Builder {
+fn builder_with(
+    cluster: &Cluster,
+    settings: impl FnOnce(leasehold::Cluster) -> leasehold::Cluster,
+) -> Builder {
     LockClient::builder().cluster(settings(leasehold::Cluster::new(cluster.urls())))
 }
 
@@ -30,7 +33,9 @@ fn client(cluster: &Cluster) -> LockClient {
 fn names_on_each_node(cluster: &Cluster, count: usize) -> Vec<String> {
     let mut names = Vec::new();
     for node in 0..3 {
-        let here = (0..).map(|n| format!("job-{n}")).filter(|name| cluster.owner(cluster.slot(name)) == node);
+        let here = (0..)
+            .map(|n| format!("job-{n}"))
+            .filter(|name| cluster.owner(cluster.slot(name)) == node);
         names.extend(here.take(count));
     }
     names
@@ -38,6 +43,7 @@ fn names_on_each_node(cluster: &Cluster, count: usize) -> Vec<String> {
 
 /// The channels of a node, sharded ones included.
 pub(crate) fn channels(node: &Server) -> Vec<String> {
-    let sharded = redis::cmd("PUBSUB").arg("SHARDCHANNELS").query::<Vec<String>>(&mut node.connect());
+    let sharded =
+        redis::cmd("PUBSUB").arg("SHARDCHANNELS").query::<Vec<String>>(&mut node.connect());
     node.channels().into_iter().chain(sharded.unwrap_or_default()).collect()
 }

@@ -21,7 +21,8 @@ fn a_hold_survives_the_move_of_its_slot() {
     let cluster = Cluster::start_primaries();
     let (one, two) = (builder(&cluster).lease(ms(3000)).build().unwrap(), client(&cluster));
     let names = |primitive: &Primitive| format!("{{moves-{}}}", primitive.label);
-    let primitives: Vec<_> = PRIMITIVES.iter().filter(|primitive| primitive.is_plain_row()).collect();
+    let primitives: Vec<_> =
+        PRIMITIVES.iter().filter(|primitive| primitive.is_plain_row()).collect();
     // Not a barrier, at which the others would wait forever for a thread that has failed.
     let (held, released) = (AtomicUsize::new(0), AtomicBool::new(false));
     std::thread::scope(|s| {
@@ -34,7 +35,9 @@ fn a_hold_survives_the_move_of_its_slot() {
                 let guard = open(one).lock().unwrap();
                 let token = guard.token();
                 std::thread::scope(|s| {
-                    let waiter = s.spawn(|| open(two).try_lock_for(4 * CAP).unwrap().expect("it becomes free").token());
+                    let waiter = s.spawn(|| {
+                        open(two).try_lock_for(4 * CAP).unwrap().expect("it becomes free").token()
+                    });
                     held.fetch_add(1, Ordering::SeqCst);
                     wait_for(2 * CAP, "the slots have moved", || released.load(Ordering::SeqCst));
                     assert!(guard.is_held(), "{}", primitive.label);
@@ -42,7 +45,11 @@ fn a_hold_survives_the_move_of_its_slot() {
                     guard.unlock().unwrap();
                     let next = waiter.join().unwrap();
                     assert!(start.elapsed() < PROMPT, "{}: woken, not by a timer", primitive.label);
-                    assert!(token.is_none() || next > token, "{}: {next:?} after {token:?}", primitive.label);
+                    assert!(
+                        token.is_none() || next > token,
+                        "{}: {next:?} after {token:?}",
+                        primitive.label
+                    );
                 });
             });
         }
@@ -55,9 +62,11 @@ fn a_hold_survives_the_move_of_its_slot() {
         std::thread::sleep(ms(3300));
         released.store(true, Ordering::SeqCst);
     });
-    one.semaphore(names(primitives.iter().find(|primitive| primitive.label.starts_with("semaphore")).unwrap()))
-        .delete()
-        .unwrap();
+    one.semaphore(names(
+        primitives.iter().find(|primitive| primitive.label.starts_with("semaphore")).unwrap(),
+    ))
+    .delete()
+    .unwrap();
     drop((one, two));
     cluster.assert_clean();
 }
@@ -94,17 +103,21 @@ fn a_slot_that_is_half_moved_loses_nothing() {
 #[test]
 fn a_reader_that_is_half_moved_keeps_the_lock() {
     let cluster = Cluster::start_primaries();
-    let clients: Vec<_> = (0..3).map(|_| builder(&cluster).io_timeout(ms(700)).build().unwrap()).collect();
+    let clients: Vec<_> =
+        (0..3).map(|_| builder(&cluster).io_timeout(ms(700)).build().unwrap()).collect();
     let [one, two, three] = &clients[..] else { unreachable!() };
     let slot = cluster.slot("half");
     let to = other_node(&cluster, slot);
     let stays = two.rw_lock("half").read().unwrap();
-    let of_two: Vec<_> = cluster.keys(slot).into_iter().filter(|key| key.contains("rwlock_timeout")).collect();
+    let of_two: Vec<_> =
+        cluster.keys(slot).into_iter().filter(|key| key.contains("rwlock_timeout")).collect();
     assert_eq!(of_two.len(), 1);
     let leaves = one.rw_lock("half").read().unwrap();
     std::thread::scope(|s| {
         let writer = s.spawn(|| three.rw_lock("half").try_write_for(2 * CAP).unwrap().map(drop));
-        wait_until("a writer waits", || cluster.keys(slot).iter().any(|key| key.starts_with("leasehold_writer")));
+        wait_until("a writer waits", || {
+            cluster.keys(slot).iter().any(|key| key.starts_with("leasehold_writer"))
+        });
         cluster.begin_migration(slot, to);
         cluster.move_keys_but(slot, to, &of_two);
         // It may be refused or succeed: both are right, and the rest is done in the background.
@@ -165,9 +178,11 @@ fn waiters_hear_of_releases_at_the_new_node() {
     std::thread::scope(|s| {
         let start = Instant::now();
         let gate = s.spawn(|| two.latch("gate").wait_for(CAP).unwrap());
-        let door = s.spawn(|| drop(two.mutex("door").try_lock_for(CAP).unwrap().expect("it becomes free")));
+        let door = s
+            .spawn(|| drop(two.mutex("door").try_lock_for(CAP).unwrap().expect("it becomes free")));
         wait_until("both wait", || {
-            let channels: usize = (0..3).map(|node| super::channels(cluster.node(node)).len()).sum();
+            let channels: usize =
+                (0..3).map(|node| super::channels(cluster.node(node)).len()).sum();
             channels == 2
         });
         for name in ["gate", "door"] {
@@ -175,7 +190,8 @@ fn waiters_hear_of_releases_at_the_new_node() {
             cluster.migrate_slot(slot, other_node(&cluster, slot));
         }
         wait_until("both wait at the new nodes", || {
-            let channels: usize = (0..3).map(|node| super::channels(cluster.node(node)).len()).sum();
+            let channels: usize =
+                (0..3).map(|node| super::channels(cluster.node(node)).len()).sum();
             channels == 2
         });
         latch.count_down().unwrap();

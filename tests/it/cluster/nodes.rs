@@ -32,7 +32,8 @@ fn of<'u>(urls: impl IntoIterator<Item = &'u String>) -> Builder {
 
 #[test]
 fn seeds_may_hang_be_dead_or_be_replicas() {
-    let mut cluster = Cluster::start_with(ClusterOptions { node_timeout: 60_000, ..ClusterOptions::default() });
+    let mut cluster =
+        Cluster::start_with(ClusterOptions { node_timeout: 60_000, ..ClusterOptions::default() });
     let (urls, names) = (cluster.urls(), names_on_each_node(&cluster, 1));
     let replicas = of(&urls[3..]).build().unwrap();
     names.iter().for_each(|name| works(&replicas, name));
@@ -44,7 +45,11 @@ fn seeds_may_hang_be_dead_or_be_replicas() {
         let seeds = [&urls[hangs], &urls[4], &urls[5]];
         promptly("one hangs, one is dead", || {
             let client = of(seeds).build().unwrap();
-            names.iter().enumerate().filter(|(node, _)| *node != hangs).for_each(|(_, name)| works(&client, name));
+            names
+                .iter()
+                .enumerate()
+                .filter(|(node, _)| *node != hangs)
+                .for_each(|(_, name)| works(&client, name));
         });
         cluster.node(hangs).resume();
     }
@@ -86,10 +91,15 @@ fn an_address_that_only_the_cluster_names_is_said_to_be_its() {
     let slots: Vec<String> = (0..16384).map(|slot| slot.to_string()).collect();
     let slots: Vec<&str> = slots.iter().map(String::as_str).collect();
     node.cmd::<()>(&[&["CLUSTER", "ADDSLOTS"], &slots[..]].concat());
-    wait_until("it serves its slots", || node.cmd::<String>(&["CLUSTER", "INFO"]).contains("cluster_state:ok"));
+    wait_until("it serves its slots", || {
+        node.cmd::<String>(&["CLUSTER", "INFO"]).contains("cluster_state:ok")
+    });
     let e = of(&[node.url()]).build().and_then(|client| client.lock("job").map(drop)).unwrap_err();
     assert_eq!(e.kind(), ErrorKind::Unreachable, "{e}");
-    assert!(e.to_string().contains(&format!("127.0.0.1:{port}; the cluster named this address")), "{e}");
+    assert!(
+        e.to_string().contains(&format!("127.0.0.1:{port}; the cluster named this address")),
+        "{e}"
+    );
     // One of the settings is not.
     let e = of(&["redis://127.0.0.1:1/".to_owned()]).build().unwrap_err();
     assert!(!e.to_string().contains("named"), "{e}");
@@ -97,16 +107,19 @@ fn an_address_that_only_the_cluster_names_is_said_to_be_its() {
     let (announced, reachable) = (port.parse::<u16>().unwrap(), node.port());
     let mapped = move |to: u16| {
         let nodes = leasehold::Cluster::new([node.url()]);
-        LockClient::builder().cluster(nodes.map_addresses(move |host, port| match port == announced {
-            true => (host.to_owned(), to),
-            false => (host.to_owned(), port),
+        LockClient::builder().cluster(nodes.map_addresses(move |host, port| {
+            match port == announced {
+                true => (host.to_owned(), to),
+                false => (host.to_owned(), port),
+            }
         }))
     };
     let (client, other) = (mapped(reachable).build().unwrap(), mapped(reachable).build().unwrap());
     let held = client.lock("job").unwrap();
     std::thread::scope(|s| {
         // Release messages and renewals use the map, too.
-        let waits = s.spawn(|| other.try_lock_for("job", PATIENT).unwrap().expect("it is freed").unlock());
+        let waits =
+            s.spawn(|| other.try_lock_for("job", PATIENT).unwrap().expect("it is freed").unlock());
         wait_until("it waits", || other.snapshot().waits().len() == 1);
         held.unlock().unwrap();
         waits.join().unwrap().unwrap();
@@ -125,13 +138,19 @@ fn uncover(cluster: &Cluster, name: &str) {
 fn a_slot_that_nobody_serves_is_an_outage_of_its_names() {
     for full_coverage in ["no", "yes"] {
         let args = ["--cluster-require-full-coverage", full_coverage];
-        let cluster = Cluster::start_with(ClusterOptions { replicas: false, args: &args, ..ClusterOptions::default() });
+        let cluster = Cluster::start_with(ClusterOptions {
+            replicas: false,
+            args: &args,
+            ..ClusterOptions::default()
+        });
         let names = names_on_each_node(&cluster, 2);
         let short = || builder(&cluster).lease(ms(3000)).io_timeout(ms(500));
         let client = short().build().unwrap();
         let held: Vec<_> = [1, 3, 5].map(|at| client.lock(&names[at]).unwrap()).into();
         uncover(&cluster, &names[0]);
-        let serves = |node| cluster.node(node).cmd::<String>(&["CLUSTER", "INFO"]).contains("cluster_state:ok");
+        let serves = |node| {
+            cluster.node(node).cmd::<String>(&["CLUSTER", "INFO"]).contains("cluster_state:ok")
+        };
         wait_until("all nodes know", || (0..3).all(|node| serves(node) == (full_coverage == "no")));
         for client in [&client, &short().connect_lazily().build().unwrap()] {
             let e = promptly("no node serves it", || client.lock(&names[0]).unwrap_err());
@@ -147,7 +166,11 @@ fn a_slot_that_nobody_serves_is_an_outage_of_its_names() {
             std::thread::sleep(ms(3300));
             assert!(held.iter().all(|guard| guard.is_held()), "renewed");
             // A node serves it again.
-            cluster.node(1).cmd::<()>(&["CLUSTER", "ADDSLOTS", &cluster.slot(&names[0]).to_string()]);
+            cluster.node(1).cmd::<()>(&[
+                "CLUSTER",
+                "ADDSLOTS",
+                &cluster.slot(&names[0]).to_string(),
+            ]);
             wait_until("it can be taken", || client.try_lock(&names[0]).is_ok());
         }
         held.into_iter().for_each(drop);
@@ -158,8 +181,11 @@ fn a_slot_that_nobody_serves_is_an_outage_of_its_names() {
 /// A node forgets the scripts, and another one comes back empty.
 #[test]
 fn a_node_may_forget_scripts_and_data() {
-    let mut cluster =
-        Cluster::start_with(ClusterOptions { replicas: false, node_timeout: 60_000, ..ClusterOptions::default() });
+    let mut cluster = Cluster::start_with(ClusterOptions {
+        replicas: false,
+        node_timeout: 60_000,
+        ..ClusterOptions::default()
+    });
     let names = names_on_each_node(&cluster, 2);
     let (one, two) = (client(&cluster), client(&cluster));
     let held: Vec<_> = [1, 3, 5].map(|at| one.lock(&names[at]).unwrap()).into();
@@ -167,7 +193,9 @@ fn a_node_may_forget_scripts_and_data() {
     names.iter().step_by(2).for_each(|name| works(&one, name));
     held[1].extend(Duration::from_secs(60)).unwrap();
     std::thread::scope(|s| {
-        let waiter = s.spawn(|| two.try_lock_for(&names[5], PATIENT).unwrap().expect("it is forgotten").is_held());
+        let waiter = s.spawn(|| {
+            two.try_lock_for(&names[5], PATIENT).unwrap().expect("it is forgotten").is_held()
+        });
         wait_until("it waits", || !super::channels(cluster.node(2)).is_empty());
         // The waiter continues through the time in which the node refuses writes.
         cluster.node_mut(2).restart();
@@ -175,7 +203,10 @@ fn a_node_may_forget_scripts_and_data() {
     });
     works(&one, &names[4]);
     for (at, guard) in held.into_iter().enumerate() {
-        assert_eq!(guard.unlock().map_err(|e| e.kind()), if at == 2 { Err(ErrorKind::Lost) } else { Ok(()) });
+        assert_eq!(
+            guard.unlock().map_err(|e| e.kind()),
+            if at == 2 { Err(ErrorKind::Lost) } else { Ok(()) }
+        );
     }
     drop((one, two));
     cluster.assert_clean();
@@ -185,8 +216,11 @@ fn a_node_may_forget_scripts_and_data() {
 #[test]
 fn while_a_primary_is_down_no_connections_are_made_to_the_others() {
     const THREADS: usize = 20;
-    let mut cluster =
-        Cluster::start_with(ClusterOptions { node_timeout: 60_000, replicas: false, ..ClusterOptions::default() });
+    let mut cluster = Cluster::start_with(ClusterOptions {
+        node_timeout: 60_000,
+        replicas: false,
+        ..ClusterOptions::default()
+    });
     let names = names_on_each_node(&cluster, THREADS);
     let client = builder(&cluster).connections(4).build().unwrap();
     let failures = AtomicUsize::new(0);
@@ -194,7 +228,10 @@ fn while_a_primary_is_down_no_connections_are_made_to_the_others() {
     let others = [cluster.node(1).connect(), cluster.node(2).connect()];
     let received = |mut connection: redis::Connection| {
         let stats: String = redis::cmd("INFO").arg("stats").query(&mut connection).unwrap();
-        let count = stats.lines().find_map(|line| line.strip_prefix("total_connections_received:")).unwrap();
+        let count = stats
+            .lines()
+            .find_map(|line| line.strip_prefix("total_connections_received:"))
+            .unwrap();
         (count.trim().parse::<usize>().unwrap(), connection)
     };
     let before = others.map(received);

@@ -34,7 +34,8 @@ fn first_and_next(cluster: &Cluster) -> ([String; 2], usize) {
 fn a_shard_that_hangs_keeps_nobody_from_the_names_of_another() {
     let cluster = patient(false);
     let names = names_on_each_node(&cluster, 1);
-    let (client, other) = (client(&cluster, 10 * CAP), builder(&cluster).lease(LONG).build().unwrap());
+    let (client, other) =
+        (client(&cluster, 10 * CAP), builder(&cluster).lease(LONG).build().unwrap());
     let held = other.lock(&names[0]).unwrap();
     let (over, failed) = (AtomicBool::new(false), AtomicU32::new(0));
     let works = |client: &LockClient| client.lock(&names[0]).unwrap().unlock().unwrap();
@@ -107,7 +108,8 @@ fn the_outage_of_one_shard_is_counted_although_another_answers() {
 fn a_multi_lock_that_waits_for_a_shard_can_be_cancelled_and_closed() {
     let cluster = patient(false);
     let (names, next) = first_and_next(&cluster);
-    let (client, other) = (client(&cluster, 10 * CAP), builder(&cluster).lease(LONG).build().unwrap());
+    let (client, other) =
+        (client(&cluster, 10 * CAP), builder(&cluster).lease(LONG).build().unwrap());
     for closes in [false, true] {
         let held = other.lock(&names[0]).unwrap();
         let token = leasehold::CancelToken::new();
@@ -125,7 +127,9 @@ fn a_multi_lock_that_waits_for_a_shard_can_be_cancelled_and_closed() {
             assert_eq!(kind, if closes { ErrorKind::Closed } else { ErrorKind::Cancelled });
         });
         cluster.node(next).resume();
-        wait_until("nothing is left", || (0..2).all(|node| cluster.node(node).lock_keys().is_empty()));
+        wait_until("nothing is left", || {
+            (0..2).all(|node| cluster.node(node).lock_keys().is_empty())
+        });
     }
     drop((client, other));
     cluster.assert_clean();

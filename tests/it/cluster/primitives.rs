@@ -18,7 +18,10 @@ fn in_turns(label: &str, one: &dyn Exclusive, two: &dyn Exclusive) {
     std::thread::scope(|s| {
         let second = s.spawn(|| {
             let start = Instant::now();
-            let guard = two.try_lock_for(CAP).unwrap().unwrap_or_else(|| panic!("{label}: it becomes free"));
+            let guard = two
+                .try_lock_for(CAP)
+                .unwrap()
+                .unwrap_or_else(|| panic!("{label}: it becomes free"));
             guard.unlock().unwrap();
             start.elapsed()
         });
@@ -41,11 +44,14 @@ fn every_lock_works_on_the_node_of_its_slot() {
         for name in names_on_each_node(&cluster, 1) {
             std::thread::scope(|s| {
                 for primitive in PRIMITIVES.iter().filter(|primitive| primitive.is_plain_row()) {
-                    let (one, two, name) = (one.clone(), two.clone(), format!("{{{name}}}{}", primitive.label));
+                    let (one, two, name) =
+                        (one.clone(), two.clone(), format!("{{{name}}}{}", primitive.label));
                     s.spawn(move || {
                         (primitive.prepare)(&one, &name);
-                        let (first, second) =
-                            ((primitive.open)(one.clone(), &name, None), (primitive.open)(two, &name, None));
+                        let (first, second) = (
+                            (primitive.open)(one.clone(), &name, None),
+                            (primitive.open)(two, &name, None),
+                        );
                         in_turns(primitive.label, &*first, &*second);
                         if primitive.label.starts_with("semaphore") {
                             one.semaphore(&name).delete().unwrap();
@@ -83,7 +89,11 @@ fn latches_counts_and_fenced_values_work_on_the_node_of_their_slot() {
         let guard = one.lock(&name).unwrap();
         let value = one.fenced_value(format!("{name}-value"));
         value.claim(guard.fencing_token().unwrap()).unwrap().write(b"new").unwrap();
-        assert_eq!(cluster.cmd_at_owner::<u32>(&format!("{name}-value"), &["DEL", &format!("{name}-value")]), 1);
+        assert_eq!(
+            cluster
+                .cmd_at_owner::<u32>(&format!("{name}-value"), &["DEL", &format!("{name}-value")]),
+            1
+        );
     }
     drop((one, two));
     cluster.assert_clean();
@@ -98,7 +108,9 @@ fn readers_share_and_writers_exclude() {
         let (first, second) = (lock.read().unwrap(), other.read().unwrap());
         assert!(other.try_write().is_err() || other.try_write().unwrap().is_none());
         std::thread::scope(|s| {
-            let writer = s.spawn(|| drop(two.rw_lock(&name).try_write_for(CAP).unwrap().expect("readers leave")));
+            let writer = s.spawn(|| {
+                drop(two.rw_lock(&name).try_write_for(CAP).unwrap().expect("readers leave"))
+            });
             std::thread::sleep(ms(100));
             first.unlock().unwrap();
             second.unlock().unwrap();
@@ -131,7 +143,8 @@ fn a_multi_lock_over_several_slots_is_all_or_none() {
     // Re-entry, and a wait that ends when all are released.
     drop(all.lock().unwrap());
     std::thread::scope(|s| {
-        let waiter = s.spawn(|| drop(two.multi(&names).try_lock_for(CAP).unwrap().expect("it becomes free")));
+        let waiter = s
+            .spawn(|| drop(two.multi(&names).try_lock_for(CAP).unwrap().expect("it becomes free")));
         std::thread::sleep(ms(100));
         guard.unlock().unwrap();
         waiter.join().unwrap();
@@ -144,15 +157,18 @@ fn a_multi_lock_over_several_slots_is_all_or_none() {
 /// the lost request is released.
 #[test]
 fn a_multi_lock_gives_back_what_an_earlier_attempt_took() {
-    let cluster =
-        Cluster::start_with(crate::rig::ClusterOptions { replicas: false, proxies: true, ..Default::default() });
+    let cluster = Cluster::start_with(crate::rig::ClusterOptions {
+        replicas: false,
+        proxies: true,
+        ..Default::default()
+    });
     let on = |node, letter| {
         let mut all = (0..).map(move |n| format!("{letter}-{n}"));
         all.find(|name| cluster.owner(cluster.slot(name)) == node).unwrap()
     };
     let (first, second) = (on(0, "a"), on(1, "b"));
-    let [one, two, three] =
-        [500, 5000, 5000].map(|io| builder(&cluster).lease(ms(60_000)).io_timeout(ms(io)).build().unwrap());
+    let [one, two, three] = [500, 5000, 5000]
+        .map(|io| builder(&cluster).lease(ms(60_000)).io_timeout(ms(io)).build().unwrap());
     // From now on the nodes know the script.
     drop(one.multi([&first, &second]).lock().unwrap());
     let lost = cluster.node(1).proxy();
@@ -162,7 +178,9 @@ fn a_multi_lock_gives_back_what_an_earlier_attempt_took() {
         let hits = lost.hits();
         lost.inject(&second, Fault::BlackHoleReply);
         let came_between = std::thread::scope(|s| {
-            let caller = s.spawn(|| one.multi([&first, &second]).try_lock_for(ms(4000)).is_ok_and(|all| all.is_some()));
+            let caller = s.spawn(|| {
+                one.multi([&first, &second]).try_lock_for(ms(4000)).is_ok_and(|all| all.is_some())
+            });
             std::thread::sleep(ms(500));
             guard.unlock().unwrap();
             lost.wait_hits(hits + 1);
@@ -212,7 +230,8 @@ fn a_cluster_says_who_has_which_slots() {
     let client = client(&cluster);
     let nodes = client.nodes();
     assert_eq!(nodes.len(), 3);
-    let mut slots: Vec<u16> = nodes.iter().flat_map(|node| node.slots().iter().cloned().flatten()).collect();
+    let mut slots: Vec<u16> =
+        nodes.iter().flat_map(|node| node.slots().iter().cloned().flatten()).collect();
     slots.sort_unstable();
     assert!(slots.into_iter().eq(0..16384));
     assert!(nodes.iter().all(|node| node.state() == NodeState::Voting), "{nodes:?}");
@@ -224,16 +243,22 @@ fn what_a_cluster_cannot_do_is_refused_before_anything_is_sent() {
     let kind = |built: leasehold::Result<LockClient>| built.unwrap_err().kind();
     let urls = cluster.urls();
     let with_db = urls.iter().map(|url| format!("{url}3"));
-    assert_eq!(kind(LockClient::builder().cluster(leasehold::Cluster::new(with_db)).build()), ErrorKind::InvalidInput);
     assert_eq!(
-        kind(LockClient::builder().cluster(leasehold::Cluster::new(["redis+unix:///tmp/s"])).build()),
+        kind(LockClient::builder().cluster(leasehold::Cluster::new(with_db)).build()),
+        ErrorKind::InvalidInput
+    );
+    assert_eq!(
+        kind(
+            LockClient::builder().cluster(leasehold::Cluster::new(["redis+unix:///tmp/s"])).build()
+        ),
         ErrorKind::InvalidInput
     );
     let one = LockClient::open(&urls[0]).unwrap_err();
     assert_eq!(one.kind(), ErrorKind::Unsupported);
     assert!(one.to_string().contains("Builder::cluster"), "{one}");
     let server = crate::rig::Server::start_tcp(&[]);
-    let alone = LockClient::builder().cluster(leasehold::Cluster::new([server.url()])).build().unwrap_err();
+    let alone =
+        LockClient::builder().cluster(leasehold::Cluster::new([server.url()])).build().unwrap_err();
     assert_eq!(alone.kind(), ErrorKind::Unsupported, "{alone}");
 
     let client = client(&cluster);

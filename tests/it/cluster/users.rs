@@ -7,7 +7,9 @@ use leasehold::{Builder, Credentials, ErrorKind, LockClient};
 use parking_lot::Mutex;
 
 use super::{builder, builder_with, channels, names_on_each_node};
-use crate::rig::{CAP, Cluster, ClusterOptions, PROMPT, Server, acl_rule, logged, ms, record_logs, wait_until};
+use crate::rig::{
+    CAP, Cluster, ClusterOptions, PROMPT, Server, acl_rule, logged, ms, record_logs, wait_until,
+};
 use crate::support::Load;
 
 fn works(client: &LockClient, name: &str) {
@@ -28,10 +30,15 @@ fn set_user(cluster: &Cluster, rules: &[&str]) {
 #[test]
 fn all_nodes_want_the_same_password() {
     let args = ["--requirepass", "s3cr3t", "--masterauth", "s3cr3t"];
-    let cluster = Cluster::start_with(ClusterOptions { replicas: false, args: &args, ..ClusterOptions::default() });
+    let cluster = Cluster::start_with(ClusterOptions {
+        replicas: false,
+        args: &args,
+        ..ClusterOptions::default()
+    });
     let url = |user: &str| format!("redis+cluster://{user}{}", hosts(&cluster));
     let by_url = |user: &str| LockClient::builder().url(url(user));
-    let with_password = |nodes: leasehold::Cluster| nodes.credentials(|| Ok(Credentials::password("s3cr3t")));
+    let with_password =
+        |nodes: leasehold::Cluster| nodes.credentials(|| Ok(Credentials::password("s3cr3t")));
     let names = names_on_each_node(&cluster, 1);
     for builder in [
         by_url(":s3cr3t@"),
@@ -48,11 +55,17 @@ fn all_nodes_want_the_same_password() {
     for (builder, kind) in [
         (by_url(""), ErrorKind::Denied),
         (by_url(":wr0ng@"), ErrorKind::Denied),
-        (LockClient::builder().cluster(with_password(url(":s3cr3t@").into())), ErrorKind::InvalidInput),
+        (
+            LockClient::builder().cluster(with_password(url(":s3cr3t@").into())),
+            ErrorKind::InvalidInput,
+        ),
     ] {
         let e = builder.build().unwrap_err();
         assert_eq!(e.kind(), kind, "{e:?}");
-        assert!(!format!("{e} {e:?}").contains("s3cr3t") && !format!("{e:?}").contains("wr0ng"), "{e:?}");
+        assert!(
+            !format!("{e} {e:?}").contains("s3cr3t") && !format!("{e:?}").contains("wr0ng"),
+            "{e:?}"
+        );
     }
     cluster.assert_clean();
 }
@@ -65,8 +78,12 @@ fn a_password_is_rotated_while_holds_live_on_all_nodes() {
     let vault = Arc::new(Mutex::new("p0".to_owned()));
     let provider = vault.clone();
     let credentials = move || Ok(Credentials::new("app", provider.lock().clone()));
-    let client = builder_with(&cluster, |nodes| nodes.credentials(credentials)).lease(ms(6000)).build().unwrap();
-    let held: Vec<_> = names_on_each_node(&cluster, 1).iter().map(|name| client.lock(name).unwrap()).collect();
+    let client = builder_with(&cluster, |nodes| nodes.credentials(credentials))
+        .lease(ms(6000))
+        .build()
+        .unwrap();
+    let held: Vec<_> =
+        names_on_each_node(&cluster, 1).iter().map(|name| client.lock(name).unwrap()).collect();
     let late = Load::run(&[&client], &sum, |load| {
         for round in 0..3 {
             load.wait_for_more(20);
@@ -74,7 +91,8 @@ fn a_password_is_rotated_while_holds_live_on_all_nodes() {
             set_user(&cluster, &[&format!(">{new}")]);
             vault.lock().clone_from(&new);
             set_user(&cluster, &[&format!("<{old}")]);
-            (0..3).for_each(|node| cluster.node(node).cmd::<()>(&["CLIENT", "KILL", "USER", "app"]));
+            (0..3)
+                .for_each(|node| cluster.node(node).cmd::<()>(&["CLIENT", "KILL", "USER", "app"]));
         }
         load.wait_for_more(20);
     });
@@ -90,7 +108,8 @@ fn a_password_is_rotated_while_holds_live_on_all_nodes() {
 
 /// What a cluster needs in addition to the rule for one server.
 const IN_A_CLUSTER: [&str; 1] = ["+cluster|slots"];
-const FOR_SHARDED_CHANNELS: [&str; 4] = ["+spublish", "+ssubscribe", "+sunsubscribe", "+pubsub|shardnumsub"];
+const FOR_SHARDED_CHANNELS: [&str; 4] =
+    ["+spublish", "+ssubscribe", "+sunsubscribe", "+pubsub|shardnumsub"];
 
 #[test]
 fn a_user_needs_what_the_rule_says() {
@@ -101,7 +120,8 @@ fn a_user_needs_what_the_rule_says() {
     let build = |changes: &[&str], without: &[&str]| {
         let rule = rule.iter().map(String::as_str).chain(IN_A_CLUSTER);
         let words = rule.filter(|word| !without.contains(word)).chain(changes.iter().copied());
-        let words: Vec<&str> = ["reset", "on", ">pw", "resetchannels"].into_iter().chain(words).collect();
+        let words: Vec<&str> =
+            ["reset", "on", ">pw", "resetchannels"].into_iter().chain(words).collect();
         set_user(&cluster, &words);
         builder_with(&cluster, |nodes| nodes.credentials(|| Ok(Credentials::new("app", "pw"))))
             .key_prefix("job-")
@@ -147,7 +167,8 @@ fn a_user_needs_what_the_rule_says() {
         let asks = &FOR_SHARDED_CHANNELS[1..];
         denied(build(asks, &[]), "spublish");
         // This user lacks the rule's channels.
-        let without: Vec<&str> = rule.iter().map(String::as_str).filter(|word| word.starts_with('&')).collect();
+        let without: Vec<&str> =
+            rule.iter().map(String::as_str).filter(|word| word.starts_with('&')).collect();
         denied(build(&FOR_SHARDED_CHANNELS, &without), "channel");
         // It may not subscribe, so its waiters poll.
         record_logs();
@@ -164,7 +185,10 @@ fn a_user_needs_what_the_rule_says() {
         });
         let owner = cluster.node(cluster.owner(cluster.slot(&names[0])));
         let address = owner.url()["redis://".len()..].trim_end_matches('/').to_owned();
-        assert_eq!(logged(log::Level::Warn, &["release messages cannot be received", &address]).len(), 1);
+        assert_eq!(
+            logged(log::Level::Warn, &["release messages cannot be received", &address]).len(),
+            1
+        );
     }
     cluster.assert_clean();
 }
@@ -176,9 +200,13 @@ fn all_nodes_have_tls() {
     use leasehold::Tls;
     let certificates = Certificates::new();
     let tls = || Tls::new().ca_file(certificates.ca_file());
-    let mut cluster = Cluster::start_with(ClusterOptions { tls: Some(&certificates), ..ClusterOptions::default() });
+    let mut cluster = Cluster::start_with(ClusterOptions {
+        tls: Some(&certificates),
+        ..ClusterOptions::default()
+    });
     let names = names_on_each_node(&cluster, 1);
-    let by_url = LockClient::builder().url(format!("rediss+cluster://{}", hosts(&cluster))).tls(tls());
+    let by_url =
+        LockClient::builder().url(format!("rediss+cluster://{}", hosts(&cluster))).tls(tls());
     let one = builder(&cluster).tls(tls()).lease(Duration::from_secs(60)).build().unwrap();
     let two = by_url.lease(Duration::from_secs(60)).build().unwrap();
     for name in &names {
@@ -202,13 +230,25 @@ fn all_nodes_have_tls() {
     guard.unlock().unwrap();
     works(&two, &names[0]);
 
-    let plain: Vec<String> = cluster.urls().iter().map(|url| url.replace("rediss:", "redis:")).collect();
-    let plain = LockClient::builder().cluster(leasehold::Cluster::new(plain)).io_timeout(ms(2000)).build().unwrap_err();
-    assert!([ErrorKind::Unreachable, ErrorKind::Protocol, ErrorKind::Tls].contains(&plain.kind()), "{plain:?}");
+    let plain: Vec<String> =
+        cluster.urls().iter().map(|url| url.replace("rediss:", "redis:")).collect();
+    let plain = LockClient::builder()
+        .cluster(leasehold::Cluster::new(plain))
+        .io_timeout(ms(2000))
+        .build()
+        .unwrap_err();
+    assert!(
+        [ErrorKind::Unreachable, ErrorKind::Protocol, ErrorKind::Tls].contains(&plain.kind()),
+        "{plain:?}"
+    );
     let untrusted = builder(&cluster).build().unwrap_err();
     assert_eq!(untrusted.kind(), ErrorKind::Tls, "{untrusted:?}");
     let mixed = [cluster.urls()[1].clone(), "redis://127.0.0.1:1/".to_owned()];
-    let mixed = LockClient::builder().cluster(leasehold::Cluster::new(mixed)).tls(tls()).build().unwrap_err();
+    let mixed = LockClient::builder()
+        .cluster(leasehold::Cluster::new(mixed))
+        .tls(tls())
+        .build()
+        .unwrap_err();
     assert_eq!(mixed.kind(), ErrorKind::InvalidInput, "{mixed:?}");
     drop((one, two));
     cluster.assert_clean();

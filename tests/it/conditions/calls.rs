@@ -6,10 +6,11 @@ use std::time::{Duration, Instant};
 
 use leasehold::fencing::{FencedValue, FencingToken, ValueClaim};
 use leasehold::{
-    CancelToken, CountDownLatch, CountingPermit, CountingSemaphore, FairMutex, FairMutexGuard, LockClient, MultiLock,
-    MultiLockGuard, OwnedFairMutexGuard, OwnedMultiLockGuard, OwnedMutexGuard, OwnedRwLockReadGuard,
-    OwnedRwLockWriteGuard, PermitId, ReentrantMutex, ReentrantMutexGuard, Result, RwLock, RwLockReadGuard,
-    RwLockWriteGuard, Semaphore, SemaphorePermit,
+    CancelToken, CountDownLatch, CountingPermit, CountingSemaphore, FairMutex, FairMutexGuard,
+    LockClient, MultiLock, MultiLockGuard, OwnedFairMutexGuard, OwnedMultiLockGuard,
+    OwnedMutexGuard, OwnedRwLockReadGuard, OwnedRwLockWriteGuard, PermitId, ReentrantMutex,
+    ReentrantMutexGuard, Result, RwLock, RwLockReadGuard, RwLockWriteGuard, Semaphore,
+    SemaphorePermit,
 };
 
 use super::cell::Cell;

@@ -194,7 +194,11 @@ impl<'s> Cell<'s> {
 
     /// Makes a call that waits already when the condition begins, for what `taken` holds: that is
     /// given back when the condition is over, and the time counts from then.
-    pub(super) fn across<T: Send, G>(&self, taken: G, call: impl FnOnce() -> Result<T> + Send) -> Result<T> {
+    pub(super) fn across<T: Send, G>(
+        &self,
+        taken: G,
+        call: impl FnOnce() -> Result<T> + Send,
+    ) -> Result<T> {
         std::thread::scope(|s| {
             let waiter = s.spawn(|| {
                 let answer = call();
@@ -205,7 +209,8 @@ impl<'s> Cell<'s> {
             let over = Instant::now();
             drop(taken);
             let (ended, answer) = waiter.join().expect("a call does not panic");
-            *self.outcome.lock() = Some(Outcome::of(&answer, ended.saturating_duration_since(over)));
+            *self.outcome.lock() =
+                Some(Outcome::of(&answer, ended.saturating_duration_since(over)));
             answer
         })
     }

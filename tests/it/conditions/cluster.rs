@@ -32,7 +32,8 @@ impl Sharded {
     fn start(replicas: bool, happens: [Change; 2]) -> Self {
         // The nodes act only when they are told to: a failover that begins by itself would come
         // before some of the calls, and after the others.
-        let options = ClusterOptions { replicas, node_timeout: 60_000, ..ClusterOptions::default() };
+        let options =
+            ClusterOptions { replicas, node_timeout: 60_000, ..ClusterOptions::default() };
         Self { cluster: Cluster::start_with(options), one_slot: false, happens }
     }
 
@@ -49,26 +50,32 @@ impl Sharded {
         let mut admin = self.cluster.node(AFFECTED).connect();
         let key = format!("{{{}}}-marker", self.name(0));
         redis::cmd("SET").arg(&[&key, "1", "PX", "1"]).exec(&mut admin).expect("it answers");
-        let have: u32 = redis::cmd("WAIT").arg(&["1", "9000"]).query(&mut admin).expect("it answers");
+        let have: u32 =
+            redis::cmd("WAIT").arg(&["1", "9000"]).query(&mut admin).expect("it answers");
         assert_eq!(have, 1, "the replica has it");
     }
 
     /// The replica becomes the primary, if `how` is `TAKEOVER` without asking anybody.
     fn fail_over(&self, how: &[&str]) {
         self.cluster.node(REPLICA).cmd::<()>(&[&["CLUSTER", "FAILOVER"], how].concat());
-        wait_until("the replica is the primary", || self.cluster.node(REPLICA).info("replication", "role") == "master");
+        wait_until("the replica is the primary", || {
+            self.cluster.node(REPLICA).info("replication", "role") == "master"
+        });
         self.cluster.wait_ok();
     }
 }
 
 /// A third of the slots is on each of the primaries.
 fn shard_of(key: &str) -> usize {
-    (0..3).rposition(|shard| usize::from(slot_of(key)) >= shard * 16384 / 3).expect("the first begins at 0")
+    (0..3)
+        .rposition(|shard| usize::from(slot_of(key)) >= shard * 16384 / 3)
+        .expect("the first begins at 0")
 }
 
 /// CRC16 (XMODEM) of what is in the first braces.
 fn slot_of(key: &str) -> u16 {
-    let in_braces = key.split_once('{').and_then(|(_, rest)| rest.split_once('}')).map(|(tag, _)| tag);
+    let in_braces =
+        key.split_once('{').and_then(|(_, rest)| rest.split_once('}')).map(|(tag, _)| tag);
     let bit = |crc: u16, _| if crc & 0x8000 == 0 { crc << 1 } else { crc << 1 ^ 0x1021 };
     let byte = |crc: u16, byte: &u8| (0..8).fold(crc ^ u16::from(*byte) << 8, bit);
     in_braces.unwrap_or(key).as_bytes().iter().fold(0, byte) % 16384
@@ -76,8 +83,9 @@ fn slot_of(key: &str) -> u16 {
 
 /// The first of the names that begin with this that is, with what is made from it, on this shard.
 fn name_on(shard: usize, prefix: &str) -> String {
-    let is_there =
-        |name: &String| [name.clone(), second(name), value_of(name)].iter().all(|key| shard_of(key) == shard);
+    let is_there = |name: &String| {
+        [name.clone(), second(name), value_of(name)].iter().all(|key| shard_of(key) == shard)
+    };
     (0..).map(|n| format!("{prefix}-{n}")).find(is_there).expect("there are many")
 }
 
@@ -88,11 +96,18 @@ impl Stage for Sharded {
     }
 
     fn other(&self) -> LockClient {
-        LockClient::builder().cluster(leasehold::Cluster::new(self.cluster.urls())).build().expect("it is reachable")
+        LockClient::builder()
+            .cluster(leasehold::Cluster::new(self.cluster.urls()))
+            .build()
+            .expect("it is reachable")
     }
 
     fn name(&self, cell: usize) -> String {
-        if self.one_slot { format!("{TAG}job-{cell}") } else { name_on(AFFECTED, &format!("job-{cell}")) }
+        if self.one_slot {
+            format!("{TAG}job-{cell}")
+        } else {
+            name_on(AFFECTED, &format!("job-{cell}"))
+        }
     }
 
     fn beside(&self) -> String {
@@ -117,13 +132,17 @@ impl Stage for Sharded {
 
     /// Those of the node that has the most.
     fn connections(&mut self) -> Option<(usize, usize)> {
-        let nodes = (0..self.cluster.count()).map(|index| self.cluster.node(index)).filter(|node| node.runs());
+        let nodes = (0..self.cluster.count())
+            .map(|index| self.cluster.node(index))
+            .filter(|node| node.runs());
         Some((nodes.filter_map(|node| Some(count_named(&node.try_list()?))).max()?, MOST))
     }
 
     fn assert_clean(&mut self) {
         let nodes = (0..self.cluster.count()).map(|index| self.cluster.node(index));
-        let is_primary = |node: &&crate::rig::Server| node.runs() && node.info("replication", "role") == "master";
+        let is_primary = |node: &&crate::rig::Server| {
+            node.runs() && node.info("replication", "role") == "master"
+        };
         nodes.filter(is_primary).for_each(|node| delete_kept(node, None));
         self.cluster.assert_clean();
     }

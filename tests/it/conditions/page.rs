@@ -50,8 +50,10 @@ fn cell(row: &Row, classes: &[Class]) -> String {
         }
     }
     kinds.sort_by_key(Option::is_some);
-    let texts: Vec<_> =
-        kinds.iter().map(|kind| kind.map_or("works".to_owned(), |kind| format!("`{kind:?}`"))).collect();
+    let texts: Vec<_> = kinds
+        .iter()
+        .map(|kind| kind.map_or("works".to_owned(), |kind| format!("`{kind:?}`")))
+        .collect();
     match &texts[..] {
         [] => "not supported".to_owned(),
         [others @ .., last] if !others.is_empty() => format!("{} or {last}", others.join(", ")),

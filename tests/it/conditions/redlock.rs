@@ -56,7 +56,12 @@ impl Several {
 
     /// So many of the masters have pipes.
     fn far_away(affected: usize, happens: [fn(&mut Self); 2]) -> Self {
-        Self::new(|| Server::start_tcp(&[]), |server| Front::Pipe(Pipe::to(server.port())), affected, happens)
+        Self::new(
+            || Server::start_tcp(&[]),
+            |server| Front::Pipe(Pipe::to(server.port())),
+            affected,
+            happens,
+        )
     }
 
     fn affected(&self) -> &[Server] {
@@ -95,7 +100,9 @@ impl Several {
 
 /// What Redlock supports: the plain lock.
 fn is_of_a_plain_lock(call: &str) -> bool {
-    ["LockClient::", "ReentrantMutex", "OwnedMutexGuard::"].iter().any(|kind| call.starts_with(kind))
+    ["LockClient::", "ReentrantMutex", "OwnedMutexGuard::"]
+        .iter()
+        .any(|kind| call.starts_with(kind))
 }
 
 impl Stage for Several {
@@ -132,7 +139,8 @@ impl Stage for Several {
 
     /// Those of the master that has the most.
     fn connections(&mut self) -> Option<(usize, usize)> {
-        let counted = if self.counts { &self.masters.0[..] } else { &self.masters.0[self.fronts.len()..] };
+        let counted =
+            if self.counts { &self.masters.0[..] } else { &self.masters.0[self.fronts.len()..] };
         let count = |server: &Server| Some(count_named(&server.try_list()?));
         Some((counted.iter().filter(|server| server.runs()).filter_map(count).max()?, MOST))
     }
@@ -207,8 +215,22 @@ fn stepped(seconds: i64) -> Several {
         }
     };
     let stage = Several::stage(1, [|_| (), |_| ()]);
-    stage.masters.0[0].cmd::<()>(&["ACL", "SETUSER", "meek", "on", ">password", "~*", "&*", "+@all", "-client|kill"]);
-    Several { user: "?user=meek&pass=password", happens: Some([Box::new(begins), Box::new(HEAL)]), ..stage }
+    stage.masters.0[0].cmd::<()>(&[
+        "ACL",
+        "SETUSER",
+        "meek",
+        "on",
+        ">password",
+        "~*",
+        "&*",
+        "+@all",
+        "-client|kill",
+    ]);
+    Several {
+        user: "?user=meek&pass=password",
+        happens: Some([Box::new(begins), Box::new(HEAL)]),
+        ..stage
+    }
 }
 
 rows! {

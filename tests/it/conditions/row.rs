@@ -95,7 +95,11 @@ impl Row {
         Self { alone: true, ..self }
     }
 
-    pub(super) fn failing(mut self, answers: fn(Class) -> Answers, says: &'static [&'static str]) -> Self {
+    pub(super) fn failing(
+        mut self,
+        answers: fn(Class) -> Answers,
+        says: &'static [&'static str],
+    ) -> Self {
         (self.answers, self.says) = (answers, says);
         self
     }

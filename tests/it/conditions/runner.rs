@@ -54,9 +54,17 @@ impl Bystander {
     fn new(stage: &dyn Stage, client: &LockClient) -> Self {
         let server = Server::start();
         let io = stage.io_timeout();
-        let mut clients = vec![server.builder().io_timeout(io).build().expect("the healthy server")];
+        let mut clients =
+            vec![server.builder().io_timeout(io).build().expect("the healthy server")];
         clients.extend(stage.spares_others().then(|| client.clone()));
-        Self { clients, name: stage.beside(), ends: AtomicBool::new(false), found: Mutex::default(), server, io }
+        Self {
+            clients,
+            name: stage.beside(),
+            ends: AtomicBool::new(false),
+            found: Mutex::default(),
+            server,
+            io,
+        }
     }
 
     /// Holds a lock, and takes and gives back another one, until it is told to end.
@@ -65,12 +73,16 @@ impl Bystander {
         let again = format!("{{{}}}-again", self.name);
         while !self.ends.load(Ordering::SeqCst) {
             let began = Instant::now();
-            let answer = client.try_lock(&again).and_then(|guard| guard.map(|guard| guard.unlock()).transpose());
+            let answer = client
+                .try_lock(&again)
+                .and_then(|guard| guard.map(|guard| guard.unlock()).transpose());
             let mut found = self.found.lock();
             found.0 = found.0.max(began.elapsed());
             match answer {
                 Ok(Some(())) => {}
-                Ok(None) => found.1.push("a call of the bystander: nobody has it, and it is taken".to_owned()),
+                Ok(None) => found
+                    .1
+                    .push("a call of the bystander: nobody has it, and it is taken".to_owned()),
                 Err(e) => found.1.push(format!("a call of the bystander: {e}")),
             }
             found.1.extend(held.loss().map(|loss| format!("the hold of the bystander: {loss}")));
@@ -107,7 +119,12 @@ pub(super) fn run(row: &Row) {
     let calls: Vec<Call> = calls::all().into_iter().filter(chosen).collect();
     assert!(!calls.is_empty(), "no call has {only:?} in its name");
     let waiters = Arc::new(Waiters::before(stage.listener()));
-    let client = stage.builder().io_timeout(stage.io_timeout()).listener(waiters.clone()).build().expect("all is well");
+    let client = stage
+        .builder()
+        .io_timeout(stage.io_timeout())
+        .listener(waiters.clone())
+        .build()
+        .expect("all is well");
     let other = stage.other();
     let mut wrong = Vec::new();
     let bystander = Bystander::new(&*stage, &client);
@@ -129,14 +146,22 @@ pub(super) fn run(row: &Row) {
     }
     wrong.extend(client.close(CAP).err().map(|e| format!("it does not close: {e}")));
     for ending in outcomes.iter_mut().flat_map(|met| std::mem::take(&mut met.endings)) {
-        wrong.extend(ending().err().map(|e| format!("what a call has left is not cleared away: {e}")));
+        wrong.extend(
+            ending().err().map(|e| format!("what a call has left is not cleared away: {e}")),
+        );
     }
     wrong.extend(other.close(CAP).err().map(|e| format!("it does not close: {e}")));
     let table = table(row, &calls, &outcomes);
     let tables = kept_dir().join("conditions");
     std::fs::create_dir_all(&tables).expect("the directory of tables");
     std::fs::write(tables.join(format!("{}.txt", row.name)), &table).expect("the table");
-    assert!(wrong.is_empty(), "{table}\n{}: {} are wrong:\n{}", row.name, wrong.len(), wrong.join("\n"));
+    assert!(
+        wrong.is_empty(),
+        "{table}\n{}: {} are wrong:\n{}",
+        row.name,
+        wrong.len(),
+        wrong.join("\n")
+    );
     stage.assert_clean();
 }
 
@@ -145,8 +170,10 @@ fn run_in_another_process() {
     let thread = std::thread::current();
     let test = thread.name().expect("the test harness names its threads");
     let mut command = Command::new(std::env::current_exe().expect("this program"));
-    let ended = command.args([test, "--exact", "--nocapture"]).env(ALONE, "1").output().expect("it starts");
-    let (out, err) = (String::from_utf8_lossy(&ended.stdout), String::from_utf8_lossy(&ended.stderr));
+    let ended =
+        command.args([test, "--exact", "--nocapture"]).env(ALONE, "1").output().expect("it starts");
+    let (out, err) =
+        (String::from_utf8_lossy(&ended.stdout), String::from_utf8_lossy(&ended.stderr));
     assert!(ended.status.success() && out.contains("1 passed"), "{out}\n{err}");
 }
 
@@ -184,7 +211,10 @@ fn meet(
         while !steps.all_reach(Moment::Answered, calls.len(), ms(20)) {
             count_connections(stage, wrong);
             if Instant::now() > until {
-                wrong.push("calls have no answer while the condition lasts: they are the longest below".to_owned());
+                wrong.push(
+                    "calls have no answer while the condition lasts: they are the longest below"
+                        .to_owned(),
+                );
                 break;
             }
         }
@@ -211,10 +241,18 @@ fn judge(row: &Row, io: Duration, calls: &[Call], outcomes: &[Met], wrong: &mut 
         };
         let right = (row.answers)(call.class);
         if !right.contains(&outcome.kind) {
-            wrong.push(format!("{}: {:?} is not among {right:?}: {}", call.name, outcome.kind, outcome.text));
+            wrong.push(format!(
+                "{}: {:?} is not among {right:?}: {}",
+                call.name, outcome.kind, outcome.text
+            ));
         }
         if outcome.after > bound(call, io) {
-            wrong.push(format!("{}: it took {:?}, and may take {:?}", call.name, outcome.after, bound(call, io)));
+            wrong.push(format!(
+                "{}: it took {:?}, and may take {:?}",
+                call.name,
+                outcome.after,
+                bound(call, io)
+            ));
         }
         if outcome.kind.is_some() && !row.says.iter().any(|word| outcome.text.contains(word)) {
             wrong.push(format!("{}: {:?} does not say {:?}", call.name, outcome.text, row.says));

@@ -2,13 +2,16 @@
 
 use leasehold::{Builder, LockClient, Sentinel};
 
-use super::redis::{CONNECTIONS, ENDED, HANGS, MOST, NAME, count_named, delete_kept, wait_for_rest};
+use super::redis::{
+    CONNECTIONS, ENDED, HANGS, MOST, NAME, count_named, delete_kept, wait_for_rest,
+};
 use super::row::{Stage, row, unreachable};
 use super::rows;
 use crate::rig::{MASTER_NAME, SentinelOptions, Sentinels, Server, wait_until};
 
 /// What an error says where the server was killed, perhaps during a handshake.
-pub(super) const DIES: &[&str] = &["no server listens at", "ended the connection during the handshake", ENDED];
+pub(super) const DIES: &[&str] =
+    &["no server listens at", "ended the connection during the handshake", ENDED];
 
 type Change = fn(&mut Watched);
 
@@ -26,7 +29,8 @@ impl Watched {
         // The sentinels act only when they are told to: a failover that begins by itself would come
         // before some of the calls, and after the others.
         let sentinel_lines: &[&str] = &["sentinel down-after-milliseconds mymaster 60000"];
-        let rig = Sentinels::start_with(SentinelOptions { sentinel_lines, ..SentinelOptions::default() });
+        let rig =
+            Sentinels::start_with(SentinelOptions { sentinel_lines, ..SentinelOptions::default() });
         Self { rig, master: 0, spares_others: false, happens }
     }
 
@@ -48,7 +52,8 @@ impl Watched {
         let mut admin = self.server().connect();
         redis::cmd("DEL").arg("nothing").exec(&mut admin).expect("it answers");
         redis::cmd("SET").arg(&["marker", "1", "PX", "1"]).exec(&mut admin).expect("it answers");
-        let have: u32 = redis::cmd("WAIT").arg(&["2", "9000"]).query(&mut admin).expect("it answers");
+        let have: u32 =
+            redis::cmd("WAIT").arg(&["2", "9000"]).query(&mut admin).expect("it answers");
         assert_eq!(have, 2, "both replicas have it");
     }
 
@@ -64,7 +69,9 @@ impl Watched {
     /// Waits until the client has left the old master for the new one.
     fn wait_until_it_follows(&self, old: usize) {
         let count = |index: usize| self.rig.server(index).try_list().map(|list| count_named(&list));
-        wait_until("the client follows", || count(old) == Some(0) && count(self.master).is_some_and(|count| count > 0));
+        wait_until("the client follows", || {
+            count(old) == Some(0) && count(self.master).is_some_and(|count| count > 0)
+        });
     }
 
     fn kill_sentinels(&mut self, count: usize) {

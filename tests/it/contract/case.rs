@@ -33,7 +33,8 @@ pub(super) fn builder(primitive: &Primitive, urls: &[String], ca: Option<&Path>)
         1 if primitive.in_cluster => LockClient::builder().cluster(leasehold::Cluster::new(urls)),
         1 => LockClient::builder().url(&urls[0]),
         // Masters that lost their data are covered by other tests.
-        _ => LockClient::builder().redlock(Redlock::new(urls).longest_lease(LONG).admit_fresh_nodes(true)),
+        _ => LockClient::builder()
+            .redlock(Redlock::new(urls).longest_lease(LONG).admit_fresh_nodes(true)),
     };
     match ca {
         None => builder,
@@ -47,7 +48,12 @@ pub(super) fn builder(primitive: &Primitive, urls: &[String], ca: Option<&Path>)
 /// Three primaries behind proxies, the owner of the name first. Their timeout is so long that they
 /// do not consider each other dead while a test suspends them.
 fn primaries(name: &str) -> Masters {
-    let options = ClusterOptions { replicas: false, proxies: true, node_timeout: 60_000, ..ClusterOptions::default() };
+    let options = ClusterOptions {
+        replicas: false,
+        proxies: true,
+        node_timeout: 60_000,
+        ..ClusterOptions::default()
+    };
     let cluster = Cluster::start_with(options);
     let owner = cluster.owner(cluster.slot(name));
     let mut nodes = cluster.into_nodes();
@@ -59,16 +65,24 @@ impl Case {
     pub(super) fn new(primitive: &'static Primitive) -> Self {
         let certificates = primitive.over_tls.then(Certificates::new);
         let servers = match &certificates {
-            Some(certificates) => {
-                Masters((0..primitive.masters).map(|_| Server::start_tls(certificates, &[])).collect())
-            }
+            Some(certificates) => Masters(
+                (0..primitive.masters).map(|_| Server::start_tls(certificates, &[])).collect(),
+            ),
             None if primitive.by_sentinel => Masters(vec![Server::start_tcp(&[])]),
             None if primitive.in_cluster => primaries(&format!("the-{}", primitive.label)),
             None => Masters::start(primitive.masters),
         };
         let sentinel = primitive.by_sentinel.then(|| sentinel_of(servers.0[0].port()));
         let name = format!("the-{}", primitive.label);
-        let case = Self { primitive, name, servers, memory: None, elsewhere: None, certificates, sentinel };
+        let case = Self {
+            primitive,
+            name,
+            servers,
+            memory: None,
+            elsewhere: None,
+            certificates,
+            sentinel,
+        };
         case.prepare();
         case
     }
@@ -76,7 +90,15 @@ impl Case {
     pub(super) fn in_memory(primitive: &'static Primitive) -> Self {
         let (servers, memory) = (Masters(Vec::new()), Some(Memory::new()));
         let name = format!("the-{}", primitive.label);
-        let case = Self { primitive, name, servers, memory, elsewhere: None, certificates: None, sentinel: None };
+        let case = Self {
+            primitive,
+            name,
+            servers,
+            memory,
+            elsewhere: None,
+            certificates: None,
+            sentinel: None,
+        };
         case.prepare();
         case
     }
@@ -84,7 +106,15 @@ impl Case {
     pub(super) fn elsewhere(primitive: &'static Primitive, elsewhere: Arc<dyn Elsewhere>) -> Self {
         let (servers, elsewhere) = (Masters(Vec::new()), Some(elsewhere));
         let name = format!("the-{}", primitive.label);
-        let case = Self { primitive, name, servers, memory: None, elsewhere, certificates: None, sentinel: None };
+        let case = Self {
+            primitive,
+            name,
+            servers,
+            memory: None,
+            elsewhere,
+            certificates: None,
+            sentinel: None,
+        };
         case.prepare();
         case
     }
@@ -123,7 +153,8 @@ impl Case {
     }
 
     pub(super) fn builder(&self, urls: &[String]) -> Builder {
-        let builder = builder(self.primitive, urls, self.ca_file().as_deref()).client_name(self.primitive.label);
+        let builder = builder(self.primitive, urls, self.ca_file().as_deref())
+            .client_name(self.primitive.label);
         self.elsewhere.as_ref().map_or(builder.clone(), |elsewhere| elsewhere.builder(builder))
     }
 
@@ -136,7 +167,10 @@ impl Case {
         self.open_with(|builder| builder.lease(LONG))
     }
 
-    pub(super) fn open_with(&self, settings: impl FnOnce(Builder) -> Builder) -> Box<dyn Exclusive> {
+    pub(super) fn open_with(
+        &self,
+        settings: impl FnOnce(Builder) -> Builder,
+    ) -> Box<dyn Exclusive> {
         (self.primitive.open)(self.client(settings), &self.name, None)
     }
 
@@ -145,7 +179,11 @@ impl Case {
         network: &Network,
         settings: impl FnOnce(Builder) -> Builder,
     ) -> Box<dyn Exclusive> {
-        (self.primitive.open)(settings(self.builder(&network.urls())).build().unwrap(), &self.name, None)
+        (self.primitive.open)(
+            settings(self.builder(&network.urls())).build().unwrap(),
+            &self.name,
+            None,
+        )
     }
 
     /// The keys of holders and waiters that exist on a majority: one of several masters may lag
@@ -157,11 +195,13 @@ impl Case {
         if let Some(elsewhere) = &self.elsewhere {
             return elsewhere.held(&self.name);
         }
-        let stays: Vec<_> = self.primitive.stays.iter().map(|key| key.replace("{}", &self.name)).collect();
+        let stays: Vec<_> =
+            self.primitive.stays.iter().map(|key| key.replace("{}", &self.name)).collect();
         let mut keys: Vec<String> = self.servers.0.iter().flat_map(Server::lock_keys).collect();
         keys.retain(|key| !stays.contains(key));
         keys.sort();
-        let of_most = keys.chunk_by(|a, b| a == b).filter(|same| same.len() > self.primitive.masters / 2);
+        let of_most =
+            keys.chunk_by(|a, b| a == b).filter(|same| same.len() > self.primitive.masters / 2);
         of_most.map(|same| same[0].clone()).collect()
     }
 
@@ -220,7 +260,11 @@ impl Case {
     pub(super) fn end(self) {
         wait_until(&format!("{} leaves nothing", self.primitive.label), || self.is_clean());
         let left: Vec<String> = self.servers.0.iter().flat_map(Server::lock_keys).collect();
-        assert!(self.primitive.masters == 1 || left.is_empty(), "{} leaves {left:?}", self.primitive.label);
+        assert!(
+            self.primitive.masters == 1 || left.is_empty(),
+            "{} leaves {left:?}",
+            self.primitive.label
+        );
         self.delete_keys();
         self.servers.assert_clean();
     }

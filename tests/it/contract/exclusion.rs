@@ -17,12 +17,21 @@ pub(super) fn one_holder_at_a_time_between_clients_and_between_threads(case: &mu
     for _ in 0..3 {
         let guard = a.lock().unwrap();
         assert!(guard.is_held() && guard.ensure_held().is_ok(), "{primitive}: held");
-        assert!(guard.remaining() > LONG / 2 && guard.remaining() <= LONG, "{primitive}: {:?}", guard.remaining());
+        assert!(
+            guard.remaining() > LONG / 2 && guard.remaining() <= LONG,
+            "{primitive}: {:?}",
+            guard.remaining()
+        );
         assert!(b.try_lock().unwrap().is_none(), "{primitive}: another client");
-        let thread = std::thread::scope(|s| s.spawn(|| a.try_lock().unwrap().is_none()).join().unwrap());
+        let thread =
+            std::thread::scope(|s| s.spawn(|| a.try_lock().unwrap().is_none()).join().unwrap());
         assert!(thread, "{primitive}: another thread of the same client");
         assert_eq!(guard.token().is_some(), case.primitive.has_token, "{primitive}: token");
-        assert!(guard.token() > last || !case.primitive.has_token, "{primitive}: {:?} after {last:?}", guard.token());
+        assert!(
+            guard.token() > last || !case.primitive.has_token,
+            "{primitive}: {:?} after {last:?}",
+            guard.token()
+        );
         last = guard.token();
         guard.unlock().unwrap();
         std::mem::swap(&mut a, &mut b);
@@ -41,15 +50,26 @@ pub(super) fn threads_of_two_clients_never_overlap_and_all_get_in(case: &mut Cas
                     let guard = match (n + turn) % 3 {
                         0 => client.lock().unwrap(),
                         1 => client.try_lock_for(LONG).unwrap().expect("it becomes free"),
-                        _ => client.try_lock_until(Instant::now() + LONG).unwrap().expect("it becomes free"),
+                        _ => client
+                            .try_lock_until(Instant::now() + LONG)
+                            .unwrap()
+                            .expect("it becomes free"),
                     };
-                    assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "{primitive}: two holders");
+                    assert_eq!(
+                        inside.fetch_add(1, Ordering::SeqCst),
+                        0,
+                        "{primitive}: two holders"
+                    );
                     if let Some(token) = guard.token() {
                         let before = last.swap(token, Ordering::SeqCst);
                         assert!(token > before, "{primitive}: token {token} after {before}");
                     }
                     std::thread::yield_now();
-                    assert_eq!(inside.fetch_sub(1, Ordering::SeqCst), 1, "{primitive}: two holders");
+                    assert_eq!(
+                        inside.fetch_sub(1, Ordering::SeqCst),
+                        1,
+                        "{primitive}: two holders"
+                    );
                     turns.fetch_add(1, Ordering::SeqCst);
                     guard.unlock().unwrap();
                 }
@@ -83,11 +103,17 @@ pub(super) fn timed_forms_give_up_in_time_and_leave_nothing(case: &mut Case) {
     let give_up = |who: &dyn Exclusive, wait: u64| {
         for until in [false, true] {
             let start = Instant::now();
-            let won =
-                if until { who.try_lock_until(start + ms(wait)).unwrap() } else { who.try_lock_for(ms(wait)).unwrap() };
+            let won = if until {
+                who.try_lock_until(start + ms(wait)).unwrap()
+            } else {
+                who.try_lock_for(ms(wait)).unwrap()
+            };
             let took = start.elapsed();
             assert!(won.is_none(), "{primitive}: {wait} ms");
-            assert!(took >= ms(wait) && took < ms(wait) + SOON, "{primitive}: {wait} ms took {took:?}");
+            assert!(
+                took >= ms(wait) && took < ms(wait) + SOON,
+                "{primitive}: {wait} ms took {took:?}"
+            );
             // Such as an entry in a queue, or the marker of a waiting writer.
             assert_eq!(case.keys(), before, "{primitive}: {wait} ms left something");
         }
@@ -160,7 +186,11 @@ pub(super) fn a_release_wakes_the_next_at_once(case: &mut Case) {
                 } else {
                     case.wait_for_a_waiter();
                 }
-                case.servers.0.iter().take(1).for_each(|server| server.cmd(&["CONFIG", "RESETSTAT"]));
+                case.servers
+                    .0
+                    .iter()
+                    .take(1)
+                    .for_each(|server| server.cmd(&["CONFIG", "RESETSTAT"]));
                 let start = Instant::now();
                 guard.unlock().unwrap();
                 let (held, woken) = waiter.join().unwrap();
@@ -184,17 +214,34 @@ pub(super) fn closing_releases_what_is_held_and_wakes_waiters(case: &mut Case) {
         let waiter = s.spawn(|| b.lock().map(|guard| guard.is_held()));
         case.wait_for_a_waiter();
         b.close(SOON).unwrap();
-        assert_eq!(waiter.join().unwrap().unwrap_err().kind(), ErrorKind::Closed, "{primitive}: the waiter");
+        assert_eq!(
+            waiter.join().unwrap().unwrap_err().kind(),
+            ErrorKind::Closed,
+            "{primitive}: the waiter"
+        );
     });
     assert!(guard.is_held(), "{primitive}: another client's hold");
     a.close(SOON).unwrap();
-    assert!(!guard.is_held() && guard.wait_lost(CAP).is_lost(), "{primitive}: freed under its holder, who is notified");
+    assert!(
+        !guard.is_held() && guard.wait_lost(CAP).is_lost(),
+        "{primitive}: freed under its holder, who is notified"
+    );
     case.assert_free("closed");
-    assert_eq!(guard.ensure_held().unwrap_err().kind(), ErrorKind::Closed, "{primitive}: ensure_held");
-    wait_until(&format!("{primitive}: the callback has run"), || reported.load(Ordering::SeqCst) == 1);
+    assert_eq!(
+        guard.ensure_held().unwrap_err().kind(),
+        ErrorKind::Closed,
+        "{primitive}: ensure_held"
+    );
+    wait_until(&format!("{primitive}: the callback has run"), || {
+        reported.load(Ordering::SeqCst) == 1
+    });
     let error = guard.unlock().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Closed, "{primitive}: another client may have held it");
     assert!(error.name().is_some(), "{primitive}: {error}");
-    assert_eq!(a.lock().err().map(|e| e.kind()), Some(ErrorKind::Closed), "{primitive}: no method works");
+    assert_eq!(
+        a.lock().err().map(|e| e.kind()),
+        Some(ErrorKind::Closed),
+        "{primitive}: no method works"
+    );
     assert_eq!(reported.load(Ordering::SeqCst), 1, "{primitive}: reported once");
 }

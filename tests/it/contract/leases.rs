@@ -29,7 +29,10 @@ pub(super) fn a_successful_unlock_reports_no_loss(case: &mut Case) {
     let last = count_losses(&*guard);
     case.forget(false);
     assert_lost(primitive, guard, &last);
-    assert!(reported.iter().all(|reported| reported.load(Ordering::SeqCst) == 0), "{primitive}: unlock is not a loss");
+    assert!(
+        reported.iter().all(|reported| reported.load(Ordering::SeqCst) == 0),
+        "{primitive}: unlock is not a loss"
+    );
 }
 
 pub(super) fn a_hold_that_the_server_forgot_is_reported_in_every_way(case: &mut Case) {
@@ -41,7 +44,11 @@ pub(super) fn a_hold_that_the_server_forgot_is_reported_in_every_way(case: &mut 
         case.forget(all);
         assert_lost(primitive, guard, &reported);
         let next = b.try_lock().unwrap().expect(primitive);
-        assert!(next.token() > token || !case.primitive.has_token, "{primitive}: {:?} after {token:?}", next.token());
+        assert!(
+            next.token() > token || !case.primitive.has_token,
+            "{primitive}: {:?} after {token:?}",
+            next.token()
+        );
     }
 }
 
@@ -52,7 +59,11 @@ pub(super) fn a_late_release_harms_nobody(case: &mut Case) {
     let stale = a.lock().unwrap();
     case.forget(false);
     let next = b.try_lock().unwrap().expect(primitive);
-    assert_eq!(stale.unlock().unwrap_err().kind(), ErrorKind::Lost, "{primitive}: the release reports it");
+    assert_eq!(
+        stale.unlock().unwrap_err().kind(),
+        ErrorKind::Lost,
+        "{primitive}: the release reports it"
+    );
     assert!(a.try_lock().unwrap().is_none(), "{primitive}: the next one still has it");
     next.extend(LONG).expect(primitive);
     next.unlock().expect(primitive);
@@ -65,7 +76,8 @@ fn lost_by_time(case: &Case, client: &dyn Exclusive, cut: impl Fn(), mend: impl 
     let primitive = case.primitive.label;
     let guard = client.lock().unwrap();
     let reported = count_losses(&*guard);
-    let inner = std::thread::scope(|s| s.spawn(|| client.try_lock().unwrap().is_none()).join().unwrap());
+    let inner =
+        std::thread::scope(|s| s.spawn(|| client.try_lock().unwrap().is_none()).join().unwrap());
     assert!(inner, "{primitive}: held");
     cut();
     assert!(guard.wait_lost(CAP).is_lost(), "{primitive}: time alone ends it");
@@ -89,7 +101,8 @@ pub(super) fn a_lease_ends_in_time_while_the_network_is_silent(case: &mut Case) 
 
 fn holder(case: &Case) -> Child {
     let (urls, ca) = (case.urls().join(" "), case.ca_file().unwrap_or_default());
-    let mut env = vec![("LEASEHOLD_TEST_URLS", &*urls), ("LEASEHOLD_TEST_NOUN", case.primitive.label)];
+    let mut env =
+        vec![("LEASEHOLD_TEST_URLS", &*urls), ("LEASEHOLD_TEST_NOUN", case.primitive.label)];
     env.push(("LEASEHOLD_TEST_CA", ca.to_str().unwrap()));
     let mut child = Child::spawn("contract::leases::holder_process", &env);
     child.expect("held");
@@ -99,12 +112,19 @@ fn holder(case: &Case) -> Child {
 #[test]
 #[ignore = "a program for other tests"]
 fn holder_process() {
-    let (urls, label) = (std::env::var("LEASEHOLD_TEST_URLS").unwrap(), std::env::var("LEASEHOLD_TEST_NOUN").unwrap());
+    let (urls, label) = (
+        std::env::var("LEASEHOLD_TEST_URLS").unwrap(),
+        std::env::var("LEASEHOLD_TEST_NOUN").unwrap(),
+    );
     let urls: Vec<String> = urls.split(' ').map(str::to_owned).collect();
     let primitive = PRIMITIVES.iter().find(|primitive| primitive.label == label).unwrap();
     let ca = PathBuf::from(std::env::var("LEASEHOLD_TEST_CA").unwrap());
     let ca = primitive.over_tls.then_some(&*ca);
-    let client = (primitive.open)(short(builder(primitive, &urls, ca)).build().unwrap(), &format!("the-{label}"), None);
+    let client = (primitive.open)(
+        short(builder(primitive, &urls, ca)).build().unwrap(),
+        &format!("the-{label}"),
+        None,
+    );
     let guard = client.lock().unwrap();
     println!("@@held");
     std::io::stdin().read_line(&mut String::new()).unwrap();
@@ -121,7 +141,10 @@ pub(super) fn a_killed_holder_delays_the_next_by_no_more_than_its_lease(case: &m
     let start = Instant::now();
     let guard = client.lock().unwrap();
     let (took, lease) = (start.elapsed(), SHORT + case.primitive.grace);
-    assert!(guard.is_held() && took < lease + Duration::from_secs(4), "{primitive}: {took:?} for a lease of {lease:?}");
+    assert!(
+        guard.is_held() && took < lease + Duration::from_secs(4),
+        "{primitive}: {took:?} for a lease of {lease:?}"
+    );
 }
 
 /// The first check after the process resumes must report the loss, and nothing that the process

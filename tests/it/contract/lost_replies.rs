@@ -7,7 +7,8 @@ use super::network::Network;
 use super::{LONG, assert_unasked};
 use crate::rig::{Fault, ms, wait_until};
 
-const FAULTS: [Fault; 4] = [Fault::CutBeforeSend, Fault::CutAfterApplied, Fault::CutReplyAt(3), Fault::BlackHoleReply];
+const FAULTS: [Fault; 4] =
+    [Fault::CutBeforeSend, Fault::CutAfterApplied, Fault::CutReplyAt(3), Fault::BlackHoleReply];
 
 /// Limits the cost of a reply that never arrives.
 fn impatient(builder: Builder) -> Builder {
@@ -71,7 +72,11 @@ pub(super) fn a_waiter_whose_reply_was_lost_leaves_nothing_and_gets_in(case: &mu
             }
             // A waiting call sends at least two requests (another attempt, or one to leave the
             // queue), unless it timed out earlier.
-            proxy.proxies.iter().zip(&mut hits).for_each(|(proxy, hits)| *hits += u32::from(!proxy.disarm()));
+            proxy
+                .proxies
+                .iter()
+                .zip(&mut hits)
+                .for_each(|(proxy, hits)| *hits += u32::from(!proxy.disarm()));
             proxy.proxies.iter().zip(&hits).for_each(|(proxy, hits)| proxy.wait_hits(*hits));
             wait_until(&format!("{what} leaves nothing"), || case.keys() == before);
             std::thread::scope(|s| {

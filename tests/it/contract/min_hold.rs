@@ -23,7 +23,10 @@ fn keeping(case: &Case, of: &dyn Exclusive, least: Duration) -> Option<Box<dyn E
     if case.elsewhere.as_ref().is_some_and(|elsewhere| elsewhere.what() == "over ZooKeeper") {
         let refused = lock.try_lock().err().expect("a hold there ends with its session");
         assert_eq!(refused.kind(), ErrorKind::Unsupported, "{refused}");
-        assert!(of.with_min_hold(Duration::ZERO)?.try_lock().unwrap().is_some(), "zero means no minimum");
+        assert!(
+            of.with_min_hold(Duration::ZERO)?.try_lock().unwrap().is_some(),
+            "zero means no minimum"
+        );
         return None;
     }
     Some(lock)
@@ -38,7 +41,8 @@ pub(super) fn it_stays_taken_until_its_time_is_over_and_no_longer(case: &mut Cas
     let token = guard.token();
     guard.unlock().expect(primitive);
     // It is taken for its own thread, for another thread of the client, and for another client.
-    let others = std::thread::scope(|s| s.spawn(|| a.try_lock().unwrap().is_none()).join().unwrap());
+    let others =
+        std::thread::scope(|s| s.spawn(|| a.try_lock().unwrap().is_none()).join().unwrap());
     let is_taken = a.try_lock().unwrap().is_none() && b.try_lock().unwrap().is_none() && others;
     assert!(is_taken || began.elapsed() >= LEAST, "{primitive}: it was free at once");
     let next = b.try_lock_for(SOON).unwrap().expect(primitive);
@@ -127,7 +131,8 @@ fn impatient(builder: Builder) -> Builder {
 
 /// The request is repeated until it succeeds; the lease would last for minutes.
 pub(super) fn a_lost_request_is_repeated_and_names_the_same_end(case: &mut Case) {
-    const FAULTS: [Fault; 3] = [Fault::CutBeforeSend, Fault::CutAfterApplied, Fault::BlackHoleReply];
+    const FAULTS: [Fault; 3] =
+        [Fault::CutBeforeSend, Fault::CutAfterApplied, Fault::BlackHoleReply];
     /// Longer than the timeout of the lost reply.
     const LEAST: Duration = ms(1500);
     let (proxy, direct) = (Network::start(case), case.open());

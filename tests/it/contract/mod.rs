@@ -182,10 +182,18 @@ fn assert_lost(primitive: &str, guard: Guard, reported: &AtomicU32) {
     assert!(guard.wait_lost(CAP).is_lost(), "{primitive}: wait_lost");
     assert!(!guard.is_held(), "{primitive}: is_held");
     assert_eq!(guard.remaining(), Duration::ZERO, "{primitive}: remaining");
-    assert_eq!(guard.ensure_held().unwrap_err().kind(), ErrorKind::Lost, "{primitive}: ensure_held");
-    wait_until(&format!("{primitive}: the callback has run"), || reported.load(Ordering::SeqCst) == 1);
+    assert_eq!(
+        guard.ensure_held().unwrap_err().kind(),
+        ErrorKind::Lost,
+        "{primitive}: ensure_held"
+    );
+    wait_until(&format!("{primitive}: the callback has run"), || {
+        reported.load(Ordering::SeqCst) == 1
+    });
     let late = count_losses(&*guard);
-    wait_until(&format!("{primitive}: a late callback has run"), || late.load(Ordering::SeqCst) == 1);
+    wait_until(&format!("{primitive}: a late callback has run"), || {
+        late.load(Ordering::SeqCst) == 1
+    });
     assert_eq!(guard.extend(LONG).unwrap_err().kind(), ErrorKind::Lost, "{primitive}: extend");
     assert_eq!(guard.unlock().unwrap_err().kind(), ErrorKind::Lost, "{primitive}: unlock");
 }
@@ -213,18 +221,24 @@ fn every_waiting_method_is_in_the_contract_or_excepted_with_a_reason() {
             found.extend(waiting_methods(&std::fs::read_to_string(path).unwrap()));
         }
     }
-    let reported: BTreeSet<String> = PRIMITIVES.iter().map(|primitive| primitive.method.to_owned()).collect();
-    let except: BTreeSet<String> = EXCEPTIONS.iter().map(|(method, _)| (*method).to_owned()).collect();
+    let reported: BTreeSet<String> =
+        PRIMITIVES.iter().map(|primitive| primitive.method.to_owned()).collect();
+    let except: BTreeSet<String> =
+        EXCEPTIONS.iter().map(|(method, _)| (*method).to_owned()).collect();
     assert!(reported.is_disjoint(&except));
     let known: BTreeSet<String> = reported.union(&except).cloned().collect();
-    assert_eq!(found, known, "methods of the sources (left), and of the table and its exceptions (right)");
+    assert_eq!(
+        found, known,
+        "methods of the sources (left), and of the table and its exceptions (right)"
+    );
 }
 
 /// `Type.method` for every waiting method of a public type: those that macros generate in four
 /// forms, and those with one of these names.
 fn waiting_methods(source: &str) -> Vec<String> {
     const NAMES: [&str; 3] = ["lock", "acquire", "wait"];
-    let is_word = |text: &str| !text.is_empty() && text.chars().all(|c| c.is_ascii_lowercase() || c == '_');
+    let is_word =
+        |text: &str| !text.is_empty() && text.chars().all(|c| c.is_ascii_lowercase() || c == '_');
     let (mut found, mut owner, mut public) = (Vec::new(), "", BTreeSet::new());
     for line in source.lines() {
         if let Some(rest) = line.strip_prefix("pub struct ") {
@@ -234,7 +248,10 @@ fn waiting_methods(source: &str) -> Vec<String> {
             owner = rest.split(|c: char| !c.is_alphanumeric()).next().unwrap();
         }
         let line = line.trim();
-        let method = line.strip_prefix("pub fn ").and_then(|rest| rest.split_once("(&self")).map(|(name, _)| name);
+        let method = line
+            .strip_prefix("pub fn ")
+            .and_then(|rest| rest.split_once("(&self"))
+            .map(|(name, _)| name);
         let method = method.filter(|name| NAMES.contains(name));
         // `name, try_name, ..`
         let block = line.split_once(", try_").map(|(name, _)| name).filter(|name| is_word(name));

@@ -66,7 +66,9 @@ impl Network {
             fronts: case
                 .certificates
                 .iter()
-                .flat_map(|certificates| proxies.iter().map(|proxy| crate::rig::TlsFront::of(certificates, proxy)))
+                .flat_map(|certificates| {
+                    proxies.iter().map(|proxy| crate::rig::TlsFront::of(certificates, proxy))
+                })
                 .collect(),
             proxies,
         }

@@ -50,7 +50,9 @@ impl Elsewhere for Database {
 
     fn delete(&self, name: &str) {
         for table in ["lock", "share", "waiter"] {
-            self.0.run_sql(&format!("DELETE FROM leasehold.{table} WHERE name IN ('{name}', '{name}-too')"));
+            self.0.run_sql(&format!(
+                "DELETE FROM leasehold.{table} WHERE name IN ('{name}', '{name}-too')"
+            ));
         }
     }
 

@@ -28,9 +28,16 @@ impl Path {
         let _ = session.sync("/");
         let base = format!("{}/{name}", self.chroot);
         let mut nodes = Vec::new();
-        for directory in [base.clone(), format!("{base}/locks"), format!("{base}/leases"), format!("{base}-too")] {
+        for directory in
+            [base.clone(), format!("{base}/locks"), format!("{base}/leases"), format!("{base}-too")]
+        {
             let children = session.children(&directory).unwrap_or_default();
-            nodes.extend(children.iter().filter(|node| node.contains("_c_")).map(|node| format!("{directory}/{node}")));
+            nodes.extend(
+                children
+                    .iter()
+                    .filter(|node| node.contains("_c_"))
+                    .map(|node| format!("{directory}/{node}")),
+            );
         }
         nodes
     }
@@ -54,7 +61,9 @@ impl Elsewhere for Path {
         let below = format!("{}/", self.chroot);
         let is_own = |path: &String| path.starts_with(&below);
         wait_until("no node stays", || !self.server.nodes().iter().any(is_own));
-        wait_until("no watch stays", || !self.server.watches().iter().any(|(_, path)| is_own(path)));
+        wait_until("no watch stays", || {
+            !self.server.watches().iter().any(|(_, path)| is_own(path))
+        });
         self.server.look(|session| session.delete(&self.chroot)).unwrap();
     }
 
@@ -85,6 +94,7 @@ impl Elsewhere for Path {
         let own = format!("{}/{name}", self.chroot);
         let is_watched = self.server.watches().iter().any(|(_, path)| path.starts_with(&own));
         (is_watched || name.starts_with("the-semaphore"))
-            && self.held(name).len() > if name == "the-multi" || name == "the-multi-owned" { 2 } else { 1 }
+            && self.held(name).len()
+                > if name == "the-multi" || name == "the-multi-owned" { 2 } else { 1 }
     }
 }

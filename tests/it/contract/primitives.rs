@@ -3,9 +3,10 @@
 use std::time::{Duration, Instant};
 
 use leasehold::{
-    CancelToken, FairMutex, FairMutexGuard, LockClient, Loss, LossWait, MultiLock, MultiLockGuard, OwnedFairMutexGuard,
-    OwnedMultiLockGuard, OwnedMutexGuard, OwnedRwLockWriteGuard, ReentrantMutex, ReentrantMutexGuard, Result, RwLock,
-    RwLockWriteGuard, Semaphore, SemaphorePermit,
+    CancelToken, FairMutex, FairMutexGuard, LockClient, Loss, LossWait, MultiLock, MultiLockGuard,
+    OwnedFairMutexGuard, OwnedMultiLockGuard, OwnedMutexGuard, OwnedRwLockWriteGuard,
+    ReentrantMutex, ReentrantMutexGuard, Result, RwLock, RwLockWriteGuard, Semaphore,
+    SemaphorePermit,
 };
 
 use crate::rig::ms;
@@ -99,7 +100,11 @@ macro_rules! held {
                 self.wait_lost(timeout)
             }
 
-            fn wait_lost_or_cancelled(&self, timeout: Duration, token: &CancelToken) -> Result<LossWait> {
+            fn wait_lost_or_cancelled(
+                &self,
+                timeout: Duration,
+                token: &CancelToken,
+            ) -> Result<LossWait> {
                 self.wait_lost_or_cancelled(timeout, token)
             }
 
@@ -157,7 +162,10 @@ macro_rules! movable {
 /// `kept`: the lock supports a minimum hold time; `freed`: it does not.
 macro_rules! kept {
     (kept, $open:ident, $least:ident) => {
-        Some(Box::new(Open { client: $open.client.clone(), lock: $open.lock.clone().min_hold($least) }))
+        Some(Box::new(Open {
+            client: $open.client.clone(),
+            lock: $open.lock.clone().min_hold($least),
+        }))
     };
     (freed, $open:ident, $least:ident) => {{
         let _: (&Open, Duration) = ($open, $least);
@@ -202,7 +210,10 @@ macro_rules! primitive {
             }
 
             fn with_cancel(&self, token: &CancelToken) -> Box<dyn Exclusive> {
-                Box::new(Self { client: self.client.clone(), lock: self.lock.clone().with_cancel(token) })
+                Box::new(Self {
+                    client: self.client.clone(),
+                    lock: self.lock.clone().with_cancel(token),
+                })
             }
 
             fn with_min_hold(&self, least: Duration) -> Option<Box<dyn Exclusive>> {

@@ -79,7 +79,10 @@ fn side_by_side(rows: &[Row], run: impl Fn(Row) + Sync) {
             (row.label, thread.spawn_scoped(s, move || run(row)).unwrap())
         };
         let threads: Vec<_> = rows.iter().map(spawn).collect();
-        threads.into_iter().filter_map(|(label, thread)| thread.join().is_err().then_some(label)).collect()
+        threads
+            .into_iter()
+            .filter_map(|(label, thread)| thread.join().is_err().then_some(label))
+            .collect()
     });
     assert!(failed.is_empty(), "not kept by {failed:?}");
 }

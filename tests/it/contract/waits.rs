@@ -24,12 +24,20 @@ pub(super) fn a_cancelled_wait_leaves_nothing_and_who_is_behind_moves_up(case: &
         let behind = s.spawn(|| ended(cancellable.try_lock_for(LONG)));
         std::thread::sleep(ms(20));
         token.cancel();
-        wait_until(&format!("{label}: both have ended"), || leader.is_finished() && behind.is_finished());
+        wait_until(&format!("{label}: both have ended"), || {
+            leader.is_finished() && behind.is_finished()
+        });
         let both = [leader.join().unwrap(), behind.join().unwrap()];
         assert_eq!(both, [Some(ErrorKind::Cancelled); 2], "{label}");
-        wait_until(&format!("{label}: no queue entry and no marker is left"), || case.keys() == before);
+        wait_until(&format!("{label}: no queue entry and no marker is left"), || {
+            case.keys() == before
+        });
     });
-    assert_eq!(ended(cancellable.try_lock()), Some(ErrorKind::Cancelled), "{label}: before the call");
+    assert_eq!(
+        ended(cancellable.try_lock()),
+        Some(ErrorKind::Cancelled),
+        "{label}: before the call"
+    );
     assert_eq!(ended(cancellable.lock()), Some(ErrorKind::Cancelled), "{label}: before the call");
     let other = CancelToken::new();
     let cancellable = waiting.with_cancel(&other);
@@ -62,7 +70,10 @@ pub(super) fn a_wait_for_a_loss_can_be_cancelled(case: &mut Case) {
     let label = case.primitive.label;
     let guard = case.open().lock().unwrap();
     let (token, held) = (CancelToken::new(), &*guard);
-    assert!(held.wait_lost_or_cancelled(ms(1), &token).unwrap().is_still_held(), "{label}: it is held");
+    assert!(
+        held.wait_lost_or_cancelled(ms(1), &token).unwrap().is_still_held(),
+        "{label}: it is held"
+    );
     std::thread::scope(|s| {
         let child = token.child();
         let waiter = s.spawn(move || held.wait_lost_or_cancelled(LONG, &child));
@@ -110,11 +121,15 @@ pub(super) fn a_client_that_waits_no_more_leaves_its_places_at_once(case: &mut C
         let waiters = [s.spawn(|| ended(stopped.lock())), s.spawn(|| ended(stopped.lock()))];
         case.wait_for_a_waiter();
         stopped.stop_waiting();
-        wait_until(&format!("{label}: the waiters have ended"), || waiters.iter().all(|one| one.is_finished()));
+        wait_until(&format!("{label}: the waiters have ended"), || {
+            waiters.iter().all(|one| one.is_finished())
+        });
         for waiter in waiters {
             assert_eq!(waiter.join().unwrap(), Some(ErrorKind::Closed), "{label}");
         }
-        wait_until(&format!("{label}: no queue entry and no marker is left"), || case.keys() == before);
+        wait_until(&format!("{label}: no queue entry and no marker is left"), || {
+            case.keys() == before
+        });
     });
     guard.unlock().unwrap();
     stopped.close(CAP).unwrap();

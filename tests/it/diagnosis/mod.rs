@@ -52,7 +52,9 @@ fn is_healthy(diagnosis: &Diagnosis) {
 #[track_caller]
 fn found(diagnosis: &Diagnosis, check: Check) -> &Finding {
     let of_check = diagnosis.findings().iter().filter(|finding| finding.check() == check);
-    of_check.max_by_key(|finding| finding.severity()).unwrap_or_else(|| panic!("nothing about {check}:\n{diagnosis}"))
+    of_check
+        .max_by_key(|finding| finding.severity())
+        .unwrap_or_else(|| panic!("nothing about {check}:\n{diagnosis}"))
 }
 
 /// Checks that this is the worst severity of the check, and that a finding of it contains this
@@ -60,14 +62,20 @@ fn found(diagnosis: &Diagnosis, check: Check) -> &Finding {
 #[track_caller]
 fn says(diagnosis: &Diagnosis, check: Check, severity: Severity, text: &str) {
     assert_eq!(found(diagnosis, check).severity(), severity, "{check}:\n{diagnosis}");
-    let mut worst = diagnosis.findings().iter().filter(|f| f.check() == check && f.severity() == severity);
-    assert!(worst.any(|finding| finding.to_string().contains(text)), "{check} does not say {text:?}:\n{diagnosis}");
+    let mut worst =
+        diagnosis.findings().iter().filter(|f| f.check() == check && f.severity() == severity);
+    assert!(
+        worst.any(|finding| finding.to_string().contains(text)),
+        "{check} does not say {text:?}:\n{diagnosis}"
+    );
 }
 
 /// Checks that only these checks have bad findings.
 #[track_caller]
 fn only(diagnosis: &Diagnosis, checks: &[Check]) {
-    for finding in diagnosis.findings().iter().filter(|finding| finding.severity() >= Severity::Warning) {
+    for finding in
+        diagnosis.findings().iter().filter(|finding| finding.severity() >= Severity::Warning)
+    {
         assert!(checks.contains(&finding.check()), "{finding}\n{diagnosis}");
     }
 }

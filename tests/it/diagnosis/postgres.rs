@@ -47,8 +47,14 @@ fn settings_that_forget_grants_are_warnings() {
     let server = Postgres::start_with("fsync = off");
     says(&diagnosed(server.builder()), Check::Persistence, Severity::Warning, "fsync is off");
     let server = Postgres::start_with("fsync = on\nsynchronous_commit = off");
-    says(&diagnosed(server.builder()), Check::Persistence, Severity::Warning, "synchronous_commit is off");
-    let server = Postgres::start_with("fsync = on\nmax_connections = 8\nsuperuser_reserved_connections = 3");
+    says(
+        &diagnosed(server.builder()),
+        Check::Persistence,
+        Severity::Warning,
+        "synchronous_commit is off",
+    );
+    let server =
+        Postgres::start_with("fsync = on\nmax_connections = 8\nsuperuser_reserved_connections = 3");
     says(&diagnosed(server.builder()), Check::Connections, Severity::Warning, "max_connections");
     server.run_sql("ALTER DATABASE postgres SET default_transaction_read_only = on");
     says(&diagnosed(server.builder()), Check::Role, Severity::Problem, "read-only");
@@ -63,8 +69,15 @@ fn a_standby_is_a_problem_where_it_is_named_alone() {
     let diagnosis = diagnosed(standby.builder());
     says(&diagnosis, Check::Role, Severity::Problem, "standby");
     only(&diagnosis, &[Check::Role]);
-    wait_until("the standby streams", || server.number_of("SELECT count(*) FROM pg_stat_replication") == 1);
-    says(&diagnosed(server.builder()), Check::Replication, Severity::Note, "synchronous_standby_names");
+    wait_until("the standby streams", || {
+        server.number_of("SELECT count(*) FROM pg_stat_replication") == 1
+    });
+    says(
+        &diagnosed(server.builder()),
+        Check::Replication,
+        Severity::Note,
+        "synchronous_standby_names",
+    );
     standby.stop("immediate");
 }
 
@@ -109,7 +122,8 @@ fn what_keeps_old_versions_of_rows_is_named() {
     drop(server.client());
     server.run_sql("CREATE DATABASE other");
     server.run_sql("CREATE ROLE app LOGIN; CREATE ROLE meek LOGIN; GRANT pg_monitor TO app");
-    let asked = |role: &str| diagnosed(LockClient::builder().url(server.url().replace("leasehold@", role)));
+    let asked =
+        |role: &str| diagnosed(LockClient::builder().url(server.url().replace("leasehold@", role)));
     let many = "DO $$ BEGIN FOR i IN 1 .. 100100 LOOP PERFORM pg_current_xact_id(); COMMIT; END LOOP; END $$";
     // One in another database that only reads concerns nothing here; one that has written does.
     let other = server.url_of_libpq().replace("/postgres", "/other");
@@ -125,8 +139,10 @@ fn what_keeps_old_versions_of_rows_is_named() {
     other.batch_execute("COMMIT").unwrap();
 
     let mut db = server.connect();
-    db.batch_execute("SET application_name = 'nightly report'; BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1")
-        .unwrap();
+    db.batch_execute(
+        "SET application_name = 'nightly report'; BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1",
+    )
+    .unwrap();
     says(&asked("leasehold@"), Check::Transactions, Severity::Ok, "no transaction");
     server.run_sql(many);
     let pid: i32 = db.query_one("SELECT pg_backend_pid()", &[]).unwrap().get(0);
@@ -140,9 +156,15 @@ fn what_keeps_old_versions_of_rows_is_named() {
     db.batch_execute("COMMIT").unwrap();
     says(&asked("leasehold@"), Check::Transactions, Severity::Ok, "no transaction");
 
-    db.batch_execute("BEGIN; SELECT pg_current_xact_id(); PREPARE TRANSACTION 'forgotten'").unwrap();
+    db.batch_execute("BEGIN; SELECT pg_current_xact_id(); PREPARE TRANSACTION 'forgotten'")
+        .unwrap();
     server.run_sql(many);
-    says(&asked("leasehold@"), Check::Transactions, Severity::Warning, "ROLLBACK PREPARED 'forgotten'");
+    says(
+        &asked("leasehold@"),
+        Check::Transactions,
+        Severity::Warning,
+        "ROLLBACK PREPARED 'forgotten'",
+    );
     db.batch_execute("ROLLBACK PREPARED 'forgotten'").unwrap();
     says(&asked("leasehold@"), Check::Transactions, Severity::Ok, "no transaction");
 }

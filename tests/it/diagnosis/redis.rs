@@ -37,7 +37,8 @@ fn a_server_that_is_as_it_should_be_has_neither_warnings_nor_problems() {
     ] {
         found(&diagnosis, check);
     }
-    let of_server = diagnosis.findings().iter().find(|finding| finding.check() == Check::Version).unwrap();
+    let of_server =
+        diagnosis.findings().iter().find(|finding| finding.check() == Check::Version).unwrap();
     assert!(server.url().contains(of_server.node().unwrap()), "{of_server:?}");
     assert!(diagnosis.to_string().contains("0 problems, 0 warnings"), "{diagnosis}");
     assert_eq!(server.cmd::<Vec<String>>(&["KEYS", "*"]), before, "nothing is left");
@@ -120,7 +121,12 @@ fn a_replica_is_a_problem_and_its_primary_is_named() {
     says(&diagnosis, Check::Role, Severity::Problem, &format!("127.0.0.1:{}", primary.port()));
     only(&diagnosis, &[Check::Role]);
     // Its primary has a replica, but no setting that prevents it from granting alone.
-    says(&diagnosed(primary.builder()), Check::Replication, Severity::Note, "let each grant wait for replicas");
+    says(
+        &diagnosed(primary.builder()),
+        Check::Replication,
+        Severity::Note,
+        "let each grant wait for replicas",
+    );
     let waits = diagnosed(builder_with(&primary, |redis| redis.replicas(1)));
     says(&waits, Check::Replication, Severity::Ok, "waits for 1");
 }
@@ -178,9 +184,11 @@ fn a_lease_below_what_the_latency_allows_is_a_warning() {
         // A round trip between two suspensions meets none.
         wait_until("a round trip meets a stop, or the rig has failed", || {
             let slow = diagnosed(server.builder().lease(ms(150)).io_timeout(ms(140)));
-            let mut leases = slow.findings().iter().filter(|finding| finding.check() == Check::Lease);
+            let mut leases =
+                slow.findings().iter().filter(|finding| finding.check() == Check::Lease);
             sleeper.is_finished()
-                || leases.any(|f| f.severity() == Severity::Warning && f.found().contains("too short"))
+                || leases
+                    .any(|f| f.severity() == Severity::Warning && f.found().contains("too short"))
         });
         assert!(!sleeper.is_finished());
         stop.store(true, Ordering::Relaxed);

@@ -13,8 +13,11 @@ const GOOD: [&str; 2] = ["--appendonly", "yes"];
 /// arguments.
 fn user(server: &Server, change: impl Fn(&str) -> bool, more: &[&str]) -> Builder {
     let documented = acl_rule(&["app:*"]);
-    let words: Vec<&str> = documented.iter().map(String::as_str).filter(|word| change(word)).collect();
-    let rules = [&["ACL", "SETUSER", "u", "reset", "on", ">secret", "resetchannels"], &words[..], more].concat();
+    let words: Vec<&str> =
+        documented.iter().map(String::as_str).filter(|word| change(word)).collect();
+    let rules =
+        [&["ACL", "SETUSER", "u", "reset", "on", ">secret", "resetchannels"], &words[..], more]
+            .concat();
     server.cmd::<()>(&rules);
     LockClient::builder().url(format!("{}?user=u&pass=secret", server.url())).key_prefix("app:")
 }
@@ -61,9 +64,11 @@ fn each_command_that_is_missing_is_named() {
             // An ACL cannot permit the pattern for which these are needed.
             "+psubscribe" | "+punsubscribe" => is_healthy(&diagnosis),
             _ => {
-                let severity = if HELPFUL.contains(&&*word) { Severity::Note } else { Severity::Problem };
+                let severity =
+                    if HELPFUL.contains(&&*word) { Severity::Note } else { Severity::Problem };
                 says(&diagnosis, Check::Right, severity, &format!("add {word} to"));
-                let missing = diagnosis.findings().iter().filter(|finding| finding.check() == Check::Right);
+                let missing =
+                    diagnosis.findings().iter().filter(|finding| finding.check() == Check::Right);
                 assert_eq!(missing.count(), 1, "without {word}:\n{diagnosis}");
             }
         }
@@ -97,14 +102,17 @@ fn each_pattern_of_keys_and_channels_that_is_missing_is_named() {
             // The commands cannot be checked then.
             _ => says(&diagnosis, Check::Right, Severity::Problem, &format!("add {word} to")),
         }
-        let notes = diagnosis.findings().iter().filter(|finding| finding.check() == Check::Right).count();
+        let notes =
+            diagnosis.findings().iter().filter(|finding| finding.check() == Check::Right).count();
         assert_eq!(notes, 1, "without {word}:\n{diagnosis}");
     }
     // All channels are missing; the right to the command is checked separately.
     let diagnosis = diagnosed(user(&server, |word| !word.starts_with('&'), &[]));
     assert!(!found(&diagnosis, Check::Right).to_string().contains("+publish"), "{diagnosis}");
-    let channels =
-        diagnosis.findings().iter().filter(|f| f.advice().is_some_and(|advice| advice.to_string().contains("add &")));
+    let channels = diagnosis
+        .findings()
+        .iter()
+        .filter(|f| f.advice().is_some_and(|advice| advice.to_string().contains("add &")));
     assert_eq!(channels.count(), 4, "{diagnosis}");
     server.assert_clean();
 }
@@ -139,10 +147,16 @@ fn what_redlock_needs_besides_is_named() {
     let more = ["~leasehold:node", "+hmget", "+hkeys"];
     let urls = |rules: &dyn Fn(&Server)| {
         masters.0.iter().for_each(rules);
-        masters.0.iter().map(|server| format!("{}?user=u&pass=secret", server.url())).collect::<Vec<_>>()
+        masters
+            .0
+            .iter()
+            .map(|server| format!("{}?user=u&pass=secret", server.url()))
+            .collect::<Vec<_>>()
     };
     let complete = urls(&|server| drop(user(server, |_| true, &more)));
-    let of = |urls: &Vec<String>| diagnosed(LockClient::builder().redlock(Redlock::new(urls)).key_prefix("app:"));
+    let of = |urls: &Vec<String>| {
+        diagnosed(LockClient::builder().redlock(Redlock::new(urls)).key_prefix("app:"))
+    };
     is_healthy(&of(&complete));
     for missing in more {
         let left: Vec<&str> = more.into_iter().filter(|word| *word != missing).collect();

@@ -16,7 +16,8 @@ fn masters_that_all_vote_are_as_they_should_be() {
     says(&diagnosis, Check::Clock, Severity::Ok, "differ");
     // A restart costs the vote for a while, but no lock.
     says(&diagnosis, Check::Persistence, Severity::Note, "no vote until");
-    let addresses: std::collections::BTreeSet<_> = diagnosis.findings().iter().filter_map(|f| f.node()).collect();
+    let addresses: std::collections::BTreeSet<_> =
+        diagnosis.findings().iter().filter_map(|f| f.node()).collect();
     assert_eq!(addresses.len(), 3, "{diagnosis}");
     masters.assert_clean();
 }
@@ -32,7 +33,12 @@ fn a_master_that_is_down_is_a_warning_and_two_are_a_problem() {
     says(&two, Check::Quorum, Severity::Problem, "nothing can be locked");
     says(&two, Check::Reachable, Severity::Problem, "");
     let one = one_down(&masters);
-    says(&one, Check::Quorum, Severity::Warning, "2 of 3 masters can be used, and a lock needs 2: no other may fail");
+    says(
+        &one,
+        Check::Quorum,
+        Severity::Warning,
+        "2 of 3 masters can be used, and a lock needs 2: no other may fail",
+    );
     // Locks work without it.
     says(&one, Check::Reachable, Severity::Warning, "no server listens");
     only(&one, &[Check::Quorum, Check::Reachable]);
@@ -43,7 +49,10 @@ fn masters_in_quarantine_have_no_vote() {
     let masters = Masters::start(3);
     let diagnosis = diagnosed(masters.builder());
     says(&diagnosis, Check::Quorum, Severity::Problem, "0 of 3 masters vote");
-    assert!(found(&diagnosis, Check::Quorum).advice().unwrap().to_string().contains("longest lease"), "{diagnosis}");
+    assert!(
+        found(&diagnosis, Check::Quorum).advice().unwrap().to_string().contains("longest lease"),
+        "{diagnosis}"
+    );
 }
 
 #[test]
@@ -66,12 +75,14 @@ fn a_cluster_has_all_slots_or_says_which_are_missing() {
     let diagnosis = diagnosed(builder());
     is_healthy(&diagnosis);
     says(&diagnosis, Check::Slots, Severity::Ok, "3 primaries");
-    let addresses: std::collections::BTreeSet<_> = diagnosis.findings().iter().filter_map(|f| f.node()).collect();
+    let addresses: std::collections::BTreeSet<_> =
+        diagnosis.findings().iter().filter_map(|f| f.node()).collect();
     assert_eq!(addresses.len(), 3, "each primary: {diagnosis}");
 
     for index in 0..6 {
         // A node that has already learned of it refuses.
-        let _ = redis::cmd("CLUSTER").arg("DELSLOTS").arg(100).exec(&mut cluster.node(index).connect());
+        let _ =
+            redis::cmd("CLUSTER").arg("DELSLOTS").arg(100).exec(&mut cluster.node(index).connect());
     }
     let uncovered = diagnosed(builder());
     says(&uncovered, Check::Slots, Severity::Problem, "100-100");
@@ -81,8 +92,15 @@ fn a_cluster_has_all_slots_or_says_which_are_missing() {
 #[test]
 fn a_cluster_without_replicas_is_a_warning_and_none_at_all_a_problem() {
     let mut cluster = Cluster::start_primaries();
-    let builder = LockClient::builder().cluster(leasehold::Cluster::new(cluster.urls())).io_timeout(IO_TIMEOUT);
-    says(&diagnosed(builder.clone()), Check::Replication, Severity::Warning, "no replica can take over");
+    let builder = LockClient::builder()
+        .cluster(leasehold::Cluster::new(cluster.urls()))
+        .io_timeout(IO_TIMEOUT);
+    says(
+        &diagnosed(builder.clone()),
+        Check::Replication,
+        Severity::Warning,
+        "no replica can take over",
+    );
     (0..3).for_each(|index| cluster.node_mut(index).kill());
     let diagnosis = diagnosed(builder);
     says(&diagnosis, Check::Slots, Severity::Problem, "no node reports");
@@ -91,11 +109,15 @@ fn a_cluster_without_replicas_is_a_warning_and_none_at_all_a_problem() {
 
 #[test]
 fn sentinels_that_agree_are_as_they_should_be() {
-    let options = SentinelOptions { server_args: &["--appendonly", "yes"], ..SentinelOptions::default() };
+    let options =
+        SentinelOptions { server_args: &["--appendonly", "yes"], ..SentinelOptions::default() };
     let mut sentinels = Sentinels::start_with(options);
     let urls = sentinels.urls();
-    let builder =
-        move || LockClient::builder().sentinel(Sentinel::new(urls.clone(), "mymaster")).io_timeout(IO_TIMEOUT);
+    let builder = move || {
+        LockClient::builder()
+            .sentinel(Sentinel::new(urls.clone(), "mymaster"))
+            .io_timeout(IO_TIMEOUT)
+    };
     let diagnosis = diagnosed(builder());
     is_healthy(&diagnosis);
     says(&diagnosis, Check::Sentinels, Severity::Ok, "3 of 3");
@@ -109,6 +131,8 @@ fn sentinels_that_agree_are_as_they_should_be() {
     sentinels.kill_sentinel(1);
     sentinels.kill_sentinel(2);
     says(&diagnosed(builder()), Check::Sentinels, Severity::Problem, "no sentinel can be asked");
-    let other = LockClient::builder().sentinel(Sentinel::new(sentinels.urls(), "other")).io_timeout(IO_TIMEOUT);
+    let other = LockClient::builder()
+        .sentinel(Sentinel::new(sentinels.urls(), "other"))
+        .io_timeout(IO_TIMEOUT);
     says(&diagnosed(other), Check::Sentinels, Severity::Problem, "");
 }

@@ -33,7 +33,9 @@ fn a_server_that_is_as_it_should_be_has_neither_warnings_nor_problems() {
 #[test]
 fn an_ensemble_says_how_many_may_fail() {
     let ensemble = server!(Ensemble::start());
-    let ask = |url: String| diagnosed(LockClient::builder().url(url).lease(ms(8000)).io_timeout(ms(1000)));
+    let ask = |url: String| {
+        diagnosed(LockClient::builder().url(url).lease(ms(8000)).io_timeout(ms(1000)))
+    };
     let all = ask(ensemble.url());
     is_healthy(&all);
     says(&all, Check::Ensemble, Severity::Ok, "3 servers vote, 2 are needed; 3 of the 3");
@@ -47,8 +49,11 @@ fn an_ensemble_says_how_many_may_fail() {
     // It takes the last one a while to notice.
     wait_until("it says that it serves nobody", || {
         let diagnosis = ask(ensemble.url());
-        let mut roles = diagnosis.findings().iter().filter(|finding| finding.check() == Check::Role);
-        roles.any(|role| role.severity() == Severity::Problem && role.found().contains("no majority"))
+        let mut roles =
+            diagnosis.findings().iter().filter(|finding| finding.check() == Check::Role);
+        roles.any(|role| {
+            role.severity() == Severity::Problem && role.found().contains("no majority")
+        })
     });
 }
 

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 use leasehold::LockClient;
 
 use super::{
-    DEADLINES, QUEUE, REDISSON, client, deadlines, queue, redisson_acquires, redisson_queues, server_millis,
-    wait_for_queue,
+    DEADLINES, QUEUE, REDISSON, client, deadlines, queue, redisson_acquires, redisson_queues,
+    server_millis, wait_for_queue,
 };
 use crate::rig::{CAP, Child, PROMPT, Server, ms, wait_until};
 use crate::support::Clients;
@@ -25,7 +25,10 @@ fn a_live_waiter_is_never_removed_and_polls_little() {
         let start = Instant::now();
         while start.elapsed() < ms(2400) {
             assert_eq!(queue(&server), order, "after {:?}", start.elapsed());
-            assert!(server.pttl(QUEUE) > 0 && server.pttl(DEADLINES) > 0, "an abandoned queue must expire");
+            assert!(
+                server.pttl(QUEUE) > 0 && server.pttl(DEADLINES) > 0,
+                "an abandoned queue must expire"
+            );
             std::thread::sleep(ms(50));
         }
         // Two waiters that each poll every third of 600 ms, and few renewals of the hold.
@@ -48,7 +51,10 @@ fn waiting_process() {
 }
 
 fn spawn_waiter(server: &Server, place: usize) -> Child {
-    let mut child = Child::spawn("fair::dead_waiters::waiting_process", &[("LEASEHOLD_TEST_URL", &server.url())]);
+    let mut child = Child::spawn(
+        "fair::dead_waiters::waiting_process",
+        &[("LEASEHOLD_TEST_URL", &server.url())],
+    );
     child.expect("id");
     wait_for_queue(server, place);
     child
@@ -190,7 +196,8 @@ fn a_waiter_behind_redisson_survives_what_redisson_does_to_its_deadline() {
         assert_eq!(queue(&server).concat(), mine);
         // Redisson's release.
         server.cmd::<()>(&["DEL", "t"]);
-        let receivers: u32 = server.cmd(&["PUBLISH", &format!("redisson_lock__channel:{{t}}:{mine}"), "0"]);
+        let receivers: u32 =
+            server.cmd(&["PUBLISH", &format!("redisson_lock__channel:{{t}}:{mine}"), "0"]);
         assert_eq!(receivers, 1);
         waiter.join().unwrap().unwrap();
     });
@@ -203,8 +210,9 @@ fn a_waiter_behind_redisson_survives_what_redisson_does_to_its_deadline() {
 #[test]
 fn a_suspended_server_does_not_reverse_the_queue() {
     let server = Server::start();
-    let clients: Vec<_> =
-        (0..3).map(|_| server.builder().waiter_timeout(ms(600)).outage_timeout(PROMPT).build().unwrap()).collect();
+    let clients: Vec<_> = (0..3)
+        .map(|_| server.builder().waiter_timeout(ms(600)).outage_timeout(PROMPT).build().unwrap())
+        .collect();
     let guard = clients[0].fair("t").lock_owned().unwrap();
     let queue = || server.cmd::<Vec<String>>(&["LRANGE", "redisson_lock_queue:{t}", "0", "-1"]);
     std::thread::scope(|s| {
@@ -219,7 +227,8 @@ fn a_suspended_server_does_not_reverse_the_queue() {
         server.resume();
         let now = || server.cmd::<(u64, u64)>(&["TIME"]).0 as f64 * 1000.0;
         wait_until("all have asked again", || {
-            let live: u32 = server.cmd(&["ZCOUNT", "redisson_lock_timeout:{t}", &now().to_string(), "+inf"]);
+            let live: u32 =
+                server.cmd(&["ZCOUNT", "redisson_lock_timeout:{t}", &now().to_string(), "+inf"]);
             live == 9
         });
         assert_eq!(queue(), before);

@@ -116,7 +116,8 @@ fn a_hand_over_that_arrives_late_changes_nothing() {
     let server = Server::start();
     let proxy = Proxy::start(&server);
     let sha: String = server.cmd(&["SCRIPT", "LOAD", script("fair_hand_over")]);
-    let client = LockClient::builder().url(proxy.url()).lease(LEASE).io_timeout(IO).build().unwrap();
+    let client =
+        LockClient::builder().url(proxy.url()).lease(LEASE).io_timeout(IO).build().unwrap();
     let other = server.client();
     let is_released = AtomicBool::new(false);
     proxy.inject(&sha, Fault::Hold);
@@ -156,7 +157,8 @@ fn the_next_holder_has_its_own_lease() {
     let (client, other) = (server.client(), server.client());
     let guard = other.fair("t").lock().unwrap();
     std::thread::scope(|s| {
-        let first = s.spawn(|| client.fair("t").with_lease(LEASE).lock().unwrap().unlock().unwrap());
+        let first =
+            s.spawn(|| client.fair("t").with_lease(LEASE).lock().unwrap().unlock().unwrap());
         wait_for_queue(&server, 1);
         let second = s.spawn(|| {
             let guard = client.fair("t").with_lease(ms(9000)).lock().unwrap();

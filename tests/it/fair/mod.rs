@@ -19,7 +19,12 @@ const DEADLINES: &str = "redisson_lock_timeout:{t}";
 const REDISSON: &str = "11111111-2222-4333-8444-555555555555";
 
 fn client(server: &Server, waiter_timeout: Duration) -> LockClient {
-    server.builder().waiter_timeout(waiter_timeout).outage_timeout(Duration::from_secs(15)).build().unwrap()
+    server
+        .builder()
+        .waiter_timeout(waiter_timeout)
+        .outage_timeout(Duration::from_secs(15))
+        .build()
+        .unwrap()
 }
 
 fn queue(server: &Server) -> Vec<String> {
@@ -114,7 +119,10 @@ fn it_is_reentrant_and_its_hash_is_redissons() {
     let outer = fair.lock().unwrap();
     let inner = fair.try_lock().unwrap().unwrap();
     assert_eq!(server.hash("t").values().collect::<Vec<_>>(), ["2"]);
-    assert_eq!((outer.hold_count(), outer.fencing_token().unwrap()), (2, inner.fencing_token().unwrap()));
+    assert_eq!(
+        (outer.hold_count(), outer.fencing_token().unwrap()),
+        (2, inner.fencing_token().unwrap())
+    );
     assert_eq!(fair.holder().unwrap().unwrap().hold_count(), 2);
     drop(outer);
     assert!(other.fair("t").try_lock_for(ms(30)).unwrap().is_none());
@@ -190,18 +198,33 @@ fn a_waiter_that_leaves_from_the_middle_wakes_nobody() {
     let mut messages = subscriber.as_pubsub();
     messages.subscribe(format!("redisson_lock__channel:{{t}}:{first}")).unwrap();
     std::thread::scope(|s| {
-        let behind = s.spawn(|| client.fair("t").try_lock_for(Duration::from_secs(30)).unwrap().unwrap().unlock());
+        let behind = s.spawn(|| {
+            client.fair("t").try_lock_for(Duration::from_secs(30)).unwrap().unwrap().unlock()
+        });
         wait_for_queue(&server, 2);
         wait_until("it is subscribed beside us", || server.channels().len() == 2);
         let give_up = || client.fair("t").try_lock_for(ms(50)).unwrap().is_none();
         let leavers: Vec<_> = (0..10).map(|_| s.spawn(give_up)).collect();
         assert!(leavers.into_iter().all(|leaver| leaver.join().unwrap()));
         assert_eq!(queue(&server).len(), 2);
-        server.cmd::<()>(&["PUBLISH", &format!("redisson_lock__channel:{{t}}:{first}"), "the first"]);
+        server.cmd::<()>(&[
+            "PUBLISH",
+            &format!("redisson_lock__channel:{{t}}:{first}"),
+            "the first",
+        ]);
         assert_eq!(messages.get_message().unwrap().get_payload::<String>().unwrap(), "the first");
         // The first waiter may have been notified, and leaves: the next one is notified.
-        let (_, receivers, _): (u32, u32, String) =
-            server.cmd(&["EVAL", script, "3", "t", QUEUE, DEADLINES, &first, "1", "redisson_lock__channel:{t}"]);
+        let (_, receivers, _): (u32, u32, String) = server.cmd(&[
+            "EVAL",
+            script,
+            "3",
+            "t",
+            QUEUE,
+            DEADLINES,
+            &first,
+            "1",
+            "redisson_lock__channel:{t}",
+        ]);
         assert_eq!(receivers, 1);
         behind.join().unwrap().unwrap();
     });

@@ -187,8 +187,13 @@ fn a_dead_waiter_blocks_for_its_own_timeout_once_redisson_has_left() {
         for (who, behind) in [(B, 315_000), (J, 615_000)] {
             bench.cmd::<()>(&["ZADD", FAIR_KEYS[2], &(now + behind).to_string(), who]);
         }
-        let tries = ["aaaaaaaa-aaaa-8aaa-8aaa-aaaaaa003a98:2", "30000", "0", "-1", "0", "0", "300000"];
-        let (busy, _) = bench.pair("fair_acquire", &FAIR_KEYS, &[&tries[..], &[FAIR_CHANNEL, "0", "0"]].concat());
+        let tries =
+            ["aaaaaaaa-aaaa-8aaa-8aaa-aaaaaa003a98:2", "30000", "0", "-1", "0", "0", "300000"];
+        let (busy, _) = bench.pair(
+            "fair_acquire",
+            &FAIR_KEYS,
+            &[&tries[..], &[FAIR_CHANNEL, "0", "0"]].concat(),
+        );
         assert_eq!((busy, bench.queue()), (0, order.to_vec()));
         assert_near(bench.deadline(B) - now, 15_000);
         assert_near(bench.deadline(J) - now, 330_000);
@@ -212,7 +217,9 @@ fn a_patient_redisson_waiter_costs_nobody_behind_it_its_place() {
     let mut subscriber = server.connect();
     let mut bench = Bench::new(&server, &mut subscriber);
     let reported = ["30000", "0", "-1", "15000", "0", "5000", FAIR_CHANNEL, "0", "0"];
-    let attempt = |bench: &mut Bench<'_>| bench.pair("fair_acquire", &FAIR_KEYS, &[&[B], &reported[..]].concat());
+    let attempt = |bench: &mut Bench<'_>| {
+        bench.pair("fair_acquire", &FAIR_KEYS, &[&[B], &reported[..]].concat())
+    };
     bench.cmd::<()>(&["HSET", "F", J, "1"]);
     bench.cmd::<()>(&["PEXPIRE", "F", "30000"]);
     let (now, patience) = (bench.now(), 2 * FOREIGN_WAIT);
@@ -247,7 +254,8 @@ fn passing_it_on_leaves_what_release_and_acquire_leave() {
     let left = |bench: &mut Bench<'_>| {
         let fields: Vec<(String, String)> = bench.cmd(&["HGETALL", "F"]);
         // Rounded up, because time passes.
-        let ttls = ["F", FAIR_KEYS[1], FAIR_KEYS[2]].map(|key| (bench.pttl(key) + SLACK - 1) / SLACK);
+        let ttls =
+            ["F", FAIR_KEYS[1], FAIR_KEYS[2]].map(|key| (bench.pttl(key) + SLACK - 1) / SLACK);
         let deadlines: Vec<String> = bench.cmd(&["ZRANGE", FAIR_KEYS[2], "0", "-1"]);
         (fields, ttls, bench.queue(), deadlines)
     };
@@ -262,9 +270,13 @@ fn passing_it_on_leaves_what_release_and_acquire_leave() {
             bench.published();
             let next: &[&str] = if waiting.len() > 1 { &[C] } else { &[] };
             if by_one {
-                let reply = bench.eval("fair_hand_over", &FAIR_KEYS, &[A, B, "30000", "-1", "0", "0"]).unwrap();
+                let reply = bench
+                    .eval("fair_hand_over", &FAIR_KEYS, &[A, B, "30000", "-1", "0", "0"])
+                    .unwrap();
                 let granted = [Value::Int(1), Value::Int(0)].into_iter();
-                let wanted = granted.chain(next.iter().map(|who| Value::BulkString((*who).into()))).collect();
+                let wanted = granted
+                    .chain(next.iter().map(|who| Value::BulkString((*who).into())))
+                    .collect();
                 assert_eq!(reply, Value::Array(wanted));
                 assert!(bench.published().is_empty());
             } else {

@@ -39,7 +39,8 @@ fn messages(list: &[(&str, &str)]) -> Messages {
 impl Bench<'_> {
     fn pair(&mut self, script: &str, keys: &[&str], args: &[&str]) -> (i64, i64) {
         // The reply to a fair acquire also contains the next waiter.
-        let mut parts: Vec<redis::Value> = redis::from_redis_value(self.eval(script, keys, args).unwrap()).unwrap();
+        let mut parts: Vec<redis::Value> =
+            redis::from_redis_value(self.eval(script, keys, args).unwrap()).unwrap();
         parts.truncate(2);
         redis::from_redis_value(redis::Value::Array(parts)).unwrap()
     }
@@ -111,11 +112,13 @@ impl Bench<'_> {
     }
 
     fn rw_renew(&mut self, who: &str, lease: &str) -> Vec<i64> {
-        redis::from_redis_value(self.eval("rw_renew", &["W"], &[who, lease, "{W}"]).unwrap()).unwrap()
+        redis::from_redis_value(self.eval("rw_renew", &["W"], &[who, lease, "{W}"]).unwrap())
+            .unwrap()
     }
 }
 
-const FAIR_KEYS: [&str; 4] = ["F", "redisson_lock_queue:{F}", "redisson_lock_timeout:{F}", "redisson_lock_token:{F}"];
+const FAIR_KEYS: [&str; 4] =
+    ["F", "redisson_lock_queue:{F}", "redisson_lock_timeout:{F}", "redisson_lock_token:{F}"];
 const FAIR_CHANNEL: &str = "redisson_lock__channel:{F}";
 const RW_CHANNEL: &str = "redisson_rwlock:{W}";
 
@@ -242,8 +245,11 @@ fn a_latch_follows_the_vectors() {
     // Each request has an idempotency key, which Redisson does not know.
     let mut call = |bench: &mut Bench<'_>, script: &str, args: &[&str]| {
         ids += 1;
-        let pair =
-            bench.pair(script, &["L", &format!("leasehold_once:{{L}}:{ids}"), "leasehold_once:{L}:opened"], args);
+        let pair = bench.pair(
+            script,
+            &["L", &format!("leasehold_once:{{L}}:{ids}"), "leasehold_once:{L}:opened"],
+            args,
+        );
         (pair, bench.published())
     };
     // Vector: set 2; down; down; down: messages 1, then 0 at the second; the third leaves no key.
@@ -255,7 +261,10 @@ fn a_latch_follows_the_vectors() {
     assert_eq!(bench.pttl("L"), -1);
     assert_eq!(call(&mut bench, "count_set", &["5", "60000", CHANNEL, "1", "0"]), ((0, 2), vec![]));
     assert_eq!(call(&mut bench, "latch_count_down", &["60000", CHANNEL, "0"]), ((1, 1), vec![]));
-    assert_eq!(call(&mut bench, "latch_count_down", &["60000", CHANNEL, "0"]), ((1, 0), messages(&[(CHANNEL, "0")])));
+    assert_eq!(
+        call(&mut bench, "latch_count_down", &["60000", CHANNEL, "0"]),
+        ((1, 0), messages(&[(CHANNEL, "0")]))
+    );
     assert_eq!(call(&mut bench, "latch_count_down", &["60000", CHANNEL, "0"]), ((0, 0), vec![]));
     assert!(server.lock_keys().is_empty());
     // Redisson's delete publishes 1, which leaves waiters asleep. Leasehold publishes 0 after it.
@@ -295,8 +304,9 @@ fn permits_with_leases_follow_the_vectors() {
     let server = Server::start();
     let mut subscriber = server.connect();
     let mut bench = Bench::new(&server, &mut subscriber);
-    let take =
-        |bench: &mut Bench<'_>| bench.pair("permit_acquire", &KEYS, &["ours12345678", "1", "30000", CHANNEL, "0"]);
+    let take = |bench: &mut Bench<'_>| {
+        bench.pair("permit_acquire", &KEYS, &["ours12345678", "1", "30000", CHANNEL, "0"])
+    };
     // Vector: total 2, one no-expiry, one lease 300 ms, third tries: `:<score of the leased one>`.
     // Leasehold returns the remaining time.
     let now = bench.now();
@@ -338,7 +348,9 @@ fn permits_with_leases_follow_the_vectors() {
 
     // Vector: release of an expired id: 0, permit returned, message with the new value.
     bench.cmd::<()>(&["ZADD", KEYS[1], &now.to_string(), "ours12345678\0\0\0\u{1}"]);
-    let release = |bench: &mut Bench<'_>| bench.pair("permit_release", &KEYS, &["ours12345678", "1", CHANNEL]);
+    let release = |bench: &mut Bench<'_>| {
+        bench.pair("permit_release", &KEYS, &["ours12345678", "1", CHANNEL])
+    };
     assert_eq!(release(&mut bench), (0, 0));
     assert_eq!(bench.published(), messages(&[(CHANNEL, "2")]));
     assert_eq!(release(&mut bench), (0, 0));

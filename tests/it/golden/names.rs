@@ -17,7 +17,8 @@ impl Bench<'_> {
     /// The messages on Redisson's channels. Clients also notify themselves, and each new connection
     /// probes whether it may publish.
     fn published_to_redisson(&mut self) -> Messages {
-        let for_redisson = |channel: &str| channel.starts_with("redisson") && !channel.contains("leasehold:probe");
+        let for_redisson =
+            |channel: &str| channel.starts_with("redisson") && !channel.contains("leasehold:probe");
         self.published().into_iter().filter(|(channel, _)| for_redisson(channel)).collect()
     }
 }
@@ -47,18 +48,24 @@ fn a_fair_lock_has_redisson_s_names() {
         assert_holder(holder, ours.id());
         assert_eq!(bench.cmd::<u32>(&["EXISTS", &format!("redisson_lock_token:{tag}")]), 1);
 
-        let [queue, deadlines] = ["queue", "timeout"].map(|key| format!("redisson_lock_{key}:{tag}"));
+        let [queue, deadlines] =
+            ["queue", "timeout"].map(|key| format!("redisson_lock_{key}:{tag}"));
         let channel = std::thread::scope(|s| {
             let waiter = s.spawn(|| theirs.fair(name).lock_owned().unwrap());
             wait_until("it waits", || bench.cmd::<u32>(&["ZCARD", &deadlines]) == 1);
-            assert_eq!(sorted(server.lock_keys()), sorted(vec![name.to_owned(), queue.clone(), deadlines.clone()]));
+            assert_eq!(
+                sorted(server.lock_keys()),
+                sorted(vec![name.to_owned(), queue.clone(), deadlines.clone()])
+            );
             let waiting: Vec<String> = bench.cmd(&["LRANGE", &queue, "0", "-1"]);
             assert_eq!(waiting, bench.cmd::<Vec<String>>(&["ZRANGE", &deadlines, "0", "-1"]));
             assert_holder(&waiting[0], theirs.id());
             let channel = format!("redisson_lock__channel:{tag}:{}", waiting[0]);
             // The waiter is subscribed there, in addition to the test: Redisson's release would
             // reach it.
-            wait_until("it receives its channel", || bench.cmd::<u32>(&["PUBLISH", &channel, "0"]) == 2);
+            wait_until("it receives its channel", || {
+                bench.cmd::<u32>(&["PUBLISH", &channel, "0"]) == 2
+            });
             bench.published();
             guard.unlock().unwrap();
             waiter.join().unwrap().unlock().unwrap();
@@ -85,7 +92,10 @@ fn a_read_write_lock_has_redisson_s_names() {
         assert_holder(&reader, ours.id());
         assert_eq!(fields, messages(&[("mode", "read"), (&reader, "2")]).into_iter().collect());
         let levels = [1, 2].map(|n| format!("{tag}:{reader}:rwlock_timeout:{n}"));
-        assert_eq!(sorted(server.lock_keys()), sorted(vec![name.to_owned(), levels[0].clone(), levels[1].clone()]));
+        assert_eq!(
+            sorted(server.lock_keys()),
+            sorted(vec![name.to_owned(), levels[0].clone(), levels[1].clone()])
+        );
         assert_eq!(bench.cmd::<String>(&["GET", &levels[1]]), "1");
 
         // A waiting writer subscribes there, and sets leasehold's own marker in addition to
@@ -99,11 +109,17 @@ fn a_read_write_lock_has_redisson_s_names() {
             assert_holder(&bench.cmd::<String>(&["GET", &marker]), theirs.id());
             inner.unlock().unwrap();
             assert!(bench.published_to_redisson().is_empty());
-            assert_eq!(sorted(server.lock_keys()), sorted(vec![name.to_owned(), levels[0].clone(), marker.clone()]));
+            assert_eq!(
+                sorted(server.lock_keys()),
+                sorted(vec![name.to_owned(), levels[0].clone(), marker.clone()])
+            );
             outer.unlock().unwrap();
             writer.join().unwrap().unlock().unwrap();
         });
-        assert_eq!(bench.published_to_redisson(), messages(&[(&channel, "0"), (&channel, "1"), (&channel, "00")]));
+        assert_eq!(
+            bench.published_to_redisson(),
+            messages(&[(&channel, "0"), (&channel, "1"), (&channel, "00")])
+        );
         assert!(server.lock_keys().is_empty());
 
         // Vector: read inside of write adds a field. Leasehold writes it when the last write hold
@@ -116,7 +132,10 @@ fn a_read_write_lock_has_redisson_s_names() {
         assert_holder(writer.strip_suffix(":write").unwrap(), ours.id());
         writing.into_iter().for_each(|guard| guard.unlock().unwrap());
         let reader = writer.strip_suffix(":write").unwrap();
-        assert_eq!(bench.hash(name), messages(&[("mode", "read"), (reader, "1")]).into_iter().collect());
+        assert_eq!(
+            bench.hash(name),
+            messages(&[("mode", "read"), (reader, "1")]).into_iter().collect()
+        );
         assert_eq!(bench.cmd::<u32>(&["EXISTS", &format!("{tag}:{reader}:rwlock_timeout:1")]), 1);
         assert_eq!(bench.published_to_redisson(), messages(&[(&channel, "1"), (&channel, "00")]));
         reading.unlock().unwrap();
@@ -133,7 +152,8 @@ fn a_latch_has_redisson_s_names() {
     let mut bench = Bench::new(&server, &mut subscriber);
     for (name, tag) in NAMES {
         // The channel of a latch always has braces.
-        let (latch, channel) = (client.latch(name), format!("redisson_countdownlatch__channel__{{{name}}}"));
+        let (latch, channel) =
+            (client.latch(name), format!("redisson_countdownlatch__channel__{{{name}}}"));
         latch.set_count(2).unwrap();
         assert_eq!((bench.cmd::<String>(&["GET", name]), bench.pttl(name)), ("2".to_owned(), -1));
         std::thread::scope(|s| {
@@ -146,7 +166,8 @@ fn a_latch_has_redisson_s_names() {
         assert_eq!(latch.count_down().unwrap(), 0);
         latch.set_count(1).unwrap();
         assert!(latch.delete().unwrap());
-        let reported = ["1", "0", "1", "1", "0"].map(|payload| (channel.clone(), payload.to_owned()));
+        let reported =
+            ["1", "0", "1", "1", "0"].map(|payload| (channel.clone(), payload.to_owned()));
         assert_eq!(bench.published_to_redisson(), reported);
         assert_marks_only(&server, tag);
     }
@@ -192,7 +213,8 @@ fn a_semaphore_has_redisson_s_names() {
         // Redisson's ids of these permits are the members in hexadecimal digits.
         let id = semaphore.acquire_many(3).unwrap().forget();
         let members: Vec<Vec<u8>> = bench.cmd(&["ZRANGE", &leases, "0", "-1"]);
-        let hex = |member: &Vec<u8>| member.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+        let hex =
+            |member: &Vec<u8>| member.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
         assert_eq!(id.redisson_ids(), members.iter().map(hex).collect::<Vec<_>>());
         std::thread::scope(|s| {
             let waiter = s.spawn(|| semaphore.acquire().unwrap());
@@ -207,7 +229,10 @@ fn a_semaphore_has_redisson_s_names() {
         assert!(semaphore.delete().unwrap());
         // Redisson's message, the one for the returned permit, and the one for the deletion of the
         // semaphore.
-        assert_eq!(bench.published_to_redisson(), messages(&[(&channel, "1"), (&channel, "1"), (&channel, "1")]));
+        assert_eq!(
+            bench.published_to_redisson(),
+            messages(&[(&channel, "1"), (&channel, "1"), (&channel, "1")])
+        );
         assert_marks_only(&server, tag);
     }
 }
@@ -232,7 +257,8 @@ fn a_counting_semaphore_has_redisson_s_names() {
         });
         assert_eq!(semaphore.add_permits(3).unwrap(), 5);
         assert!(semaphore.delete().unwrap());
-        let reported = ["2", "2", "2", "5", "1"].map(|payload| (channel.clone(), payload.to_owned()));
+        let reported =
+            ["2", "2", "2", "5", "1"].map(|payload| (channel.clone(), payload.to_owned()));
         assert_eq!(bench.published_to_redisson(), reported);
         assert_marks_only(&server, tag);
     }

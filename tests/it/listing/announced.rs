@@ -5,13 +5,21 @@ use std::time::Duration;
 use leasehold::{Builder, ErrorKind, LockClient, Primitive, Redlock, Sentinel};
 
 use super::{LONG, names, only, report};
-use crate::rig::{CAP, CLIENT_INDEX, Child, Cluster, MASTER_NAME, Sentinels, Server, acl_rule, ms, wait_until};
+use crate::rig::{
+    CAP, CLIENT_INDEX, Child, Cluster, MASTER_NAME, Sentinels, Server, acl_rule, ms, wait_until,
+};
 use crate::support::{Clients, Masters, wait_for_votes};
 
 const JAVA: &str = "0f0ba0e5-46ae-4ab8-a4ba-9b8b5f6c1d2e:34";
 
 fn announced(client: &LockClient, pattern: &str) -> Vec<String> {
-    client.announced_locks(pattern).unwrap().locks().iter().map(|lock| lock.name().to_owned()).collect()
+    client
+        .announced_locks(pattern)
+        .unwrap()
+        .locks()
+        .iter()
+        .map(|lock| lock.name().to_owned())
+        .collect()
 }
 
 #[track_caller]
@@ -31,10 +39,12 @@ fn others_see_what_is_announced(build: impl Fn(Builder) -> LockClient, has_all_k
         others.push(Box::new(write));
         expected.extend(["line", "pair:1", "pair:2", "pool", "rw"]);
     }
-    let has_owner =
-        |lock: &leasehold::observe::LockSummary| lock.holders().iter().all(|holder| holder.owner().is_some());
+    let has_owner = |lock: &leasehold::observe::LockSummary| {
+        lock.holders().iter().all(|holder| holder.owner().is_some())
+    };
     wait_until("all of it is announced", || {
-        announced(&b, "*") == expected && b.announced_locks("*").unwrap().locks().iter().all(has_owner)
+        announced(&b, "*") == expected
+            && b.announced_locks("*").unwrap().locks().iter().all(has_owner)
     });
     let all = b.announced_locks("*").unwrap();
     assert_eq!(all.unlisted(), 0);
@@ -46,7 +56,10 @@ fn others_see_what_is_announced(build: impl Fn(Builder) -> LockClient, has_all_k
     if has_all_kinds {
         let pool = report(&b, "pool");
         let permits = &only(&pool).holders()[0];
-        assert_eq!((permits.hold_count(), permits.owner().map(|owner| owner.label())), (2, Some("billing-7")));
+        assert_eq!(
+            (permits.hold_count(), permits.owner().map(|owner| owner.label())),
+            (2, Some("billing-7"))
+        );
         assert_eq!(announced(&b, "p*:?"), ["pair:1", "pair:2"]);
         assert_eq!(announced(&b, "line"), ["line"]);
     }
@@ -70,7 +83,10 @@ fn on_one_server_without_a_search() {
     assert_eq!(["scan", "keys"].map(|command| server.call_count(command)), before);
     assert!(server.call_count("hlen") - looks < 2000, "no foreign hash is inspected");
     server.cmd::<()>(&["FLUSHALL"]);
-    others_see_what_is_announced(|builder| builder.url(server.url()).key_prefix("app{1}:").build().unwrap(), true);
+    others_see_what_is_announced(
+        |builder| builder.url(server.url()).key_prefix("app{1}:").build().unwrap(),
+        true,
+    );
     server.assert_clean();
 }
 
@@ -138,7 +154,8 @@ fn what_is_waited_for_shows_whoever_has_it() {
 #[test]
 fn a_process_that_is_killed_leaves_nothing() {
     let server = Server::start();
-    let mut child = Child::spawn("owner::holding_process", &[("LEASEHOLD_TEST_URL", &server.url())]);
+    let mut child =
+        Child::spawn("owner::holding_process", &[("LEASEHOLD_TEST_URL", &server.url())]);
     child.expect("holds it, pid ");
     let client = server.client();
     wait_until("it is announced", || announced(&client, "*") == ["job"]);
@@ -174,7 +191,12 @@ fn a_client_with_very_many_holds_names_the_oldest() {
     let rest: Vec<_> = (1..300).map(|n| client.mutex(name(n)).lock_owned().unwrap()).collect();
     let seen = server.client();
     // It is written in the background, perhaps before all locks were acquired.
-    let client = LockClient::builder().url(server.url()).owner("y").lease(Duration::from_secs(3)).build().unwrap();
+    let client = LockClient::builder()
+        .url(server.url())
+        .owner("y")
+        .lease(Duration::from_secs(3))
+        .build()
+        .unwrap();
     let more: Vec<_> = (300..600).map(|n| client.mutex(name(n)).lock_owned().unwrap()).collect();
     let of_second = |listed: &leasehold::observe::AnnouncedLocks| listed.unlisted() > 200;
     wait_until("the rest is counted", || of_second(&seen.announced_locks("*").unwrap()));
@@ -198,7 +220,13 @@ fn a_user_who_may_not_is_told_what_to_allow() {
         let begin = ["ACL", "SETUSER", name, "reset", "on", ">secret", "resetchannels"].into_iter();
         server.cmd::<()>(&begin.chain(rule).chain(with.iter().copied()).collect::<Vec<_>>());
         let url = format!("{}?user={name}&pass=secret", server.url());
-        LockClient::builder().url(url).key_prefix("app:").owner(name).lease(ms(900)).build().unwrap()
+        LockClient::builder()
+            .url(url)
+            .key_prefix("app:")
+            .owner(name)
+            .lease(ms(900))
+            .build()
+            .unwrap()
     };
     // The documented rule is sufficient, without the names that are waited for.
     let documented = user("documented", "", &[]);
@@ -208,12 +236,16 @@ fn a_user_who_may_not_is_told_what_to_allow() {
     // Without the key it reports that.
     let none = user("none", "~leasehold_client:*", &[]);
     let error = none.announced_locks("*").unwrap_err();
-    assert!(error.kind() == ErrorKind::Denied && error.to_string().contains("leasehold_client"), "{error}");
+    assert!(
+        error.kind() == ErrorKind::Denied && error.to_string().contains("leasehold_client"),
+        "{error}"
+    );
     // With only the keys of its own prefix, it is known by its id as before, again and again.
     let narrow = user("narrow", "~leasehold_client:*", &["~leasehold_client:{app:*"]);
     let _other = narrow.lock("other").unwrap();
     let start = std::time::Instant::now();
-    let owner = || documented.mutex("other").holder().unwrap().and_then(|holder| holder.owner().cloned());
+    let owner =
+        || documented.mutex("other").holder().unwrap().and_then(|holder| holder.owner().cloned());
     wait_until("it is known", || owner().is_some());
     while start.elapsed() < ms(2500) {
         assert_eq!(owner().map(|owner| owner.label().to_owned()).as_deref(), Some("narrow"));

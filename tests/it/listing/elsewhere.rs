@@ -22,7 +22,8 @@ fn a_memory_lists_what_it_has() {
     memory.latch("latch").try_set_count(2).unwrap();
     let reader = memory.rw_lock("rw").read_owned().unwrap();
     assert_eq!(names(&other, "*"), ["count", "job", "latch", "pool", "rw"]);
-    let kinds: Vec<_> = listed(&other, "*").iter().map(|lock| (lock.primitive(), lock.number())).collect();
+    let kinds: Vec<_> =
+        listed(&other, "*").iter().map(|lock| (lock.primitive(), lock.number())).collect();
     let expected = [
         (Primitive::CountingSemaphore, Some(4)),
         (Primitive::Mutex, None),
@@ -32,7 +33,11 @@ fn a_memory_lists_what_it_has() {
     ];
     assert_eq!(kinds, expected);
     assert!(listed(&memory, "job")[0].holders()[0].is_this_client());
-    assert!(listed(&other, "job")[0].remaining().is_some_and(|left| left > Duration::ZERO && left <= LONG));
+    assert!(
+        listed(&other, "job")[0]
+            .remaining()
+            .is_some_and(|left| left > Duration::ZERO && left <= LONG)
+    );
     assert_eq!(only(&report(&other, "pool")).taken(), 1);
     other.fenced_value("value").claim(FencingToken::new(7)).unwrap();
     assert_eq!(other.inspect("value").unwrap_err().kind(), ErrorKind::WrongType);
@@ -47,7 +52,10 @@ fn others_see_it_in_postgres() {
     let server = crate::rig::Postgres::shared();
     let says = Says { kinds: true, counts: true, leases: true, tokens: true };
     others_see_what_stands(|builder| builder.url(server.url()).build().unwrap(), says);
-    others_see_what_stands(|builder| builder.url(server.url()).key_prefix("app*:").build().unwrap(), says);
+    others_see_what_stands(
+        |builder| builder.url(server.url()).key_prefix("app*:").build().unwrap(),
+        says,
+    );
 
     // More than two pages, most of them unused rows.
     server.run_sql("INSERT INTO leasehold.lock (name, kind) SELECT 'rest:' || n, 'x' FROM generate_series(1, 2500) n");
@@ -58,7 +66,10 @@ fn others_see_it_in_postgres() {
     assert_eq!(names(&apart, "*"), ["7"]);
     client.counting_semaphore("count").try_set_permits(4).unwrap();
     let seen = report(&client, "count");
-    assert_eq!((only(&seen).primitive(), only(&seen).number()), (Primitive::CountingSemaphore, Some(4)));
+    assert_eq!(
+        (only(&seen).primitive(), only(&seen).number()),
+        (Primitive::CountingSemaphore, Some(4))
+    );
     client.counting_semaphore("count").delete().unwrap();
 }
 
@@ -69,7 +80,9 @@ fn others_see_it_in_zookeeper() {
     let says = Says { kinds: false, counts: false, leases: false, tokens: false };
     others_see_what_stands(|builder| builder.url(server.url()).build().unwrap(), says);
     others_see_what_stands(
-        |builder| builder.url(server.url_in("/app/locks-of")).key_prefix("deep/er/").build().unwrap(),
+        |builder| {
+            builder.url(server.url_in("/app/locks-of")).key_prefix("deep/er/").build().unwrap()
+        },
         says,
     );
 

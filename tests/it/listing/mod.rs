@@ -53,7 +53,8 @@ fn only(report: &LockReport) -> &LockSummary {
 #[track_caller]
 fn others_see_what_stands(build: impl Fn(Builder) -> LockClient, says: Says) {
     let builder = || LockClient::builder().lease(LONG);
-    let (a, b, c) = (build(builder().owner("billing-7")), build(builder().owner("cron")), build(builder()));
+    let (a, b, c) =
+        (build(builder().owner("billing-7")), build(builder().owner("cron")), build(builder()));
     assert_eq!(listed(&b, "*"), []);
     assert_eq!(b.inspect("mutex").unwrap(), None);
 
@@ -83,11 +84,16 @@ fn others_see_what_stands(build: impl Fn(Builder) -> LockClient, says: Says) {
             ("read", Primitive::Read, 2),
             ("write", Primitive::Write, 1),
         ];
-        let found: Vec<_> =
-            listed(&c, "*").iter().map(|lock| (lock.name().to_owned(), lock.primitive(), lock.taken())).collect();
-        let expected = expected.iter().filter(|(_, primitive, _)| says.counts || *primitive != Primitive::Latch);
-        let expected: Vec<_> =
-            expected.map(|(name, primitive, taken)| ((*name).to_owned(), *primitive, *taken)).collect();
+        let found: Vec<_> = listed(&c, "*")
+            .iter()
+            .map(|lock| (lock.name().to_owned(), lock.primitive(), lock.taken()))
+            .collect();
+        let expected = expected
+            .iter()
+            .filter(|(_, primitive, _)| says.counts || *primitive != Primitive::Latch);
+        let expected: Vec<_> = expected
+            .map(|(name, primitive, taken)| ((*name).to_owned(), *primitive, *taken))
+            .collect();
         assert_eq!(found, expected);
         assert_eq!(names(&c, "pair:?"), ["pair:1", "pair:2"]);
         assert_eq!(names(&c, "mutex"), ["mutex"], "a pattern without special characters");
@@ -96,7 +102,10 @@ fn others_see_what_stands(build: impl Fn(Builder) -> LockClient, says: Says) {
         let list = listed(&b, "mutex");
         let holder = &list[0].holders()[0];
         assert_eq!(holder.owner().map(|owner| owner.label()), Some("billing-7"));
-        assert!(!holder.is_this_client() && list[0].to_string().starts_with("\"mutex\" mutex held by billing-7 (pid "));
+        assert!(
+            !holder.is_this_client()
+                && list[0].to_string().starts_with("\"mutex\" mutex held by billing-7 (pid ")
+        );
         assert_eq!(list[0].remaining().is_some_and(|left| left <= LONG), says.leases, "{list:?}");
         assert!(listed(&a, "mutex")[0].holders()[0].is_this_client());
 
@@ -114,11 +123,17 @@ fn others_see_what_stands(build: impl Fn(Builder) -> LockClient, says: Says) {
             assert_eq!(seen.last_token(), Some(mutex.fencing_token().unwrap()));
         }
         let seen = report(&c, "read");
-        assert_eq!(only(&seen).holders().iter().filter(|reader| reader.is_this_client()).count(), 1);
+        assert_eq!(
+            only(&seen).holders().iter().filter(|reader| reader.is_this_client()).count(),
+            1
+        );
         assert!(seen.to_string().contains("billing-7 (pid "), "{seen}");
 
         let seen = report(&b, "pool");
-        assert_eq!((only(&seen).number(), only(&seen).taken(), only(&seen).holders().len()), (Some(3), 2, 1));
+        assert_eq!(
+            (only(&seen).number(), only(&seen).taken(), only(&seen).holders().len()),
+            (Some(3), 2, 1)
+        );
         assert!(only(&report(&a, "pool")).holders()[0].is_this_client(), "its own permits");
         assert!(seen.to_string().contains("3 free, 2 taken"), "{seen}");
         let seen = report(&b, "latch");

@@ -25,7 +25,10 @@ fn others_see_it_with_a_prefix() {
     for prefix in ["app:", "a*[p]\\?:", "app{1}:"] {
         let beside = server.client();
         let _theirs = [beside.lock("mutex").unwrap(), beside.lock("axpy?:mutex").unwrap()];
-        others_see_what_stands(|builder| builder.url(server.url()).key_prefix(prefix).build().unwrap(), REDIS);
+        others_see_what_stands(
+            |builder| builder.url(server.url()).key_prefix(prefix).build().unwrap(),
+            REDIS,
+        );
     }
     server.assert_clean();
 }
@@ -89,7 +92,9 @@ fn the_data_of_others_is_not_listed() {
     }
     client.fenced_value("value").claim(FencingToken::new(7)).unwrap();
     assert_eq!(listed(&client, "*"), []);
-    for name in ["text", "large", "user", "two", "list", "set", "zset", "stream", "mode-of-others", "value"] {
+    for name in
+        ["text", "large", "user", "two", "list", "set", "zset", "stream", "mode-of-others", "value"]
+    {
         let error = client.inspect(name).unwrap_err();
         assert_eq!((error.kind(), error.name()), (ErrorKind::WrongType, Some(name)), "{error}");
     }
@@ -157,7 +162,12 @@ fn locks_of_redisson_are_seen() {
     }
     let mut connection = server.connect();
     let mut permits = redis::cmd("ZADD");
-    permits.arg("{free}:timeout").arg("922337203685477").arg(&[0xa5_u8; 16][..]).arg(at(60_000)).arg(&[7_u8; 16][..]);
+    permits
+        .arg("{free}:timeout")
+        .arg("922337203685477")
+        .arg(&[0xa5_u8; 16][..])
+        .arg(at(60_000))
+        .arg(&[7_u8; 16][..]);
     permits.exec(&mut connection).unwrap();
 
     assert_eq!(names(&client, "*"), ["dead", "fair", "free", "lock", "read{1}", "write"]);
@@ -165,14 +175,25 @@ fn locks_of_redisson_are_seen() {
     let holder = &only(&seen).holders()[0];
     assert_eq!((holder.id(), holder.hold_count(), holder.owner()), (A, 2, None));
     assert_eq!(seen.last_token().map(|token| token.get()), Some(1_763_700_000_000_000));
-    assert!(seen.to_string().contains(&format!("mutex\n    held by {A}, its lease ends in ")), "{seen}");
+    assert!(
+        seen.to_string().contains(&format!("mutex\n    held by {A}, its lease ends in ")),
+        "{seen}"
+    );
 
     let seen = report(&client, "fair");
-    assert_eq!((only(&seen).primitive(), only(&seen).remaining()), (Primitive::Fair, None), "it never ends");
-    let queue: Vec<_> = seen.queue().iter().map(|one| (one.id(), one.remaining().unwrap() > ms(300_000))).collect();
+    assert_eq!(
+        (only(&seen).primitive(), only(&seen).remaining()),
+        (Primitive::Fair, None),
+        "it never ends"
+    );
+    let queue: Vec<_> =
+        seen.queue().iter().map(|one| (one.id(), one.remaining().unwrap() > ms(300_000))).collect();
     assert_eq!(queue, [(B, true), (A, false)]);
     let seen = report(&client, "dead");
-    assert!(only(&seen).holders().is_empty() && seen.to_string().contains("its place has expired"), "{seen}");
+    assert!(
+        only(&seen).holders().is_empty() && seen.to_string().contains("its place has expired"),
+        "{seen}"
+    );
     assert_eq!(only(&seen).to_string(), "\"dead\" fair free; 1 wait");
 
     let seen = report(&client, "write");
@@ -180,11 +201,16 @@ fn locks_of_redisson_are_seen() {
     assert_eq!((only(&seen).primitive(), only(&seen).holders().len()), (Primitive::Write, 1));
     assert_eq!((writer.id(), writer.hold_count()), (A, 3), "it writes twice and reads once");
     let seen = report(&client, "read{1}");
-    let left = |id| only(&seen).holders().iter().find(|one| one.id() == id).unwrap().remaining().unwrap();
-    assert!(left(A) <= ms(20_000) && left(B) > ms(20_000) && left(B) <= ms(40_000), "each reader has its own lease");
+    let left =
+        |id| only(&seen).holders().iter().find(|one| one.id() == id).unwrap().remaining().unwrap();
+    assert!(
+        left(A) <= ms(20_000) && left(B) > ms(20_000) && left(B) <= ms(40_000),
+        "each reader has its own lease"
+    );
 
     let seen = report(&client, "free");
-    let mut ids: Vec<_> = only(&seen).holders().iter().map(|one| (one.id(), one.remaining().is_some())).collect();
+    let mut ids: Vec<_> =
+        only(&seen).holders().iter().map(|one| (one.id(), one.remaining().is_some())).collect();
     ids.sort_unstable();
     assert_eq!(ids, [(&*"07".repeat(16), true), (&*"a5".repeat(16), false)]);
     assert_eq!((only(&seen).number(), only(&seen).taken()), (Some(0), 2));
@@ -213,8 +239,15 @@ fn many_readers_permits_and_waiters_are_counted() {
     let seen = report(&client, "read");
     assert_eq!((only(&seen).primitive(), only(&seen).holders().len()), (Primitive::Read, 1000));
     assert_eq!(only(&seen).taken(), 1500);
-    assert!(only(&seen).remaining().is_some_and(|left| left > ms(30_000)), "{:?}", only(&seen).remaining());
-    assert!(only(&seen).to_string().contains(", and 1499 more") && seen.to_string().contains("and 500 more"));
+    assert!(
+        only(&seen).remaining().is_some_and(|left| left > ms(30_000)),
+        "{:?}",
+        only(&seen).remaining()
+    );
+    assert!(
+        only(&seen).to_string().contains(", and 1499 more")
+            && seen.to_string().contains("and 500 more")
+    );
     let seen = report(&client, "fair");
     assert_eq!((only(&seen).waiting(), seen.queue().len()), (Some(1500), 1000));
     // Most leases have ended: their permits are available.
@@ -226,7 +259,10 @@ fn many_readers_permits_and_waiters_are_counted() {
     server.cmd::<redis::Value>(&["EVAL", fill, "0", &ends.to_string()]);
     let seen = report(&client, "pool");
     assert_eq!((only(&seen).number(), only(&seen).taken()), (Some(7), 1500));
-    assert!(only(&seen).holders().len() == 1000 && only(&seen).to_string().contains("7 free, 1500 taken"));
+    assert!(
+        only(&seen).holders().len() == 1000
+            && only(&seen).to_string().contains("7 free, 1500 taken")
+    );
     // A hash of that size is never read.
     let fill = "redis.call('hset', 'large', 'mode', 'read') \
                 for n = 1, 100000 do redis.call('hset', 'large', n, 1) end";
@@ -234,8 +270,15 @@ fn many_readers_permits_and_waiters_are_counted() {
     assert_eq!(client.inspect("large").unwrap_err().kind(), ErrorKind::WrongType);
     // Queues of every length.
     for length in [999, 1000, 1001, 1999, 2000, 2001] {
-        let fill = "redis.call('del', KEYS[1]) for n = 1, ARGV[1] do redis.call('rpush', KEYS[1], n) end";
-        server.cmd::<redis::Value>(&["EVAL", fill, "1", "redisson_lock_queue:{fair}", &length.to_string()]);
+        let fill =
+            "redis.call('del', KEYS[1]) for n = 1, ARGV[1] do redis.call('rpush', KEYS[1], n) end";
+        server.cmd::<redis::Value>(&[
+            "EVAL",
+            fill,
+            "1",
+            "redisson_lock_queue:{fair}",
+            &length.to_string(),
+        ]);
         assert_eq!(only(&report(&client, "fair")).waiting(), Some(length));
     }
 }
@@ -268,7 +311,10 @@ fn marks_of_this_library_are_understood() {
     assert_eq!((only(&seen).primitive(), only(&seen).number()), (Primitive::Latch, Some(4)));
     drop(client.mutex("cron").min_hold(LONG).lock().unwrap());
     let seen = listed(&client, "cron");
-    assert!(seen[0].holders()[0].id().ends_with(":kept") && seen[0].holders()[0].is_this_client(), "{seen:?}");
+    assert!(
+        seen[0].holders()[0].id().ends_with(":kept") && seen[0].holders()[0].is_this_client(),
+        "{seen:?}"
+    );
     assert!(client.mutex("cron").force_unlock().unwrap());
 }
 
@@ -277,7 +323,9 @@ fn a_user_who_may_not_search_is_told_what_to_allow() {
     let server = Server::start();
     let rule = acl_rule(&["app:*"]);
     let rule: Vec<&str> = rule.iter().map(String::as_str).collect();
-    server.cmd::<()>(&[&["ACL", "SETUSER", "u", "reset", "on", ">secret", "resetchannels"], &rule[..]].concat());
+    server.cmd::<()>(
+        &[&["ACL", "SETUSER", "u", "reset", "on", ">secret", "resetchannels"], &rule[..]].concat(),
+    );
     let url = format!("{}?user=u&pass=secret", server.url());
     let client = LockClient::builder().url(url).key_prefix("app:").lease(LONG).build().unwrap();
     let _guard = client.lock("job").unwrap();
@@ -290,7 +338,16 @@ fn a_user_who_may_not_search_is_told_what_to_allow() {
 
     // Names that the user may not read are omitted.
     server.cmd::<u32>(&["HSET", "app:other", A, "1"]);
-    server.cmd::<()>(&["ACL", "SETUSER", "u", "resetkeys", "~app:j*", "~{app:j*", "~re*", "~lease*"]);
+    server.cmd::<()>(&[
+        "ACL",
+        "SETUSER",
+        "u",
+        "resetkeys",
+        "~app:j*",
+        "~{app:j*",
+        "~re*",
+        "~lease*",
+    ]);
     assert_eq!(names(&client, "*"), ["job"]);
     assert_eq!(client.inspect("other").unwrap_err().kind(), ErrorKind::Denied);
 }
@@ -312,19 +369,25 @@ fn a_replica_is_not_believed() {
 #[test]
 fn others_see_it_behind_sentinels() {
     let rig = Sentinels::start();
-    others_see_what_stands(|builder| builder.sentinel(Sentinel::new(rig.urls(), MASTER_NAME)).build().unwrap(), REDIS);
+    others_see_what_stands(
+        |builder| builder.sentinel(Sentinel::new(rig.urls(), MASTER_NAME)).build().unwrap(),
+        REDIS,
+    );
     rig.assert_clean();
 }
 
 #[test]
 fn others_see_it_in_a_cluster() {
     let cluster = Cluster::start_primaries();
-    let build = |builder: leasehold::Builder| builder.cluster(leasehold::Cluster::new(cluster.urls())).build().unwrap();
+    let build = |builder: leasehold::Builder| {
+        builder.cluster(leasehold::Cluster::new(cluster.urls())).build().unwrap()
+    };
     others_see_what_stands(build, REDIS);
     let client = build(LockClient::builder().lease(LONG));
     let own: Vec<String> = (0..60).map(|n| format!("job:{n:02}")).collect();
     let guards: Vec<_> = own.iter().map(|name| client.lock(name).unwrap()).collect();
-    let owners: std::collections::BTreeSet<usize> = own.iter().map(|name| cluster.owner(cluster.slot(name))).collect();
+    let owners: std::collections::BTreeSet<usize> =
+        own.iter().map(|name| cluster.owner(cluster.slot(name))).collect();
     assert!(owners.len() > 1, "they are on several primaries");
     assert_eq!(names(&client, "*"), own);
     assert_eq!(names(&client, "job:07"), ["job:07"]);
@@ -353,8 +416,12 @@ fn it_is_said_on_how_many_masters_a_lock_stands() {
     let mut masters = Masters::fresh(3);
     let urls = masters.urls();
     let build = |label: &str| {
-        let client =
-            LockClient::builder().redlock(Redlock::new(urls.clone())).lease(LONG).owner(label).build().unwrap();
+        let client = LockClient::builder()
+            .redlock(Redlock::new(urls.clone()))
+            .lease(LONG)
+            .owner(label)
+            .build()
+            .unwrap();
         wait_for_votes(&client, 3);
         client
     };
@@ -364,10 +431,16 @@ fn it_is_said_on_how_many_masters_a_lock_stands() {
     masters.0[2].cmd::<u32>(&["HSET", "left", A, "1"]);
     masters.0[2].cmd::<u32>(&["PEXPIRE", "left", "30000"]);
     let seen = |client: &LockClient| -> Vec<_> {
-        listed(client, "*").iter().map(|lock| (lock.name().to_owned(), lock.masters(), lock.taken())).collect()
+        listed(client, "*")
+            .iter()
+            .map(|lock| (lock.name().to_owned(), lock.masters(), lock.taken()))
+            .collect()
     };
     wait_until("it is held on all", || seen(&b)[0].1 == Some((3, 3)));
-    assert_eq!(seen(&b), [("job".to_owned(), Some((3, 3)), 1), ("left".to_owned(), Some((1, 3)), 1)]);
+    assert_eq!(
+        seen(&b),
+        [("job".to_owned(), Some((3, 3)), 1), ("left".to_owned(), Some((1, 3)), 1)]
+    );
     assert!(report(&b, "job").to_string().contains("(on 3 of 3 masters)"));
     assert_eq!(only(&report(&b, "left")).masters(), Some((1, 3)));
     assert_eq!(b.inspect("free").unwrap(), None);

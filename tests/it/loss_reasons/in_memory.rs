@@ -49,7 +49,10 @@ fn a_machine_that_was_suspended() {
     for ((guard, _), before) in guards.iter().zip(&before) {
         let loss = lost(&**guard, before, LossReason::NotRenewed, None);
         assert!(loss.to_string().contains("suspended or too busy"), "{loss}");
-        assert!(loss.held_for() > LEASE * 9 / 10 && loss.held_for() <= LEASE, "until its lease ended: {loss}");
+        assert!(
+            loss.held_for() > LEASE * 9 / 10 && loss.held_for() <= LEASE,
+            "until its lease ended: {loss}"
+        );
     }
 }
 
@@ -80,7 +83,8 @@ fn a_store_that_cannot_be_reached() {
 fn an_end_during_a_renewal_that_fails_is_reported() {
     let (client, faults) = stage();
     for round in 1..=20 {
-        let guards: Vec<_> = (0..50).map(|n| client.mutex(n.to_string()).lock_owned().unwrap()).collect();
+        let guards: Vec<_> =
+            (0..50).map(|n| client.mutex(n.to_string()).lock_owned().unwrap()).collect();
         faults.cut(LEASE * 2);
         for _ in 0..500 {
             faults.advance(LEASE / 500);
@@ -99,7 +103,9 @@ fn what_the_store_has_given_to_others() {
     let guards = guards(&client);
     let before = all(&guards);
     faults.advance(LEASE / 2);
-    wait_until("they are renewed", || guards.iter().all(|(guard, _)| guard.remaining() > LEASE * 3 / 4));
+    wait_until("they are renewed", || {
+        guards.iter().all(|(guard, _)| guard.remaining() > LEASE * 3 / 4)
+    });
     for ((guard, name), before) in guards.iter().zip(&before) {
         assert!(faults.lose(name), "{name}");
         let loss = lost(&**guard, before, LossReason::TakenAway, None);
@@ -117,7 +123,9 @@ fn leases_that_end_as_they_were_asked_to() {
     let before = [told(&fixed), told(&read), told(&most), told(&set)];
     for _ in 0..2 {
         faults.advance(LEASE * 2 / 3);
-        wait_until("they are renewed", || [most.remaining(), set.remaining()].iter().all(|left| *left > LEASE / 2));
+        wait_until("they are renewed", || {
+            [most.remaining(), set.remaining()].iter().all(|left| *left > LEASE / 2)
+        });
     }
     faults.advance(LEASE);
     // Past the max_hold: it is still checked, but no longer renewed.

@@ -37,16 +37,29 @@ fn troubles(guard: &dyn Held) -> Receiver<RenewalTrouble> {
 /// The locks of a set are closed one after another, and a callback may report any of them.
 fn without_time(loss: &Loss) -> String {
     let text = loss.to_string();
-    if loss.reason() == LossReason::Closed { text.split(" (held for").next().unwrap().to_owned() } else { text }
+    if loss.reason() == LossReason::Closed {
+        text.split(" (held for").next().unwrap().to_owned()
+    } else {
+        text
+    }
 }
 
 /// The loss of a guard, after checking that all ways report the same one. `before`: a callback that
 /// was registered while it was held.
 #[track_caller]
-fn lost(guard: &dyn Held, before: &Receiver<Loss>, reason: LossReason, cause: Option<ErrorKind>) -> Loss {
+fn lost(
+    guard: &dyn Held,
+    before: &Receiver<Loss>,
+    reason: LossReason,
+    cause: Option<ErrorKind>,
+) -> Loss {
     assert!(guard.wait_lost(CAP).is_lost(), "it is lost");
     let loss = guard.loss().expect("it is lost");
-    assert_eq!((loss.reason(), loss.cause().map(leasehold::Error::kind)), (reason, cause), "{loss}");
+    assert_eq!(
+        (loss.reason(), loss.cause().map(leasehold::Error::kind)),
+        (reason, cause),
+        "{loss}"
+    );
     // It stays ready after the first read.
     for _ in 0..2 {
         assert!(guard.lost().recv_timeout(CAP).is_err_and(|e| e.is_disconnected()));
@@ -61,7 +74,11 @@ fn lost(guard: &dyn Held, before: &Receiver<Loss>, reason: LossReason, cause: Op
         assert_eq!(error.kind(), ErrorKind::Closed);
     } else {
         assert_eq!(error.kind(), ErrorKind::Lost);
-        assert_eq!(error.source().map(ToString::to_string), loss.cause().map(ToString::to_string), "{error:?}");
+        assert_eq!(
+            error.source().map(ToString::to_string),
+            loss.cause().map(ToString::to_string),
+            "{error:?}"
+        );
         let what = loss.to_string().split([':', '(']).next().unwrap().trim().to_owned();
         assert!(error.to_string().contains(&what), "{error} does not say {what:?}");
     }
@@ -83,7 +100,9 @@ fn a_server_that_is_gone_is_the_cause() {
     let loss = lost(&guard, &before, LossReason::NotRenewed, Some(ErrorKind::Unreachable));
     assert!(loss.held_for() > SHORT / 2, "{loss}");
     wait_until("it is logged", || {
-        logged_anywhere("lost-by-outage").iter().any(|line| line.contains("is lost: its lease could not be renewed:"))
+        logged_anywhere("lost-by-outage")
+            .iter()
+            .any(|line| line.contains("is lost: its lease could not be renewed:"))
     });
     assert_eq!(guard.unlock().unwrap_err().kind(), ErrorKind::Lost);
     server.start_again();
@@ -188,14 +207,18 @@ fn a_client_that_was_closed_says_so() {
 #[test]
 fn a_suspended_holder_is_told_that_nothing_failed() {
     let server = Server::start();
-    let mut child = Child::spawn("loss_reasons::suspended_process", &[("LEASEHOLD_TEST_URL", &server.url())]);
+    let mut child =
+        Child::spawn("loss_reasons::suspended_process", &[("LEASEHOLD_TEST_URL", &server.url())]);
     child.expect("held");
     child.signal("STOP");
     let mine = server.client().lock("job").unwrap();
     child.signal("CONT");
     child.say("look");
     let loss = child.expect("loss=");
-    assert!(loss.starts_with("NotRenewed None") && loss.contains("suspended or too busy"), "{loss}");
+    assert!(
+        loss.starts_with("NotRenewed None") && loss.contains("suspended or too busy"),
+        "{loss}"
+    );
     child.wait();
     drop(mine);
 }
@@ -203,7 +226,10 @@ fn a_suspended_holder_is_told_that_nothing_failed() {
 #[test]
 #[ignore = "a program for other tests"]
 fn suspended_process() {
-    let client = LockClient::builder().url(std::env::var("LEASEHOLD_TEST_URL").unwrap()).lease(ms(900)).build();
+    let client = LockClient::builder()
+        .url(std::env::var("LEASEHOLD_TEST_URL").unwrap())
+        .lease(ms(900))
+        .build();
     let client = client.unwrap();
     let guard = client.lock("job").unwrap();
     println!("@@held");

@@ -30,7 +30,9 @@ fn a_loss_ends_a_select_over_several_guards() {
     assert!(a.is_held() && !b.is_held());
     // It stays ready, even for a late receiver and in another thread.
     let receiver = b.lost();
-    std::thread::spawn(move || assert!(receiver.recv_timeout(CAP).unwrap_err().is_disconnected())).join().unwrap();
+    std::thread::spawn(move || assert!(receiver.recv_timeout(CAP).unwrap_err().is_disconnected()))
+        .join()
+        .unwrap();
     assert!(a.lost().try_recv().unwrap_err().is_empty());
 }
 
@@ -93,7 +95,9 @@ fn a_set_of_locks_is_ready_when_one_is_lost() {
     ];
     let receivers: Vec<_> = guards.iter().map(|guard| guard.lost()).collect();
     client.close(CAP).unwrap();
-    assert!(receivers.iter().all(|receiver| receiver.recv_timeout(CAP).unwrap_err().is_disconnected()));
+    assert!(
+        receivers.iter().all(|receiver| receiver.recv_timeout(CAP).unwrap_err().is_disconnected())
+    );
 }
 
 /// Callbacks that block occupy all of their threads, and delay no channel.
@@ -102,7 +106,8 @@ fn callbacks_that_block_delay_no_channel() {
     let server = Server::start();
     let client = server.builder().lease(SHORT).build().unwrap();
     let (open, door) = crossbeam_channel::bounded::<()>(0);
-    let guards: Vec<_> = (0..20).map(|n| client.mutex(format!("n{n}")).lock_owned().unwrap()).collect();
+    let guards: Vec<_> =
+        (0..20).map(|n| client.mutex(format!("n{n}")).lock_owned().unwrap()).collect();
     for guard in &guards {
         let door = door.clone();
         guard.on_lost(move |_| {
@@ -111,7 +116,9 @@ fn callbacks_that_block_delay_no_channel() {
     }
     let waiting: Vec<_> = guards.iter().map(|guard| guard.lost()).collect();
     server.cmd::<()>(&["FLUSHALL"]);
-    wait_until("all are ready", || waiting.iter().all(|lost| lost.try_recv().unwrap_err().is_disconnected()));
+    wait_until("all are ready", || {
+        waiting.iter().all(|lost| lost.try_recv().unwrap_err().is_disconnected())
+    });
     drop(open);
 }
 

@@ -14,8 +14,12 @@ use crate::support::{Masters, wait_for_votes};
 fn without_a_majority_of_masters() {
     let mut masters = Masters::fresh(3);
     let lease = ms(1500);
-    let client =
-        masters.builder_with(|masters| masters.longest_lease(lease)).lease(lease).io_timeout(ms(400)).build().unwrap();
+    let client = masters
+        .builder_with(|masters| masters.longest_lease(lease))
+        .lease(lease)
+        .io_timeout(ms(400))
+        .build()
+        .unwrap();
     wait_for_votes(&client, 3);
     let guard = client.lock("job").unwrap();
     let before = told(&guard);
@@ -77,7 +81,8 @@ mod zookeeper {
     fn a_session_that_nobody_answers_and_a_node_that_is_deleted() {
         let server = server!(ZooKeeper::lend(SETTINGS));
         let pipe = Pipe::to(server.port());
-        let (far, near) = (client(&format!("zookeeper://127.0.0.1:{}", pipe.port())), client(&server.url()));
+        let (far, near) =
+            (client(&format!("zookeeper://127.0.0.1:{}", pipe.port())), client(&server.url()));
         let guard = far.lock("forced").unwrap();
         let before = told(&guard);
         assert!(near.mutex("forced").force_unlock().unwrap());

@@ -48,7 +48,10 @@ impl<'a> Bench<'a> {
             cmd.arg(word);
         }
         cmd.query(&mut self.con).unwrap_or_else(|e| {
-            panic!("{}: {e}", String::from_utf8_lossy(&cmd.get_packed_command()).replace("\r\n", " "))
+            panic!(
+                "{}: {e}",
+                String::from_utf8_lossy(&cmd.get_packed_command()).replace("\r\n", " ")
+            )
         })
     }
 
@@ -80,7 +83,9 @@ impl<'a> Bench<'a> {
             let message = self.subscriber.get_message().unwrap();
             (message.get_channel_name().to_owned(), message.get_payload().unwrap())
         };
-        std::iter::repeat_with(next).take_while(|(channel, _): &(String, String)| channel != "mark").collect()
+        std::iter::repeat_with(next)
+            .take_while(|(channel, _): &(String, String)| channel != "mark")
+            .collect()
     }
 
     /// The server's clock in ms.
@@ -108,14 +113,19 @@ impl<'a> Bench<'a> {
             end
             return out";
         let now = self.now();
-        let score = |text: &str| match text.parse().expect("scores are whole milliseconds, or Java cannot read them") {
+        let score = |text: &str| match text
+            .parse()
+            .expect("scores are whole milliseconds, or Java cannot read them")
+        {
             NEVER => "never".to_owned(),
             at if at <= now => "past".to_owned(),
             at => kilo(at - now),
         };
         let keys: Vec<(String, String, i64, Vec<Vec<u8>>)> = self.cmd(&["EVAL", LOOK, "0"]);
         let content = |(key, kind, pttl, body): (String, String, i64, Vec<Vec<u8>>)| {
-            let text = |bytes: &[u8]| std::str::from_utf8(bytes).map_or_else(|_| format!("{bytes:?}"), &name);
+            let text = |bytes: &[u8]| {
+                std::str::from_utf8(bytes).map_or_else(|_| format!("{bytes:?}"), &name)
+            };
             let pair = |pair: &[Vec<u8>]| {
                 let (member, value) = (text(&pair[0]), text(&pair[1]));
                 (member, if kind == "zset" { score(&value) } else { value })

@@ -27,7 +27,8 @@ struct Stage {
 impl Stage {
     fn new(primitive: &'static Primitive) -> Self {
         let one = LockClient::in_memory();
-        let (other, faults) = (LockClient::in_memory_shared(&one).unwrap(), Faults::of(&one).unwrap());
+        let (other, faults) =
+            (LockClient::in_memory_shared(&one).unwrap(), Faults::of(&one).unwrap());
         (primitive.prepare)(&one, NAME);
         Self { primitive, one, other, faults, began: Instant::now() }
     }
@@ -43,12 +44,16 @@ impl Stage {
 
 /// Runs the test with everything that can be an exclusive lock.
 fn for_all(point: impl Fn(&Stage)) {
-    for primitive in PRIMITIVES.iter().filter(|primitive| primitive.masters == 1 && !primitive.over_tls) {
+    for primitive in
+        PRIMITIVES.iter().filter(|primitive| primitive.masters == 1 && !primitive.over_tls)
+    {
         println!("{}", primitive.label);
         let stage = Stage::new(primitive);
         point(&stage);
         assert!(stage.began.elapsed() < LEASE / 3, "{} has waited for a timer", primitive.label);
-        wait_until(&format!("{} leaves nothing", primitive.label), || stage.faults.held().is_empty());
+        wait_until(&format!("{} leaves nothing", primitive.label), || {
+            stage.faults.held().is_empty()
+        });
     }
 }
 
@@ -124,7 +129,8 @@ fn a_waiter_gets_in_when_the_clock_is_moved_past_the_lease() {
         let lock = (stage.primitive.open)(stage.one.clone(), NAME, Some(LEASE * 2));
         let guard = lock.lock().unwrap();
         std::thread::scope(|s| {
-            let waiters = [&stage.one, &stage.other].map(|client| s.spawn(|| stage.lock(client).unwrap().unlock()));
+            let waiters = [&stage.one, &stage.other]
+                .map(|client| s.spawn(|| stage.lock(client).unwrap().unlock()));
             wait_until("the other waits", || stage.faults.listeners(NAME) > 0);
             stage.faults.advance(LEASE * 2);
             waiters.into_iter().for_each(|waiter| waiter.join().unwrap().unwrap());
@@ -139,7 +145,11 @@ fn a_cut_that_ends_in_time_costs_no_lock() {
         let primitive = stage.primitive.label;
         let guard = stage.lock(&stage.one).unwrap();
         stage.faults.cut(LEASE / 2);
-        assert_eq!(stage.try_lock(&stage.other).map(drop).unwrap_err().kind(), ErrorKind::Unreachable, "{primitive}");
+        assert_eq!(
+            stage.try_lock(&stage.other).map(drop).unwrap_err().kind(),
+            ErrorKind::Unreachable,
+            "{primitive}"
+        );
         assert_eq!(guard.extend(LEASE).unwrap_err().kind(), ErrorKind::Unreachable, "{primitive}");
         assert!(guard.is_held(), "{primitive}");
         stage.faults.advance(LEASE / 2);
@@ -189,7 +199,9 @@ fn a_failed_acquire_leaves_nothing() {
                 (ErrorKind::Unreachable, true),
                 "{primitive}: {failure:?}"
             );
-            wait_until(&format!("{primitive}: {failure:?} is undone"), || stage.faults.held().is_empty());
+            wait_until(&format!("{primitive}: {failure:?} is undone"), || {
+                stage.faults.held().is_empty()
+            });
             stage.try_lock(&stage.other).unwrap().expect(primitive).unlock().unwrap();
         }
     });
@@ -202,8 +214,14 @@ fn a_failed_release_frees_all_the_same() {
         for failure in [Failure::BeforeItRan, Failure::AfterItRan] {
             let guard = stage.lock(&stage.one).unwrap();
             stage.faults.fail_next(Operation::Release, failure);
-            assert_eq!(guard.unlock().unwrap_err().kind(), ErrorKind::Unreachable, "{primitive}: {failure:?}");
-            wait_until(&format!("{primitive}: {failure:?} frees it"), || stage.faults.held().is_empty());
+            assert_eq!(
+                guard.unlock().unwrap_err().kind(),
+                ErrorKind::Unreachable,
+                "{primitive}: {failure:?}"
+            );
+            wait_until(&format!("{primitive}: {failure:?} frees it"), || {
+                stage.faults.held().is_empty()
+            });
         }
     });
 }
@@ -216,7 +234,9 @@ fn a_failed_renewal_is_tried_again() {
         for failure in [Failure::BeforeItRan, Failure::AfterItRan] {
             stage.faults.fail_next(Operation::Renew, failure);
             stage.faults.advance(LEASE / 2);
-            wait_until(&format!("{primitive}: renewed after {failure:?}"), || guard.remaining() > LEASE * 3 / 4);
+            wait_until(&format!("{primitive}: renewed after {failure:?}"), || {
+                guard.remaining() > LEASE * 3 / 4
+            });
         }
         guard.unlock().unwrap();
     });
@@ -241,8 +261,10 @@ fn a_waiter_whose_try_fails_gets_in_all_the_same() {
 #[test]
 fn readers_are_lost_together() {
     let client = LockClient::in_memory();
-    let (other, faults) = (LockClient::in_memory_shared(&client).unwrap(), Faults::of(&client).unwrap());
-    let (one, two) = (client.rw_lock(NAME).read().unwrap(), other.rw_lock(NAME).read_owned().unwrap());
+    let (other, faults) =
+        (LockClient::in_memory_shared(&client).unwrap(), Faults::of(&client).unwrap());
+    let (one, two) =
+        (client.rw_lock(NAME).read().unwrap(), other.rw_lock(NAME).read_owned().unwrap());
     std::thread::scope(|s| {
         let writer = s.spawn(|| other.rw_lock(NAME).write().unwrap().unlock());
         wait_until("the writer waits", || faults.listeners(NAME) > 0);
@@ -282,7 +304,8 @@ fn counts_meet_faults_once() {
 #[test]
 fn who_waits_for_a_latch_rides_out_a_cut() {
     let client = LockClient::in_memory();
-    let (other, faults) = (LockClient::in_memory_shared(&client).unwrap(), Faults::of(&client).unwrap());
+    let (other, faults) =
+        (LockClient::in_memory_shared(&client).unwrap(), Faults::of(&client).unwrap());
     client.latch("start").set_count(1).unwrap();
     std::thread::scope(|s| {
         let waiter = s.spawn(|| other.latch("start").wait());

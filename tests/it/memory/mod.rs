@@ -41,7 +41,11 @@ fn only_clients_in_memory_share_it() {
     assert_eq!(LockClient::in_memory_shared(&far).unwrap_err().kind(), ErrorKind::InvalidInput);
     assert_eq!(Faults::of(&far).unwrap_err().kind(), ErrorKind::InvalidInput);
     let builder = LockClient::builder;
-    for wrong in [builder().url("redis://x/"), builder().redlock(Redlock::new([""; 0])), builder().lease(ms(1))] {
+    for wrong in [
+        builder().url("redis://x/"),
+        builder().redlock(Redlock::new([""; 0])),
+        builder().lease(ms(1)),
+    ] {
         assert_eq!(wrong.build_in_memory().unwrap_err().kind(), ErrorKind::InvalidInput);
     }
 }
@@ -86,7 +90,10 @@ fn closing_one_client_frees_what_it_holds_and_leaves_the_others() {
     assert!(!lost.is_held() && kept.is_held());
     assert!(other.try_lock("a").unwrap().is_some());
     assert_eq!(one.lock("b").unwrap_err().kind(), ErrorKind::Closed);
-    assert!(LockClient::in_memory_shared(&one).unwrap().try_lock("b").unwrap().is_none(), "the store still exists");
+    assert!(
+        LockClient::in_memory_shared(&one).unwrap().try_lock("b").unwrap().is_none(),
+        "the store still exists"
+    );
 }
 
 #[test]

@@ -35,7 +35,11 @@ struct Permits {
 
 impl Permits {
     fn at_server(&self) -> i64 {
-        self.taken.iter().filter(|taken| taken.state != Lease::Gone).map(|taken| i64::from(taken.permits)).sum()
+        self.taken
+            .iter()
+            .filter(|taken| taken.state != Lease::Gone)
+            .map(|taken| i64::from(taken.permits))
+            .sum()
     }
 
     fn is_ended(&self, n: usize) -> bool {
@@ -136,15 +140,28 @@ fn semaphore(mut run: Run) {
                 if let Some(guard) = guard {
                     run.same("permits", &guard.permits(), &permits);
                     model.free = model.free.map(|free| free - i64::from(permits));
-                    let members = run.place.members().into_iter().filter(|member| !before.contains(member)).collect();
-                    model.taken.push(Taken { guard: Some(guard), id: None, permits, members, state: Lease::Live });
+                    let members = run
+                        .place
+                        .members()
+                        .into_iter()
+                        .filter(|member| !before.contains(member))
+                        .collect();
+                    model.taken.push(Taken {
+                        guard: Some(guard),
+                        id: None,
+                        permits,
+                        members,
+                        state: Lease::Live,
+                    });
                 }
             }
             7..=10 => {
                 let all = 0..model.taken.len();
                 // Acquisitions whose lease has ended but which no call has removed are rare, so
                 // they are released first.
-                let ended = run.pick(all.clone().filter(|n| model.taken[*n].guard.is_some() && model.is_ended(*n)));
+                let ended = run.pick(
+                    all.clone().filter(|n| model.taken[*n].guard.is_some() && model.is_ended(*n)),
+                );
                 let any = || run.pick(all.filter(|n| model.taken[*n].guard.is_some()));
                 let Some(n) = ended.or_else(any) else { continue };
                 let state = model.taken[n].state;
@@ -159,7 +176,9 @@ fn semaphore(mut run: Run) {
             }
             11 => {
                 let all = 0..model.taken.len();
-                let Some(n) = run.pick(all.filter(|n| model.taken[*n].guard.is_some())) else { continue };
+                let Some(n) = run.pick(all.filter(|n| model.taken[*n].guard.is_some())) else {
+                    continue;
+                };
                 let taken = &mut model.taken[n];
                 run.note(format!("forget {} that are {:?}", taken.permits, taken.state));
                 let id = taken.guard.take().unwrap().forget();
@@ -168,9 +187,15 @@ fn semaphore(mut run: Run) {
             }
             12 | 13 => {
                 let all = 0..model.taken.len();
-                let Some(n) = run.pick(all.filter(|n| model.taken[*n].id.is_some())) else { continue };
-                run.note(format!("give back {} by id, {:?}", model.taken[n].permits, model.taken[n].state));
-                let outcome = Outcome::of_release(handle.release(model.taken[n].id.as_ref().unwrap()));
+                let Some(n) = run.pick(all.filter(|n| model.taken[*n].id.is_some())) else {
+                    continue;
+                };
+                run.note(format!(
+                    "give back {} by id, {:?}",
+                    model.taken[n].permits, model.taken[n].state
+                ));
+                let outcome =
+                    Outcome::of_release(handle.release(model.taken[n].id.as_ref().unwrap()));
                 let wanted = model.give_back(n);
                 run.answered(outcome, &[wanted], false);
                 // Sometimes the id is kept, to be returned a second time.
@@ -180,7 +205,9 @@ fn semaphore(mut run: Run) {
             }
             14 | 19 if run.place.has_the_dead() => {
                 let all = 0..model.taken.len();
-                let Some(n) = run.pick(all.filter(|n| model.taken[*n].state == Lease::Live)) else { continue };
+                let Some(n) = run.pick(all.filter(|n| model.taken[*n].state == Lease::Live)) else {
+                    continue;
+                };
                 run.note(format!("the lease of {} ends", model.taken[n].permits));
                 run.place.end_permits(&model.taken[n].members);
                 model.taken[n].state = Lease::Ended;
@@ -218,9 +245,14 @@ fn semaphore(mut run: Run) {
             }
             17 => {
                 run.note("look".into());
-                let (free, held) = (handle.available_permits().unwrap(), handle.acquired_permits().unwrap());
+                let (free, held) =
+                    (handle.available_permits().unwrap(), handle.acquired_permits().unwrap());
                 model.sweep();
-                run.same("free, held", &(free, i64::from(held)), &(model.free.unwrap_or(0), model.at_server()));
+                run.same(
+                    "free, held",
+                    &(free, i64::from(held)),
+                    &(model.free.unwrap_or(0), model.at_server()),
+                );
             }
             18 if run.chance(8) => {
                 run.note("delete".into());
@@ -350,7 +382,9 @@ fn latch(mut run: Run) {
                         run.same("set", &(set, count > 0), &(left == 0, true));
                         left = if set { count } else { left };
                     }
-                    Err(e) => run.same("refused", &(e.kind(), count), &(ErrorKind::InvalidInput, 0)),
+                    Err(e) => {
+                        run.same("refused", &(e.kind(), count), &(ErrorKind::InvalidInput, 0))
+                    }
                 }
             }
             6 => {

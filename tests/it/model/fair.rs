@@ -69,8 +69,12 @@ fn give_in_order(mut run: Run) {
         let lock = clients[n].fair(NAME);
         Actor::new(move || Thread { lock, guards: Vec::new() })
     });
-    let mut model =
-        Model { mine: [Mine::default(); 6], queue: VecDeque::new(), dead: Vec::new(), answers: [const { None }; 6] };
+    let mut model = Model {
+        mine: [Mine::default(); 6],
+        queue: VecDeque::new(),
+        dead: Vec::new(),
+        answers: [const { None }; 6],
+    };
     let mut cut = false;
     for step in 0..STEPS {
         let who = run.roll(6);
@@ -119,17 +123,22 @@ fn give_in_order(mut run: Run) {
                 run.note(format!("{who} waits for a moment"));
                 let broken = run.maybe_break();
                 let outcome = actor.run(|thread: &mut Thread| {
-                    Outcome::of_try(thread.lock.try_lock_for(ms(5)), |guard| thread.guards.push(guard))
+                    Outcome::of_try(thread.lock.try_lock_for(ms(5)), |guard| {
+                        thread.guards.push(guard)
+                    })
                 });
                 soon = run.answered(outcome, &[Outcome::Busy], broken);
             }
             10..=13 => {
-                let Some(who) = run.pick((0..6).filter(|n| model.mine[*n].levels > 0)) else { continue };
+                let Some(who) = run.pick((0..6).filter(|n| model.mine[*n].levels > 0)) else {
+                    continue;
+                };
                 let mine = model.mine[who];
                 run.note(format!("{who} unlocks one of {}, gone {}", mine.levels, mine.gone));
                 let broken = run.maybe_break();
-                let outcome =
-                    actors[who].run(|thread: &mut Thread| Outcome::of_release(thread.guards.pop().unwrap().unlock()));
+                let outcome = actors[who].run(|thread: &mut Thread| {
+                    Outcome::of_release(thread.guards.pop().unwrap().unlock())
+                });
                 let allowed: &[_] = match mine.gone {
                     false => &[Outcome::Done],
                     // A repeat cannot distinguish its own first attempt from a loss.
@@ -179,7 +188,11 @@ fn give_in_order(mut run: Run) {
         run.stands(soon, &order, || in_queue(&run, &model.dead));
         let holder = model.holder().map(|n| clients[CLIENT_OF[n]].id().to_owned());
         run.stands(soon, &holder, || {
-            run.place.held().levels.pop_first().map(|(id, _)| id.split(':').next().unwrap().to_owned())
+            run.place
+                .held()
+                .levels
+                .pop_first()
+                .map(|(id, _)| id.split(':').next().unwrap().to_owned())
         });
     }
     while let Some(holder) = (0..6).find(|n| model.mine[*n].levels > 0) {

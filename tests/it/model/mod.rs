@@ -122,7 +122,10 @@ impl Run {
     }
 
     fn at(primitive: &'static str, place: Place) -> Self {
-        let seed: u64 = std::env::var("LEASEHOLD_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or_else(rand::random);
+        let seed: u64 = std::env::var("LEASEHOLD_SEED")
+            .ok()
+            .and_then(|s| s.parse().ok())
+            .unwrap_or_else(rand::random);
         println!("{primitive}: LEASEHOLD_SEED={seed}");
         Self { primitive, seed, dice: seed, trace: Vec::new(), proxy: place.proxy(), place }
     }
@@ -137,7 +140,10 @@ impl Run {
     }
 
     fn roll(&mut self, sides: usize) -> usize {
-        self.dice = self.dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        self.dice = self
+            .dice
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
         ((self.dice >> 33) % sides as u64) as usize
     }
 
@@ -183,7 +189,12 @@ impl Run {
     /// The message for a failure.
     fn story(&self) -> String {
         let from = self.trace.len().saturating_sub(40);
-        format!("{}: LEASEHOLD_SEED={} after ...\n  {}", self.primitive, self.seed, self.trace[from..].join("\n  "))
+        format!(
+            "{}: LEASEHOLD_SEED={} after ...\n  {}",
+            self.primitive,
+            self.seed,
+            self.trace[from..].join("\n  ")
+        )
     }
 
     /// Checks, after all clients have ended, that nothing of them is left. `LEASEHOLD_TRACE` prints
@@ -211,7 +222,11 @@ impl Run {
             *step += &format!(" -> {got:?}");
         }
         let unknown = broken && got.is_unknown();
-        assert!(unknown || allowed.contains(&got), "got {got:?}, not {allowed:?}\n{}", self.story());
+        assert!(
+            unknown || allowed.contains(&got),
+            "got {got:?}, not {allowed:?}\n{}",
+            self.story()
+        );
         unknown
     }
 
@@ -220,7 +235,9 @@ impl Run {
     #[track_caller]
     fn stands<T: PartialEq + Debug>(&self, soon: bool, wanted: &T, look: impl Fn() -> T) {
         if soon {
-            wait_until(&format!("{wanted:?} is at the server\n{}", self.story()), || look() == *wanted);
+            wait_until(&format!("{wanted:?} is at the server\n{}", self.story()), || {
+                look() == *wanted
+            });
         } else {
             self.same("at the server", &look(), wanted);
         }
@@ -245,7 +262,10 @@ impl<S: 'static> Actor<S> {
         Self { jobs: Some(sender), thread: Some(thread) }
     }
 
-    fn start<R: Send + 'static>(&self, job: impl FnOnce(&mut S) -> R + Send + 'static) -> Receiver<R> {
+    fn start<R: Send + 'static>(
+        &self,
+        job: impl FnOnce(&mut S) -> R + Send + 'static,
+    ) -> Receiver<R> {
         let (sender, answer) = bounded(1);
         let job: Job<S> = Box::new(move |state| {
             let _ = sender.send(job(state));

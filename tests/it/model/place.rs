@@ -111,7 +111,10 @@ impl Place {
         !matches!(self, Self::Redis { .. })
     }
 
-    fn cmd<T: redis::FromRedisValue>(connection: &RefCell<redis::Connection>, words: &[&[u8]]) -> T {
+    fn cmd<T: redis::FromRedisValue>(
+        connection: &RefCell<redis::Connection>,
+        words: &[&[u8]],
+    ) -> T {
         let mut cmd = redis::Cmd::new();
         for word in words {
             cmd.arg(*word);
@@ -124,9 +127,13 @@ impl Place {
             Self::Redis { server, .. } => {
                 let mut hash = server.hash(NAME);
                 let mode = hash.remove("mode");
-                let levels = hash.into_iter().map(|(holder, levels)| (holder, levels.parse().unwrap())).collect();
+                let levels = hash
+                    .into_iter()
+                    .map(|(holder, levels)| (holder, levels.parse().unwrap()))
+                    .collect();
                 let keys = server.lock_keys().into_iter().filter(|key| key != NAME);
-                let (reads, others): (Vec<_>, Vec<_>) = keys.partition(|key| key.contains(":rwlock_timeout:"));
+                let (reads, others): (Vec<_>, Vec<_>) =
+                    keys.partition(|key| key.contains(":rwlock_timeout:"));
                 Held { levels, mode, read_levels: reads.len(), others }
             }
             #[cfg(feature = "postgres")]
@@ -144,7 +151,13 @@ impl Place {
                 }
                 let sql = "SELECT holder || ' waits' FROM leasehold.waiter \
                            UNION ALL SELECT bars || ' bars' FROM leasehold.lock WHERE barred > clock_timestamp()";
-                held.others = connection.borrow_mut().query(sql, &[]).unwrap().iter().map(|row| row.get(0)).collect();
+                held.others = connection
+                    .borrow_mut()
+                    .query(sql, &[])
+                    .unwrap()
+                    .iter()
+                    .map(|row| row.get(0))
+                    .collect();
                 held
             }
             #[cfg(feature = "testing")]
@@ -152,12 +165,17 @@ impl Place {
                 let mut held = Held::default();
                 let Some(report) = Self::report(client) else { return held };
                 for lock in report.locks() {
-                    let (reads, writes) = (lock.primitive() == Primitive::Read, lock.primitive() == Primitive::Write);
+                    let (reads, writes) =
+                        (lock.primitive() == Primitive::Read, lock.primitive() == Primitive::Write);
                     for holder in lock.holders() {
                         let level = usize::try_from(holder.hold_count()).unwrap();
-                        held.levels.insert(format!("{}{}", holder.id(), if writes { ":write" } else { "" }), level);
+                        held.levels.insert(
+                            format!("{}{}", holder.id(), if writes { ":write" } else { "" }),
+                            level,
+                        );
                         held.read_levels += if reads { level } else { 0 };
-                        held.mode = (reads || writes).then(|| if reads { "read" } else { "write" }.to_owned());
+                        held.mode = (reads || writes)
+                            .then(|| if reads { "read" } else { "write" }.to_owned());
                     }
                 }
                 held.others = report.queue().iter().map(|waiter| waiter.id().to_owned()).collect();
@@ -169,12 +187,15 @@ impl Place {
     /// The waiters of a fair lock, in order.
     pub(super) fn queue(&self) -> Vec<String> {
         match self {
-            Self::Redis { connection, .. } => {
-                Self::cmd(connection, &[b"LRANGE", format!("redisson_lock_queue:{{{NAME}}}").as_bytes(), b"0", b"-1"])
-            }
+            Self::Redis { connection, .. } => Self::cmd(
+                connection,
+                &[b"LRANGE", format!("redisson_lock_queue:{{{NAME}}}").as_bytes(), b"0", b"-1"],
+            ),
             #[cfg(feature = "postgres")]
             Self::Postgres { connection, .. } => {
-                let rows = connection.borrow_mut().query("SELECT holder FROM leasehold.waiter ORDER BY place", &[]);
+                let rows = connection
+                    .borrow_mut()
+                    .query("SELECT holder FROM leasehold.waiter ORDER BY place", &[]);
                 rows.unwrap().iter().map(|row| row.get(0)).collect()
             }
             #[cfg(feature = "testing")]
@@ -198,7 +219,10 @@ impl Place {
                 let queue = format!("redisson_lock_queue:{{{NAME}}}");
                 Self::cmd::<u32>(connection, &[b"RPUSH", queue.as_bytes(), holder.as_bytes()]);
                 let deadlines = format!("redisson_lock_timeout:{{{NAME}}}");
-                Self::cmd::<u32>(connection, &[b"ZADD", deadlines.as_bytes(), b"1", holder.as_bytes()]);
+                Self::cmd::<u32>(
+                    connection,
+                    &[b"ZADD", deadlines.as_bytes(), b"1", holder.as_bytes()],
+                );
             }
             #[cfg(feature = "postgres")]
             Self::Postgres { connection, .. } => {
@@ -236,18 +260,23 @@ impl Place {
             #[cfg(feature = "postgres")]
             Self::Postgres { .. } => self.held().read_levels,
             #[cfg(feature = "testing")]
-            Self::Memory { client, .. } => client.semaphore(NAME).acquired_permits().unwrap() as usize,
+            Self::Memory { client, .. } => {
+                client.semaphore(NAME).acquired_permits().unwrap() as usize
+            }
         }
     }
 
     /// The stored acquisitions of permits.
     pub(super) fn members(&self) -> Vec<Vec<u8>> {
         match self {
-            Self::Redis { connection, .. } => {
-                Self::cmd(connection, &[b"ZRANGE", format!("{{{NAME}}}:timeout").as_bytes(), b"0", b"-1"])
-            }
+            Self::Redis { connection, .. } => Self::cmd(
+                connection,
+                &[b"ZRANGE", format!("{{{NAME}}}:timeout").as_bytes(), b"0", b"-1"],
+            ),
             #[cfg(feature = "postgres")]
-            Self::Postgres { .. } => self.held().levels.into_keys().map(String::into_bytes).collect(),
+            Self::Postgres { .. } => {
+                self.held().levels.into_keys().map(String::into_bytes).collect()
+            }
             #[cfg(feature = "testing")]
             Self::Memory { .. } => Vec::new(),
         }

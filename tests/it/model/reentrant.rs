@@ -1,8 +1,8 @@
 //! Locks that a thread can re-enter: the plain one, the fair one, the write side.
 
 use leasehold::{
-    FairMutex, FairMutexGuard, LockClient, OwnedFairMutexGuard, OwnedMutexGuard, OwnedRwLockWriteGuard, ReentrantMutex,
-    ReentrantMutexGuard, Result, RwLock, RwLockWriteGuard,
+    FairMutex, FairMutexGuard, LockClient, OwnedFairMutexGuard, OwnedMutexGuard,
+    OwnedRwLockWriteGuard, ReentrantMutex, ReentrantMutexGuard, Result, RwLock, RwLockWriteGuard,
 };
 
 use super::{Actor, NAME, Outcome, Run, on_each_server};
@@ -133,7 +133,9 @@ fn run<L: Lock>(mut run: Run) {
         let (mut who, step) = (run.roll(4), run.roll(16));
         if let 6..=10 | 13 = step {
             // Mostly a thread that holds something; otherwise few operations would have an effect.
-            let held = |n: &usize| if step == 13 { model.mine[*n].owned } else { model.mine[*n].levels > 0 };
+            let held = |n: &usize| {
+                if step == 13 { model.mine[*n].owned } else { model.mine[*n].levels > 0 }
+            };
             who = run.pick((0..4).filter(held)).unwrap_or(who);
         }
         let (actor, mine) = (&actors[who], model.mine[who]);
@@ -143,11 +145,14 @@ fn run<L: Lock>(mut run: Run) {
             0..=5 => {
                 // A timed attempt waits for a thread of its own client, which may not know that its
                 // hold is gone.
-                let timed = run.chance(4) && model.mine.iter().all(|mine| !mine.gone && !mine.owned_gone);
+                let timed =
+                    run.chance(4) && model.mine.iter().all(|mine| !mine.gone && !mine.owned_gone);
                 run.note(format!("{who} tries, {} levels, gone {}", mine.levels, mine.gone));
                 let broken = run.maybe_break();
                 let (outcome, looked) = actor.run(move |thread: &mut Thread<L>| {
-                    let outcome = Outcome::of_try(thread.lock.try_bound(timed), |guard| thread.bound.push(guard));
+                    let outcome = Outcome::of_try(thread.lock.try_bound(timed), |guard| {
+                        thread.bound.push(guard)
+                    });
                     (outcome, thread.bound.last().map(L::look))
                 });
                 let wanted = match (mine.levels > 0, free) {
@@ -157,18 +162,26 @@ fn run<L: Lock>(mut run: Run) {
                 };
                 soon = run.answered(outcome, &[wanted], broken);
                 // Nothing is sent after a lost re-entry: the next call corrects the count.
-                model.loose = if mine.levels > 0 && !mine.gone { soon } else { model.loose && !free };
+                model.loose =
+                    if mine.levels > 0 && !mine.gone { soon } else { model.loose && !free };
                 if outcome == Outcome::Won {
                     model.mine[who].levels += 1;
                     let (held, count, token) = looked.unwrap();
                     run.same("held, how often", &(held, count as usize), &(true, mine.levels + 1));
-                    assert!(token > model.token || (mine.levels > 0 && token == model.token), "{}", run.story());
+                    assert!(
+                        token > model.token || (mine.levels > 0 && token == model.token),
+                        "{}",
+                        run.story()
+                    );
                     model.token = token;
                 }
             }
             6..=10 if mine.levels > 0 => {
                 let (which, reported) = (run.roll(mine.levels), !run.chance(3));
-                run.note(format!("{who} unlocks one of {}, gone {}, reported {reported}", mine.levels, mine.gone));
+                run.note(format!(
+                    "{who} unlocks one of {}, gone {}, reported {reported}",
+                    mine.levels, mine.gone
+                ));
                 let broken = run.maybe_break();
                 let outcome = actor.run(move |thread: &mut Thread<L>| {
                     let guard = thread.bound.swap_remove(which);
@@ -198,10 +211,16 @@ fn run<L: Lock>(mut run: Run) {
                 run.note(format!("{who} tries for an owned one"));
                 let broken = run.maybe_break();
                 let (outcome, looked) = actor.run(|thread: &mut Thread<L>| {
-                    let outcome = Outcome::of_try(thread.lock.try_owned(), |guard| thread.owned = Some(guard));
+                    let outcome = Outcome::of_try(thread.lock.try_owned(), |guard| {
+                        thread.owned = Some(guard)
+                    });
                     (outcome, thread.owned.as_ref().map(L::look_owned))
                 });
-                soon = run.answered(outcome, &[if free { Outcome::Won } else { Outcome::Busy }], broken);
+                soon = run.answered(
+                    outcome,
+                    &[if free { Outcome::Won } else { Outcome::Busy }],
+                    broken,
+                );
                 if outcome == Outcome::Won {
                     (model.mine[who].owned, model.loose) = (true, false);
                     let (held, count, token) = looked.unwrap();
@@ -213,8 +232,9 @@ fn run<L: Lock>(mut run: Run) {
             11..=13 if mine.owned => {
                 run.note(format!("{who} unlocks its owned one, gone {}", mine.owned_gone));
                 let broken = run.maybe_break();
-                let outcome = actor
-                    .run(|thread: &mut Thread<L>| Outcome::of_release(L::unlock_owned(thread.owned.take().unwrap())));
+                let outcome = actor.run(|thread: &mut Thread<L>| {
+                    Outcome::of_release(L::unlock_owned(thread.owned.take().unwrap()))
+                });
                 let allowed: &[_] = match mine.owned_gone {
                     false => &[Outcome::Done],
                     true if broken => &[Outcome::Done, Outcome::LOST],
@@ -247,7 +267,8 @@ fn run<L: Lock>(mut run: Run) {
             let mut held = run.place.held();
             assert!(held.levels.len() <= 1 && held.read_levels == 0, "{held:?}\n{}", run.story());
             let id = |holder: String| holder.split(':').next().unwrap().to_owned();
-            let standing = held.levels.pop_first().map(|(holder, levels)| (id(holder), count(levels)));
+            let standing =
+                held.levels.pop_first().map(|(holder, levels)| (id(holder), count(levels)));
             (standing, held.others)
         });
         for (actor, mine) in actors.iter().zip(model.mine) {

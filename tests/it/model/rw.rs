@@ -85,7 +85,9 @@ impl Model {
     /// if the server has lost it since.
     fn mate(&self, n: usize) -> Option<usize> {
         let is_mate = |other: &usize| *other != n && CLIENT_OF[*other] == CLIENT_OF[n];
-        (0..4).filter(is_mate).find(|&other| self.mine[other].reads > 0 && self.mine[other].writes == 0)
+        (0..4)
+            .filter(is_mate)
+            .find(|&other| self.mine[other].reads > 0 && self.mine[other].writes == 0)
     }
 
     /// Thread `n` was granted a new hold or joined that of its [mate](Self::mate). Only the server
@@ -103,7 +105,12 @@ impl Model {
 
     /// The number of holds of `n`'s client at the server.
     fn holds_of(&self, n: usize, run: &Run) -> usize {
-        run.place.held().levels.keys().filter(|holder| holder.starts_with(&self.ids[CLIENT_OF[n]])).count()
+        run.place
+            .held()
+            .levels
+            .keys()
+            .filter(|holder| holder.starts_with(&self.ids[CLIENT_OF[n]]))
+            .count()
     }
 
     fn found(&self, run: &Run) -> Standing {
@@ -115,7 +122,12 @@ impl Model {
         };
         let mut fields: Vec<Field> = held.levels.into_iter().map(field).collect();
         fields.sort();
-        Standing { mode: held.mode, fields, levels: exact.then_some(held.read_levels), others: held.others }
+        Standing {
+            mode: held.mode,
+            fields,
+            levels: exact.then_some(held.read_levels),
+            others: held.others,
+        }
     }
 }
 
@@ -129,13 +141,20 @@ fn follow(mut run: Run) {
         let lock = clients[n].rw_lock(NAME);
         Actor::new(move || Thread { lock, reads: Vec::new(), writes: Vec::new() })
     });
-    let mut model = Model { mine: [Mine::default(); 4], ids: clients.each_ref().map(|client| client.id().to_owned()) };
+    let mut model = Model {
+        mine: [Mine::default(); 4],
+        ids: clients.each_ref().map(|client| client.id().to_owned()),
+    };
     for _ in 0..STEPS {
         let (mut who, step) = (run.roll(4), run.roll(20));
         if step > 7 {
             // Mostly a thread that holds something; otherwise few operations would have an effect.
             let held = |n: &usize| {
-                if (12..=16).contains(&step) { model.mine[*n].writes > 0 } else { model.mine[*n].reads > 0 }
+                if (12..=16).contains(&step) {
+                    model.mine[*n].writes > 0
+                } else {
+                    model.mine[*n].reads > 0
+                }
             };
             who = run.pick((0..4).filter(held)).unwrap_or(who);
         }
@@ -158,7 +177,9 @@ fn follow(mut run: Run) {
                     (true, true) if mine.writes > 0 => &[Outcome::Won, Outcome::LOST],
                     (true, true) => &[Outcome::LOST],
                     (true, false) => &[Outcome::Won],
-                    (false, _) if written && model.mate(who).is_some() => &[Outcome::Busy, Outcome::Won],
+                    (false, _) if written && model.mate(who).is_some() => {
+                        &[Outcome::Busy, Outcome::Won]
+                    }
                     (false, _) if written => &[Outcome::Busy],
                     (false, _) => &[Outcome::Won],
                 };
@@ -173,7 +194,11 @@ fn follow(mut run: Run) {
                 run.note(format!("{who} tries to write, timed {timed}: {mine:?}"));
                 broken = run.maybe_break();
                 let outcome = actor.run(move |thread: &mut Thread| {
-                    let tried = if timed { thread.lock.try_write_for(ms(3)) } else { thread.lock.try_write() };
+                    let tried = if timed {
+                        thread.lock.try_write_for(ms(3))
+                    } else {
+                        thread.lock.try_write()
+                    };
                     Outcome::of_try(tried, |guard| thread.writes.push(guard))
                 });
                 let allowed: &[_] = match (mine.writes > 0, mine.reads > 0) {
@@ -196,11 +221,14 @@ fn follow(mut run: Run) {
                 let which = run.roll(mine.reads);
                 run.note(format!("{who} leaves a read level: {mine:?}"));
                 broken = run.maybe_break();
-                let outcome =
-                    actor.run(move |thread: &mut Thread| Outcome::of_release(thread.reads.swap_remove(which).unlock()));
+                let outcome = actor.run(move |thread: &mut Thread| {
+                    Outcome::of_release(thread.reads.swap_remove(which).unlock())
+                });
                 let allowed: &[_] = match mine.gone {
                     false => &[Outcome::Done],
-                    true if mine.writes > 0 || (broken && mine.reads == 1) => &[Outcome::Done, Outcome::LOST],
+                    true if mine.writes > 0 || (broken && mine.reads == 1) => {
+                        &[Outcome::Done, Outcome::LOST]
+                    }
                     // The last one to leave sends a request to Redis.
                     true if model.mate(who).is_some() => &[Outcome::Done, Outcome::LOST],
                     true => &[Outcome::LOST],
@@ -212,11 +240,14 @@ fn follow(mut run: Run) {
                 let which = run.roll(mine.writes);
                 run.note(format!("{who} leaves a write level: {mine:?}"));
                 broken = run.maybe_break();
-                let outcome = actor
-                    .run(move |thread: &mut Thread| Outcome::of_release(thread.writes.swap_remove(which).unlock()));
+                let outcome = actor.run(move |thread: &mut Thread| {
+                    Outcome::of_release(thread.writes.swap_remove(which).unlock())
+                });
                 let allowed: &[_] = match mine.gone {
                     false => &[Outcome::Done],
-                    true if broken && mine.writes + mine.reads == 1 => &[Outcome::Done, Outcome::LOST],
+                    true if broken && mine.writes + mine.reads == 1 => {
+                        &[Outcome::Done, Outcome::LOST]
+                    }
                     true => &[Outcome::LOST],
                 };
                 soon = run.answered(outcome, allowed, broken);
@@ -260,10 +291,16 @@ fn follow(mut run: Run) {
         for (actor, mine) in actors.iter().zip(model.mine).filter(|(_, mine)| mine.stands()) {
             let looked = actor.run(|thread: &mut Thread| {
                 let reads = thread.reads.iter().map(|guard| (guard.is_held(), guard.hold_count()));
-                reads.chain(thread.writes.iter().map(|guard| (guard.is_held(), guard.hold_count()))).collect::<Vec<_>>()
+                reads
+                    .chain(thread.writes.iter().map(|guard| (guard.is_held(), guard.hold_count())))
+                    .collect::<Vec<_>>()
             });
             let levels = mine.reads + mine.writes;
-            run.same("held, how often", &looked, &vec![(true, u32::try_from(levels).unwrap()); levels]);
+            run.same(
+                "held, how often",
+                &looked,
+                &vec![(true, u32::try_from(levels).unwrap()); levels],
+            );
         }
     }
     drop((actors, clients));

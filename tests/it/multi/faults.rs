@@ -28,7 +28,10 @@ fn client(proxy: &Proxy) -> LockClient {
 
 #[track_caller]
 fn assert_unasked(what: &str, error: &leasehold::Error) {
-    assert!(matches!(error.kind(), ErrorKind::Unreachable | ErrorKind::Protocol), "{what}: {error:?}");
+    assert!(
+        matches!(error.kind(), ErrorKind::Unreachable | ErrorKind::Protocol),
+        "{what}: {error:?}"
+    );
 }
 
 #[test]
@@ -68,7 +71,8 @@ fn a_lost_reply_leaves_the_holds_that_were_there() {
         let client = client(&proxy);
         let outer = client.lock("m2").unwrap();
         for release in [false, true] {
-            let guard = if release { Some(client.multi(["m1", "m2", "m3"]).lock().unwrap()) } else { None };
+            let guard =
+                if release { Some(client.multi(["m1", "m2", "m3"]).lock().unwrap()) } else { None };
             proxy.inject("m2", fault);
             let outcome = match guard {
                 Some(guard) => guard.unlock(),
@@ -77,7 +81,9 @@ fn a_lost_reply_leaves_the_holds_that_were_there() {
             if let Err(e) = outcome {
                 assert_unasked(&format!("{fault:?}"), &e);
             }
-            wait_until(&format!("{fault:?} leaves the outer hold"), || server.lock_keys() == ["m2"]);
+            wait_until(&format!("{fault:?} leaves the outer hold"), || {
+                server.lock_keys() == ["m2"]
+            });
             assert!(outer.is_held() && outer.hold_count() == 1, "{fault:?}");
         }
         outer.unlock().unwrap();
@@ -134,7 +140,11 @@ fn the_loss_of_one_is_the_loss_of_all() {
                 refused(guard.ensure_held(), ErrorKind::Lost, Some("b"));
                 refused(guard.extend(LONG), ErrorKind::Lost, Some("b"));
                 let left: BTreeSet<String> = server.lock_keys().into_iter().collect();
-                assert_eq!(left, BTreeSet::from(["a", "c"].map(str::to_owned)), "renewed until they are released");
+                assert_eq!(
+                    left,
+                    BTreeSet::from(["a", "c"].map(str::to_owned)),
+                    "renewed until they are released"
+                );
                 refused(guard.unlock(), ErrorKind::Lost, Some("b"));
             }};
         }
@@ -251,7 +261,9 @@ fn a_repeat_leaves_no_half_after_one_was_forced_open() {
         let waiter = s.spawn(|| all.try_lock_for(ms(3000)).map(|won| won.is_none()));
         // One attempt comes before the subscription and one after it: the next one follows the
         // release.
-        wait_until("it has tried twice", || listens(&server, "m2") && server.call_count("evalsha") >= 2);
+        wait_until("it has tried twice", || {
+            listens(&server, "m2") && server.call_count("evalsha") >= 2
+        });
         // No new connection is opened after the grant, so the waiting call continues through the
         // fault.
         proxy.inject("m1", Fault::CutAfterApplied);

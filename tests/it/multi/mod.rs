@@ -38,7 +38,11 @@ fn listens(server: &Server, name: &str) -> bool {
 }
 
 #[track_caller]
-fn refused<T: std::fmt::Debug>(result: leasehold::Result<T>, kind: ErrorKind, name: Option<&str>) -> Error {
+fn refused<T: std::fmt::Debug>(
+    result: leasehold::Result<T>,
+    kind: ErrorKind,
+    name: Option<&str>,
+) -> Error {
     let e = result.unwrap_err();
     assert_eq!((e.kind(), e.name()), (kind, name), "{e:?}");
     e
@@ -56,7 +60,8 @@ fn it_excludes_and_is_excluded_by_whoever_takes_one_of_them() {
         assert!(b.multi(["d", name]).try_lock().unwrap().is_none(), "{name}");
         assert!(b.fair(name).try_lock().unwrap().is_none(), "{name}");
         assert!(a.mutex(name).holder().unwrap().unwrap().is_this_client());
-        let same_client = std::thread::scope(|s| s.spawn(|| a.try_lock(name).unwrap().is_none()).join().unwrap());
+        let same_client =
+            std::thread::scope(|s| s.spawn(|| a.try_lock(name).unwrap().is_none()).join().unwrap());
         assert!(same_client, "{name}");
     }
     assert!(b.try_lock("d").unwrap().is_some(), "not part of it");
@@ -84,7 +89,8 @@ fn nobody_ever_sees_half_of_it() {
         s.spawn(|| {
             let mut watcher = server.connect();
             while !over.load(Ordering::SeqCst) {
-                let [a, b]: [Vec<String>; 2] = redis::cmd("EVAL").arg(LOOK).arg(0).query(&mut watcher).unwrap();
+                let [a, b]: [Vec<String>; 2] =
+                    redis::cmd("EVAL").arg(LOOK).arg(0).query(&mut watcher).unwrap();
                 assert_eq!(a, b, "only one of them, or two holders");
                 seen.fetch_add(u32::from(!a.is_empty()), Ordering::SeqCst);
             }
@@ -119,7 +125,8 @@ fn transfers(url: &str, seed: usize) {
     let mut db = redis::Client::open(url).unwrap().get_connection().unwrap();
     let mut random = seed;
     let mut draw = || {
-        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        random =
+            random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         format!("account{}", (random >> 33) % ACCOUNTS)
     };
     for turn in 0..TRANSFERS {
@@ -146,7 +153,9 @@ fn orders_do_not_matter_and_counts_are_exact() {
         server.cmd::<()>(&["SET", &format!("balance:account{account}"), "100"]);
     }
     let url = server.url();
-    let child = |n: &str| Child::spawn("multi::transferring_process", &[("LEASEHOLD_TEST_URL", &*url), ("SEED", n)]);
+    let child = |n: &str| {
+        Child::spawn("multi::transferring_process", &[("LEASEHOLD_TEST_URL", &*url), ("SEED", n)])
+    };
     let mut children = [child("11"), child("12")];
     std::thread::scope(|s| {
         for seed in 0..4 {
@@ -178,9 +187,12 @@ fn names_are_checked_before_anything_is_sent() {
     let client = server.client();
     let before = server.call_count("evalsha");
     let none: [&str; 0] = [];
-    for (names, bad) in
-        [(&none[..], None), (&["a", ""], Some("")), (&["a", "b{c"], Some("b{c")), (&["a", "}b"], Some("}b"))]
-    {
+    for (names, bad) in [
+        (&none[..], None),
+        (&["a", ""], Some("")),
+        (&["a", "b{c"], Some("b{c")),
+        (&["a", "}b"], Some("}b")),
+    ] {
         let multi = client.multi(names);
         assert_eq!(multi.names().count(), 0);
         refused(multi.lock(), ErrorKind::InvalidInput, bad);
@@ -195,7 +207,11 @@ fn names_are_checked_before_anything_is_sent() {
     assert!(e.to_string().contains("1001"), "{e}");
     let fixed = client.multi(["a", "b"]).with_lease(ms(1));
     refused(fixed.try_lock(), ErrorKind::InvalidInput, Some("a, b"));
-    refused(client.multi(["a", "b"]).max_hold(Duration::ZERO).lock(), ErrorKind::InvalidInput, Some("a, b"));
+    refused(
+        client.multi(["a", "b"]).max_hold(Duration::ZERO).lock(),
+        ErrorKind::InvalidInput,
+        Some("a, b"),
+    );
     assert_eq!(server.call_count("evalsha"), before, "nothing was sent");
 
     let thousand = client.multi(many(1000).chain(many(1000)));
@@ -207,7 +223,10 @@ fn names_are_checked_before_anything_is_sent() {
     guard.unlock().unwrap();
     assert!(server.lock_keys().is_empty());
     let twice = client.multi(["a", "b", "a"]).lock_owned().unwrap();
-    assert_eq!((twice.names().count(), server.hash("a").values().next().unwrap().as_str()), (2, "1"));
+    assert_eq!(
+        (twice.names().count(), server.hash("a").values().next().unwrap().as_str()),
+        (2, "1")
+    );
     let slices: Vec<String> = vec!["c".into()];
     drop(client.multi(&slices).try_lock().unwrap().expect("one name is enough"));
 }
@@ -229,7 +248,10 @@ fn it_enters_again_what_the_thread_holds() {
     let inner = client.lock("c").unwrap();
     let again = client.multi(["c", "b", "a"]).try_lock().unwrap().unwrap();
     assert_eq!(["a", "b", "c"].map(|name| count(name).unwrap()), ["2", "3", "3"]);
-    assert!(client.multi(["a", "d"]).try_lock_owned().unwrap().is_none(), "owned forms never re-enter");
+    assert!(
+        client.multi(["a", "d"]).try_lock_owned().unwrap().is_none(),
+        "owned forms never re-enter"
+    );
     // In any order.
     multi.unlock().unwrap();
     assert_eq!(["a", "b", "c"].map(|name| count(name).unwrap()), ["1", "2", "2"]);
@@ -276,7 +298,10 @@ fn a_lock_of_another_kind_or_no_lock_is_reported_and_nothing_is_acquired() {
     refused(client.multi(["a", "f", "z"]).lock(), ErrorKind::Conflict, Some("f"));
     refused(client.multi(["a", "r", "z"]).lock_owned(), ErrorKind::WrongType, Some("r"));
     refused(client.multi(["a", "list", "z"]).try_lock(), ErrorKind::WrongType, Some("list"));
-    assert!(client.multi(["a", "f"]).try_lock_owned().unwrap().is_none(), "a fair lock is held like any other lock");
+    assert!(
+        client.multi(["a", "f"]).try_lock_owned().unwrap().is_none(),
+        "a fair lock is held like any other lock"
+    );
     server.cmd::<()>(&["SET", "redisson_lock_token:{t}", "x"]);
     assert!(client.multi(["a", "t", "z"]).try_lock().is_err(), "a counter that is not a number");
     assert_eq!(server.lock_keys().len(), before, "{:?}", server.lock_keys());
@@ -309,7 +334,8 @@ fn it_waits_for_one_name_after_the_other() {
             hold(&server, name);
         }
         std::thread::scope(|s| {
-            let waiter = s.spawn(|| client.multi(["c", "b", "a"]).lock().map(|guard| guard.is_held()));
+            let waiter =
+                s.spawn(|| client.multi(["c", "b", "a"]).lock().map(|guard| guard.is_held()));
             wait_until("it waits for a", || listens(&server, "a"));
             give_up(&server, "a");
             wait_until("it waits for b", || listens(&server, "b"));
@@ -368,7 +394,9 @@ fn deadlines_leave_nothing() {
     for wait in [0, 1, 30, 120] {
         let start = Instant::now();
         assert!(client.multi(["a", "b", "c"]).try_lock_for(ms(wait)).unwrap().is_none());
-        assert!(client.multi(["a", "b", "c"]).try_lock_owned_until(start + ms(wait)).unwrap().is_none());
+        assert!(
+            client.multi(["a", "b", "c"]).try_lock_owned_until(start + ms(wait)).unwrap().is_none()
+        );
         assert!(start.elapsed() >= ms(wait) && start.elapsed() < SOON);
         assert_eq!(server.lock_keys(), ["b"]);
     }
@@ -418,8 +446,15 @@ fn every_name_has_tokens_that_grow() {
     }
     assert!(server.pttl("redisson_lock_token:{a}") > 0);
     drop(client.multi(["k", "l"]).keep_token().lock().unwrap());
-    assert_eq!(["k", "l"].map(|name| server.pttl(&format!("redisson_lock_token:{{{name}}}"))), [-1, -1]);
+    assert_eq!(
+        ["k", "l"].map(|name| server.pttl(&format!("redisson_lock_token:{{{name}}}"))),
+        [-1, -1]
+    );
     let without = server.builder().fencing(false).build().unwrap();
-    refused(without.multi(["x", "y"]).lock().unwrap().fencing_token("x").map(drop), ErrorKind::InvalidInput, Some("x"));
+    refused(
+        without.multi(["x", "y"]).lock().unwrap().fencing_token("x").map(drop),
+        ErrorKind::InvalidInput,
+        Some("x"),
+    );
     assert!(!server.cmd::<bool>(&["EXISTS", "redisson_lock_token:{x}"]));
 }

@@ -14,7 +14,9 @@ const LONG: Duration = Duration::from_secs(60);
 
 /// The processes that serve the client of this name.
 fn backends(server: &Postgres, client: &str) -> Vec<u32> {
-    let sql = format!("SELECT pid::text FROM pg_stat_activity WHERE application_name = '{client}' ORDER BY 1");
+    let sql = format!(
+        "SELECT pid::text FROM pg_stat_activity WHERE application_name = '{client}' ORDER BY 1"
+    );
     server.texts(&sql).iter().map(|pid| pid.parse().unwrap()).collect()
 }
 
@@ -25,7 +27,8 @@ fn only_backend(server: &Postgres, client: &str) -> u32 {
 }
 
 fn with_one_connection(server: &Postgres) -> LockClient {
-    let builder = server.builder().client_name("stopped").connections(1).lease(LONG).io_timeout(ms(800));
+    let builder =
+        server.builder().client_name("stopped").connections(1).lease(LONG).io_timeout(ms(800));
     let client = builder.build().unwrap();
     client.lock("warm").unwrap().unlock().unwrap();
     client
@@ -58,14 +61,19 @@ fn a_waiter_repeats_nothing_until_the_stopped_backend_has_ended() {
     let guard = other.lock("asleep").unwrap();
     std::thread::scope(|s| {
         let waits = s.spawn(|| client.lock("asleep").map(|guard| guard.is_held()));
-        wait_until("it waits", || server.number_of("SELECT count(*) FROM leasehold.lock WHERE wants IS NOT NULL") > 0);
+        wait_until("it waits", || {
+            server.number_of("SELECT count(*) FROM leasehold.lock WHERE wants IS NOT NULL") > 0
+        });
         // It makes one more attempt when it has subscribed.
         std::thread::sleep(ms(100));
         signal(backend, "STOP");
         guard.unlock().unwrap();
         wait_until("SIGTERM was sent", || pending_term(backend));
         std::thread::sleep(ms(200));
-        assert!(!waits.is_finished() && server.held().is_empty(), "an earlier attempt can still run");
+        assert!(
+            !waits.is_finished() && server.held().is_empty(),
+            "an earlier attempt can still run"
+        );
         signal(backend, "CONT");
         assert!(waits.join().unwrap().unwrap());
     });
@@ -76,7 +84,8 @@ fn a_waiter_repeats_nothing_until_the_stopped_backend_has_ended() {
 /// Whether SIGTERM has been sent to a process that is stopped.
 fn pending_term(pid: u32) -> bool {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    let pending = status.lines().find_map(|line| line.strip_prefix("ShdPnd:")).unwrap_or("0").trim();
+    let pending =
+        status.lines().find_map(|line| line.strip_prefix("ShdPnd:")).unwrap_or("0").trim();
     u64::from_str_radix(pending, 16).unwrap() & (1 << 14) != 0
 }
 
@@ -103,15 +112,16 @@ fn a_request_that_waits_for_a_row_is_ended() {
     let kinds: [(&str, Ask<'_>); 5] = [
         ("plain lock", &|name| client.try_lock(name).map(|guard| guard.is_some())),
         ("fair lock", &|name| client.fair(name).try_lock().map(|guard| guard.is_some())),
-        ("several locks", &|name| client.multi([name, "more"]).try_lock().map(|guard| guard.is_some())),
+        ("several locks", &|name| {
+            client.multi([name, "more"]).try_lock().map(|guard| guard.is_some())
+        }),
         ("read-write lock", &|name| client.rw_lock(name).try_write().map(|guard| guard.is_some())),
         ("semaphore", &|name| client.semaphore(name).try_acquire().map(|guard| guard.is_some())),
     ];
     for (name, ask) in kinds {
         // Shows which backend the next call uses.
         assert!(!client.mutex("warm").is_locked().unwrap());
-        let asked =
-            "SELECT pid::text FROM pg_stat_activity WHERE application_name = 'patient' AND query LIKE '%inspect%'";
+        let asked = "SELECT pid::text FROM pg_stat_activity WHERE application_name = 'patient' AND query LIKE '%inspect%'";
         let [backend] = &server.texts(asked)[..] else { panic!("one of its backends") };
         let mut other = server.connect();
         let mut transaction = other.transaction().unwrap();
@@ -125,7 +135,10 @@ fn a_request_that_waits_for_a_row_is_ended() {
             let commits = s.spawn(|| {
                 wait_until("it was ended", || server.number_of(&ended) == 0);
                 assert!(start.elapsed() < patient / 4, "not by its own timeout");
-                assert!(!asked.load(std::sync::atomic::Ordering::SeqCst), "the repeat waits for the row, too");
+                assert!(
+                    !asked.load(std::sync::atomic::Ordering::SeqCst),
+                    "the repeat waits for the row, too"
+                );
                 transaction.commit().unwrap();
             });
             // It is repeated at once, on another connection.

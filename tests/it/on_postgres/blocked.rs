@@ -10,7 +10,12 @@ use crate::rig::{Postgres, ms, wait_until};
 use crate::support::Clients;
 
 fn client(server: &Postgres) -> LockClient {
-    server.builder().lease(Duration::from_secs(60)).outage_timeout(Duration::from_secs(60)).build().unwrap()
+    server
+        .builder()
+        .lease(Duration::from_secs(60))
+        .outage_timeout(Duration::from_secs(60))
+        .build()
+        .unwrap()
 }
 
 /// The process of a connection.
@@ -36,7 +41,12 @@ fn a_table_that_is_locked_is_an_error_with_the_session_and_not_a_lock_that_is_ta
         let error = outcome.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::NotReady, "{error}");
         let said = error.to_string();
-        assert!(said.contains(&pid.to_string()) && said.contains("the-backup") && said.contains("Exclusive"), "{said}");
+        assert!(
+            said.contains(&pid.to_string())
+                && said.contains("the-backup")
+                && said.contains("Exclusive"),
+            "{said}"
+        );
     }
     other.batch_execute("COMMIT").unwrap();
     client.try_lock("free").unwrap().expect("it is free").unlock().unwrap();
@@ -56,7 +66,9 @@ fn a_session_that_waits_for_the_table_before_all_others_is_named_with_the_one_it
     std::thread::scope(|s| {
         let vacuum = s.spawn(move || vacuum.batch_execute("VACUUM FULL leasehold.lock"));
         wait_until("it waits", || {
-            server.number_of(&format!("SELECT count(*) FROM pg_locks WHERE pid = {waits} AND NOT granted")) > 0
+            server.number_of(&format!(
+                "SELECT count(*) FROM pg_locks WHERE pid = {waits} AND NOT granted"
+            )) > 0
         });
         let outcome = client.try_lock("free").map(drop);
         backup.batch_execute("COMMIT").unwrap();
@@ -76,12 +88,20 @@ fn a_row_that_an_idle_session_has_locked_is_an_error_with_that_session() {
     client.lock("free").unwrap().unlock().unwrap();
     let mut other = server.connect();
     let pid = process(&mut other);
-    other.batch_execute("BEGIN; SELECT FROM leasehold.lock WHERE name = 'free' FOR UPDATE").unwrap();
+    other
+        .batch_execute("BEGIN; SELECT FROM leasehold.lock WHERE name = 'free' FOR UPDATE")
+        .unwrap();
     let error = client.try_lock("free").map(drop).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NotReady, "{error}");
-    assert!(error.to_string().contains(&pid.to_string()) && error.to_string().contains("idle"), "{error}");
+    assert!(
+        error.to_string().contains(&pid.to_string()) && error.to_string().contains("idle"),
+        "{error}"
+    );
     let error = client.multi(["free", "too"]).try_lock().map(drop).unwrap_err();
-    assert!(error.kind() == ErrorKind::NotReady && error.to_string().contains(&pid.to_string()), "{error}");
+    assert!(
+        error.kind() == ErrorKind::NotReady && error.to_string().contains(&pid.to_string()),
+        "{error}"
+    );
     client.try_lock("another").unwrap().expect("that row is not locked").unlock().unwrap();
     // Who waits for the lock waits for the row as well, until its own deadline.
     assert!(client.try_lock_for("free", ms(900)).unwrap().is_none());
@@ -101,7 +121,9 @@ fn a_lock_that_is_held_is_taken_whoever_has_locked_its_row() {
     let (client, holder) = (client(&server), server.client());
     let guard = holder.lock("held").unwrap();
     let mut other = server.connect();
-    other.batch_execute("BEGIN; SELECT FROM leasehold.lock WHERE name = 'held' FOR UPDATE").unwrap();
+    other
+        .batch_execute("BEGIN; SELECT FROM leasehold.lock WHERE name = 'held' FOR UPDATE")
+        .unwrap();
     assert!(client.try_lock("held").unwrap().is_none());
     // To be notified, a waiter writes into the row.
     assert!(client.try_lock_for("held", ms(900)).unwrap().is_none());

@@ -34,7 +34,10 @@ fn left_by_the_dead(server: &Postgres) {
         "read_acquire('was read', 'dead:1', 1500, 0, 0, NULL)",
         "write_acquire('was written', 'dead:1', 1500, 0, 0, NULL)",
     ] {
-        assert!(server.texts(&format!("SELECT leasehold_v2.{call}::text"))[0].starts_with("(1,"), "{call}");
+        assert!(
+            server.texts(&format!("SELECT leasehold_v2.{call}::text"))[0].starts_with("(1,"),
+            "{call}"
+        );
     }
 }
 
@@ -48,7 +51,9 @@ const TAKES: [(&str, Take); 8] = [
     ("a fair lock", |client, wait| client.fair("fair").try_lock_for(wait).unwrap().is_some()),
     ("a reader", |client, wait| client.rw_lock("written").try_read_for(wait).unwrap().is_some()),
     ("a writer", |client, wait| client.rw_lock("read").try_write_for(wait).unwrap().is_some()),
-    ("a permit", |client, wait| client.semaphore("permits").try_acquire_for(wait).unwrap().is_some()),
+    ("a permit", |client, wait| {
+        client.semaphore("permits").try_acquire_for(wait).unwrap().is_some()
+    }),
     ("another kind than readers", |client, wait| takes_another_kind(client, "was read", wait)),
     ("another kind than a writer", |client, wait| takes_another_kind(client, "was written", wait)),
 ];
@@ -74,7 +79,8 @@ fn a_dead_holder_keeps_its_lock_for_a_lease_after_the_clock_was_set_back() {
     set_the_clock_back(&server);
     // A look without a change shows the bound, too.
     for name in ["plain", "written", "read"] {
-        let ttl = client.inspect(name).unwrap().unwrap().locks()[0].holders()[0].remaining().unwrap();
+        let ttl =
+            client.inspect(name).unwrap().unwrap().locks()[0].holders()[0].remaining().unwrap();
         assert!(ttl <= LEASE, "{name}: {ttl:?}");
     }
     std::thread::scope(|s| {
@@ -90,7 +96,8 @@ fn a_dead_holder_keeps_its_lock_for_a_lease_after_the_clock_was_set_back() {
     });
     drop(client);
     // The marks of counts stay for the hour longer, and do no harm.
-    server.run_sql("DELETE FROM leasehold.lock WHERE number IS NOT NULL; DELETE FROM leasehold.once");
+    server
+        .run_sql("DELETE FROM leasehold.lock WHERE number IS NOT NULL; DELETE FROM leasehold.once");
     server.assert_clean();
 }
 
@@ -99,17 +106,24 @@ fn a_dead_waiter_keeps_its_place_for_its_timeout_after_the_clock_was_set_back() 
     let server = server!();
     let client = server.builder().lease(LEASE).build().unwrap();
     server.run_sql("SELECT leasehold_v2.acquire('fair', 'dead:1', 60000, 0, 0, NULL)");
-    server.run_sql("SELECT leasehold_v2.fair_acquire('fair', 'dead:2', 1500, 0, 1500, 0, 'c', NULL)");
+    server
+        .run_sql("SELECT leasehold_v2.fair_acquire('fair', 'dead:2', 1500, 0, 1500, 0, 'c', NULL)");
     server.run_sql("SELECT leasehold_v2.read_acquire('rw', 'dead:1', 200, 0, 0, NULL)");
     server.run_sql("SELECT leasehold_v2.write_acquire('rw', 'dead:2', 1500, 0, 1500, NULL)");
     set_the_clock_back(&server);
     server.run_sql("SELECT leasehold_v2.release('fair', 'dead:1', 0, '')");
     std::thread::scope(|s| {
         s.spawn(|| {
-            assert!(client.fair("fair").try_lock_for(ms(30_000)).unwrap().is_some(), "the waiter ahead is dead");
+            assert!(
+                client.fair("fair").try_lock_for(ms(30_000)).unwrap().is_some(),
+                "the waiter ahead is dead"
+            );
         });
         s.spawn(|| {
-            assert!(client.rw_lock("rw").try_read_for(ms(30_000)).unwrap().is_some(), "the writer that waits is dead");
+            assert!(
+                client.rw_lock("rw").try_read_for(ms(30_000)).unwrap().is_some(),
+                "the writer that waits is dead"
+            );
         });
     });
     drop(client);
@@ -126,7 +140,8 @@ fn a_live_holder_keeps_its_lock_when_the_clock_is_set_back() {
     client.semaphore("permits").try_set_permits(1).unwrap();
     let guards = (client.lock("plain").unwrap(), client.fair("fair").lock().unwrap());
     let several = client.multi(["one of several", "another"]).lock().unwrap();
-    let (written, read) = (client.rw_lock("written").write().unwrap(), client.rw_lock("read").read().unwrap());
+    let (written, read) =
+        (client.rw_lock("written").write().unwrap(), client.rw_lock("read").read().unwrap());
     let permit = client.semaphore("permits").acquire().unwrap();
     set_the_clock_back(&server);
     let inner = (client.lock("plain").unwrap(), client.rw_lock("read").read().unwrap());
@@ -149,6 +164,7 @@ fn a_live_holder_keeps_its_lock_when_the_clock_is_set_back() {
     }
     drop((client, other));
     // The marks of counts stay for the hour longer, and do no harm.
-    server.run_sql("DELETE FROM leasehold.lock WHERE number IS NOT NULL; DELETE FROM leasehold.once");
+    server
+        .run_sql("DELETE FROM leasehold.lock WHERE number IS NOT NULL; DELETE FROM leasehold.once");
     server.assert_clean();
 }

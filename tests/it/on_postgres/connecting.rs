@@ -38,9 +38,12 @@ fn passwords_are_checked_both_ways() {
         "{POSTGRES_SCHEMA}; SET password_encryption = 'md5'; CREATE ROLE old SUPERUSER LOGIN PASSWORD 'secret: 1'; \
         SET password_encryption = 'scram-sha-256'; CREATE ROLE app SUPERUSER LOGIN PASSWORD 'secret: 1'"
     ));
-    let url =
-        |user: &str, password: &str| format!("postgres://{user}{password}@/postgres?host={}", server.dir().display());
-    for (method, user) in [("scram-sha-256", "app"), ("md5", "old"), ("md5", "app"), ("password", "old")] {
+    let url = |user: &str, password: &str| {
+        format!("postgres://{user}{password}@/postgres?host={}", server.dir().display())
+    };
+    for (method, user) in
+        [("scram-sha-256", "app"), ("md5", "old"), ("md5", "app"), ("password", "old")]
+    {
         ask_for_passwords(&server, method);
         wait_until("the configuration is read", || open(&url(user, ":wrong")).is_err());
         let client = open(&url(user, ":secret%3A%201")).unwrap();
@@ -63,11 +66,15 @@ fn passwords_are_checked_both_ways() {
     let files = ["pgpass", ".pgpass"].map(|name| server.dir().join(name));
     for file in &files {
         std::fs::write(file, "*:*:*:app:secret\\: 1\n").unwrap();
-        std::fs::set_permissions(file, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+        std::fs::set_permissions(file, std::os::unix::fs::PermissionsExt::from_mode(0o600))
+            .unwrap();
     }
     let text = |path: &std::path::Path| path.to_str().unwrap().to_owned();
-    for (name, value) in [("PGPASSWORD", "secret: 1"), ("PGPASSFILE", &text(&files[0])), ("HOME", &text(server.dir()))]
-    {
+    for (name, value) in [
+        ("PGPASSWORD", "secret: 1"),
+        ("PGPASSFILE", &text(&files[0])),
+        ("HOME", &text(server.dir())),
+    ] {
         let url = url("app", "");
         let mut child = Child::spawn(
             "on_postgres::connecting::a_client_without_a_password",
@@ -94,8 +101,10 @@ fn a_role_needs_few_rights() {
     let error = refused(&url);
     assert_eq!(error.kind(), ErrorKind::Denied);
     assert!(error.to_string().contains("POSTGRES_SCHEMA"), "{error}");
-    let error =
-        LockClient::builder().postgres(leasehold::Postgres::new(&url).create_schema(false)).build().unwrap_err();
+    let error = LockClient::builder()
+        .postgres(leasehold::Postgres::new(&url).create_schema(false))
+        .build()
+        .unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unsupported);
     assert!(error.to_string().contains("POSTGRES_SCHEMA"), "{error}");
 
@@ -121,7 +130,11 @@ fn a_role_needs_few_rights() {
     let fair = client.fair("f").lock().unwrap();
     assert!(client.fair("f").try_lock_owned().is_ok_and(|won| won.is_none()));
     let other = client.clone();
-    assert!(std::thread::spawn(move || other.fair("f").try_lock_for(ms(50)).unwrap().is_none()).join().unwrap());
+    assert!(
+        std::thread::spawn(move || other.fair("f").try_lock_for(ms(50)).unwrap().is_none())
+            .join()
+            .unwrap()
+    );
     fair.unlock().unwrap();
     client.rw_lock("r").read().unwrap().unlock().unwrap();
     client.rw_lock("r").write().unwrap().unlock().unwrap();
@@ -137,8 +150,11 @@ fn a_role_needs_few_rights() {
     assert!(client.mutex("k").force_unlock().is_ok());
     // A lost reply is resolved with the same rights.
     let proxy = Proxy::before_postgres(&server);
-    let lossy =
-        LockClient::builder().url(proxy.url().replace("leasehold@", "app@")).io_timeout(ms(800)).build().unwrap();
+    let lossy = LockClient::builder()
+        .url(proxy.url().replace("leasehold@", "app@"))
+        .io_timeout(ms(800))
+        .build()
+        .unwrap();
     proxy.inject("lost", Fault::BlackHoleReply);
     assert!(lossy.try_lock("lost").is_err());
     wait_until("nothing is held", || server.held().is_empty());
@@ -149,8 +165,9 @@ fn a_role_needs_few_rights() {
 fn the_schema_is_installed_once_and_known_by_its_version() {
     let server = server!(Postgres::start());
     std::thread::scope(|s| {
-        let installs: Vec<_> =
-            (0..6).map(|_| s.spawn(|| server.client().lock("k").map(|guard| guard.unlock()))).collect();
+        let installs: Vec<_> = (0..6)
+            .map(|_| s.spawn(|| server.client().lock("k").map(|guard| guard.unlock())))
+            .collect();
         installs.into_iter().for_each(|install| install.join().unwrap().unwrap().unwrap());
     });
     server.run_sql(POSTGRES_SCHEMA);
@@ -172,7 +189,9 @@ fn the_schema_is_installed_once_and_known_by_its_version() {
 fn a_pooler_is_recognized() {
     let server = server!();
     let number = Postgres::fresh_number();
-    let listener = std::os::unix::net::UnixListener::bind(server.dir().join(format!(".s.PGSQL.{number}"))).unwrap();
+    let listener =
+        std::os::unix::net::UnixListener::bind(server.dir().join(format!(".s.PGSQL.{number}")))
+            .unwrap();
     let upstream = server.socket();
     let pooler = std::thread::spawn(move || {
         let (mut client, _) = listener.accept().unwrap();
@@ -221,12 +240,14 @@ fn a_client_that_is_closed_says_goodbye_on_all_its_connections() {
     let server = server!(Postgres::start());
     let mut db = server.connect();
     let mut number = |column: &str| -> i64 {
-        let sql = format!("SELECT {column} FROM pg_stat_database WHERE datname = current_database()");
+        let sql =
+            format!("SELECT {column} FROM pg_stat_database WHERE datname = current_database()");
         db.query_one(&sql, &[]).unwrap().get(0)
     };
     let (abandoned, sessions) = (number("sessions_abandoned"), number("sessions"));
     for closes in [true, false] {
-        let client = server.builder().connections(2).lease(ms(900)).io_timeout(ms(800)).build().unwrap();
+        let client =
+            server.builder().connections(2).lease(ms(900)).io_timeout(ms(800)).build().unwrap();
         let guard = client.lock("held").unwrap();
         std::thread::scope(|s| {
             let waits = s.spawn(|| client.try_lock_for("held", ms(1200)).map(|won| won.is_none()));
@@ -238,7 +259,9 @@ fn a_client_that_is_closed_says_goodbye_on_all_its_connections() {
         }
         drop(client);
     }
-    wait_until("one was for calls, one for renewals, one for messages", || number("sessions") >= sessions + 6);
+    wait_until("one was for calls, one for renewals, one for messages", || {
+        number("sessions") >= sessions + 6
+    });
     // That of `db` goes on.
     wait_until("all have ended", || server.backends() == 1);
     std::thread::sleep(ms(300));
@@ -292,11 +315,18 @@ fn a_client_that_is_not_connected_shows_no_password_and_checks_names() {
     let elsewhere = LockClient::builder().postgres("redis://localhost/").build().unwrap_err();
     assert_eq!(elsewhere.kind(), ErrorKind::InvalidInput);
     let builder = LockClient::builder().url(url);
-    assert!(!format!("{builder:?}").contains("secret") && format!("{builder:?}").contains("localhost:5432"));
+    assert!(
+        !format!("{builder:?}").contains("secret")
+            && format!("{builder:?}").contains("localhost:5432")
+    );
     let client = LockClient::builder().url(url).connect_lazily().build().unwrap();
     assert_eq!(client.lock("zero\0byte").unwrap_err().kind(), ErrorKind::InvalidInput);
     assert_eq!(
-        client.fenced_value("k").claim(leasehold::fencing::FencingToken::new(1)).unwrap_err().kind(),
+        client
+            .fenced_value("k")
+            .claim(leasehold::fencing::FencingToken::new(1))
+            .unwrap_err()
+            .kind(),
         ErrorKind::Unsupported
     );
     client.close(Duration::from_secs(1)).unwrap();
@@ -309,7 +339,8 @@ fn tls_is_checked_and_bound_to_the_log_in() {
     let certificates = Certificates::new();
     let server = server!(Postgres::prepare("ssl = on"));
     let server = server.listening_with(certificates.server());
-    server.run_sql(&format!("{POSTGRES_SCHEMA}; CREATE ROLE app SUPERUSER LOGIN PASSWORD 'secret'"));
+    server
+        .run_sql(&format!("{POSTGRES_SCHEMA}; CREATE ROLE app SUPERUSER LOGIN PASSWORD 'secret'"));
     ask_for_passwords(&server, "scram-sha-256");
     let ca = certificates.ca_file();
     let url = |parameters: &str| server.tcp_url("app:secret", parameters);
@@ -343,7 +374,9 @@ fn tls_is_checked_and_bound_to_the_log_in() {
     let guard = plain.lock("k").unwrap();
     std::thread::scope(|s| {
         let waits = s.spawn(|| by_builder.lock("k").unwrap().unlock().unwrap());
-        wait_until("it waits", || server.number_of("SELECT count(*) FROM leasehold.lock WHERE wants IS NOT NULL") > 0);
+        wait_until("it waits", || {
+            server.number_of("SELECT count(*) FROM leasehold.lock WHERE wants IS NOT NULL") > 0
+        });
         guard.unlock().unwrap();
         waits.join().unwrap();
     });
@@ -352,6 +385,8 @@ fn tls_is_checked_and_bound_to_the_log_in() {
     // A server without TLS.
     server.run_sql("ALTER SYSTEM SET ssl = off");
     server.run_sql("SELECT pg_reload_conf()");
-    wait_until("TLS is off", || open(&url("sslmode=require")).is_err_and(|e| e.kind() == ErrorKind::Tls));
+    wait_until("TLS is off", || {
+        open(&url("sslmode=require")).is_err_and(|e| e.kind() == ErrorKind::Tls)
+    });
     open(&url("")).unwrap();
 }

@@ -55,10 +55,15 @@ pub(super) fn read_beside_sweeps(server: &Postgres, sweep: &str) {
             db.batch_execute(&format!("SELECT {sweep}")).unwrap();
         }
         let read: Vec<_> = readers.into_iter().map(|reader| reader.join().unwrap()).collect();
-        assert!(read.iter().all(Result::is_ok), "the row of a held read lock was removed: {read:?}");
+        assert!(
+            read.iter().all(Result::is_ok),
+            "the row of a held read lock was removed: {read:?}"
+        );
     });
     drop(clients);
-    server.run_sql("DELETE FROM leasehold.lock WHERE name LIKE 'full %'; DELETE FROM leasehold.share");
+    server.run_sql(
+        "DELETE FROM leasehold.lock WHERE name LIKE 'full %'; DELETE FROM leasehold.share",
+    );
     server.assert_clean();
 }
 
@@ -78,7 +83,10 @@ fn a_fence_does_not_hold_beside_a_reader_that_took_the_lock_over() {
     let fence = write.fence_sql().unwrap();
     server.run_sql("UPDATE leasehold.lock SET ends = now() - interval '1 ms'");
     let read = b.rw_lock("r").try_read().unwrap().expect("the lease of the writer has ended");
-    let refused = server.connect().execute(fence.sql(), &[&fence.name(), &fence.token().as_i64()]).unwrap_err();
+    let refused = server
+        .connect()
+        .execute(fence.sql(), &[&fence.name(), &fence.token().as_i64()])
+        .unwrap_err();
     assert_eq!(refused.code().unwrap().code(), leasehold::fencing::TransactionFence::STALE);
     read.unlock().unwrap();
     drop((write, a, b));
@@ -132,7 +140,12 @@ fn a_renewal_does_not_starve_on_a_row_that_is_always_locked() {
                 while !over.load(Ordering::SeqCst) {
                     // The next one is already waiting when this one ends.
                     let mut transaction = db.transaction().unwrap();
-                    transaction.execute("SELECT FROM leasehold.lock WHERE name = 'k' FOR NO KEY UPDATE", &[]).unwrap();
+                    transaction
+                        .execute(
+                            "SELECT FROM leasehold.lock WHERE name = 'k' FOR NO KEY UPDATE",
+                            &[],
+                        )
+                        .unwrap();
                     transaction.execute("SELECT pg_sleep(0.02)", &[]).unwrap();
                     transaction.commit().unwrap();
                 }
@@ -166,12 +179,18 @@ fn a_fair_waiter_keeps_its_place_without_a_lock_of_the_row() {
     let mut other = server.connect();
     let mut transaction = other.transaction().unwrap();
     transaction.execute("SELECT FROM leasehold.lock FOR UPDATE", &[]).unwrap();
-    let kept = || server.number_of("SELECT count(*) FROM leasehold.waiter WHERE deadline > now() + interval '50 s'");
+    let kept = || {
+        server.number_of(
+            "SELECT count(*) FROM leasehold.waiter WHERE deadline > now() + interval '50 s'",
+        )
+    };
     assert_eq!((ask("second", second).unwrap(), kept()), ((0, second), 1));
     assert_eq!((ask("first", first).unwrap(), kept()), ((0, first), 2));
     transaction.commit().unwrap();
     // Behind a dead waiter some call must remove that one.
-    server.run_sql(&format!("UPDATE leasehold.waiter SET deadline = now() - interval '1 s' WHERE place = {first}"));
+    server.run_sql(&format!(
+        "UPDATE leasehold.waiter SET deadline = now() - interval '1 s' WHERE place = {first}"
+    ));
     assert_eq!(ask("second", second).unwrap(), (0, second));
     assert_eq!(server.number_of("SELECT count(*) FROM leasehold.waiter"), 1);
     server.run_sql("SELECT leasehold_v2.fair_release('q', 'holder:1', 0, 0, '')");
@@ -215,7 +234,9 @@ fn a_repeat_gives_back_in_the_order_of_names() {
     drop(server.client());
     // In the order of the rows in the table, c comes before b.
     for (name, holder) in [("a", "other:1"), ("c", "me:1"), ("b", "me:1")] {
-        server.run_sql(&format!("SELECT leasehold_v2.acquire('{name}', '{holder}', 60000, 0, 0, NULL)"));
+        server.run_sql(&format!(
+            "SELECT leasehold_v2.acquire('{name}', '{holder}', 60000, 0, 0, NULL)"
+        ));
     }
     let mut other = server.connect();
     let mut transaction = other.transaction().unwrap();
@@ -234,7 +255,9 @@ fn a_repeat_gives_back_in_the_order_of_names() {
                  WHERE datname = current_database() AND wait_event_type = 'Lock'",
             ) == 1
         });
-        transaction.execute("SELECT FROM leasehold.lock WHERE name = 'c' FOR UPDATE NOWAIT", &[]).expect("c is later");
+        transaction
+            .execute("SELECT FROM leasehold.lock WHERE name = 'c' FOR UPDATE NOWAIT", &[])
+            .expect("c is later");
         transaction.commit().unwrap();
         assert_eq!(repeats.join().unwrap().unwrap(), 0, "a is taken");
     });

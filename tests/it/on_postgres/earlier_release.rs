@@ -10,9 +10,9 @@ use crate::support::Clients;
 pub(super) const SCHEMA: &str = include_str!("schema_v1.sql");
 
 fn channel(name: &str) -> String {
-    let hash = name
-        .bytes()
-        .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
+    let hash = name.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    });
     format!("leasehold_{hash:016x}")
 }
 
@@ -31,16 +31,21 @@ fn two_releases_share_a_lock() {
     let server = server!(both_releases());
     let client = server.client();
     let guard = client.lock("k").unwrap();
-    let take = "SELECT status::bigint FROM leasehold_v1.acquire('k', 'earlier:1', 60000, 0, 1, NULL)";
+    let take =
+        "SELECT status::bigint FROM leasehold_v1.acquire('k', 'earlier:1', 60000, 0, 1, NULL)";
     assert_eq!(server.number_of(take), 0, "this release holds it");
     guard.unlock().unwrap();
     assert_eq!(server.number_of(take), 1);
     assert!(client.try_lock("k").unwrap().is_none());
     std::thread::scope(|s| {
         let waiter = s.spawn(|| client.lock("k").unwrap().unlock().unwrap());
-        wait_until("it waits", || server.number_of("SELECT count(*) FROM leasehold.lock WHERE wants IS NOT NULL") > 0);
-        let release =
-            format!("SELECT status::bigint FROM leasehold_v1.release('k', 'earlier:1', 0, '{}')", channel("k"));
+        wait_until("it waits", || {
+            server.number_of("SELECT count(*) FROM leasehold.lock WHERE wants IS NOT NULL") > 0
+        });
+        let release = format!(
+            "SELECT status::bigint FROM leasehold_v1.release('k', 'earlier:1', 0, '{}')",
+            channel("k")
+        );
         assert_eq!(server.number_of(&release), 2);
         // Long before the lease of the earlier release would have ended.
         wait_until("the message of the earlier release woke it", || waiter.is_finished());
@@ -62,7 +67,10 @@ fn two_releases_share_a_read_lock() {
     };
     assert_eq!((status("write", "w"), status("read", "r")), (0, 1));
     read.unlock().unwrap();
-    assert!(client.rw_lock("r").try_write().unwrap().is_none(), "a reader of the earlier release holds it");
+    assert!(
+        client.rw_lock("r").try_write().unwrap().is_none(),
+        "a reader of the earlier release holds it"
+    );
     server.run_sql("SELECT leasehold_v1.rw_release('r', 'earlier:r', 0, 0, '')");
     let write = client.rw_lock("r").try_write().unwrap().unwrap();
     assert_eq!((status("write", "w"), status("read", "r")), (0, 0));
@@ -84,7 +92,8 @@ fn two_releases_check_a_fence() {
     let fence = guard.fence_sql().unwrap();
     let mut db = server.connect();
     for version in ["leasehold_v1", "leasehold_v2"] {
-        for (token, holds) in [(fence.token().as_i64(), true), (fence.token().as_i64() - 1, false)] {
+        for (token, holds) in [(fence.token().as_i64(), true), (fence.token().as_i64() - 1, false)]
+        {
             let sql = format!("SELECT {version}.fence_at_commit($1, $2)");
             assert_eq!(db.execute(&sql, &[&fence.name(), &token]).is_ok(), holds, "{version}");
         }
@@ -103,8 +112,7 @@ fn two_releases_share_a_queue() {
     std::thread::scope(|s| {
         let second = s.spawn(|| client.fair("q").lock().unwrap().unlock().unwrap());
         wait_until("it waits", || server.number_of("SELECT count(*) FROM leasehold.waiter") == 1);
-        let ask =
-            "SELECT status::bigint FROM leasehold_v1.fair_acquire('q', 'earlier:1', 60000, 0, 60000, 0, 'c', NULL)";
+        let ask = "SELECT status::bigint FROM leasehold_v1.fair_acquire('q', 'earlier:1', 60000, 0, 60000, 0, 'c', NULL)";
         assert_eq!(server.number_of(ask), 0);
         first.unlock().unwrap();
         second.join().unwrap();

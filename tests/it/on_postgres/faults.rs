@@ -18,9 +18,12 @@ const LONG: Duration = Duration::from_secs(60);
 fn a_waiter_whose_reply_is_lost_gets_in() {
     let server = server!();
     let proxy = Proxy::before_postgres(&server);
-    let client = LockClient::builder().url(proxy.url()).lease(LONG).io_timeout(ms(1500)).build().unwrap();
+    let client =
+        LockClient::builder().url(proxy.url()).lease(LONG).io_timeout(ms(1500)).build().unwrap();
     let direct = server.client();
-    for fault in [Fault::CutAfterApplied, Fault::CutBeforeSend, Fault::Garbage, Fault::CutReplyAt(20)] {
+    for fault in
+        [Fault::CutAfterApplied, Fault::CutBeforeSend, Fault::Garbage, Fault::CutReplyAt(20)]
+    {
         for fair in [false, true] {
             let guard = direct.lock("k").unwrap();
             std::thread::scope(|s| {
@@ -30,7 +33,8 @@ fn a_waiter_whose_reply_is_lost_gets_in() {
                     false => drop(client.lock("k").unwrap()),
                     true => drop(client.fair("k").lock().unwrap()),
                 });
-                let (waiters, wanted) = ("leasehold.waiter", "leasehold.lock WHERE wants IS NOT NULL");
+                let (waiters, wanted) =
+                    ("leasehold.waiter", "leasehold.lock WHERE wants IS NOT NULL");
                 let sql = format!("SELECT count(*) FROM {}", if fair { waiters } else { wanted });
                 wait_until("it waits", || server.number_of(&sql) > 0);
                 // The attempt that follows the release.
@@ -61,7 +65,8 @@ fn ended_backends_are_replaced() {
     }
     // The listener is ended too: the waiter is notified of the release nevertheless.
     std::thread::scope(|s| {
-        let waits = s.spawn(|| server.builder().build().unwrap().lock("kept").unwrap().unlock().unwrap());
+        let waits =
+            s.spawn(|| server.builder().build().unwrap().lock("kept").unwrap().unlock().unwrap());
         let waits_now = "SELECT count(*) FROM leasehold.lock WHERE wants IS NOT NULL";
         wait_until("it waits", || server.number_of(waits_now) > 0);
         wait_until("it listens", || server.listeners() > 0);
@@ -93,7 +98,10 @@ fn locks_outlive_a_restart_and_a_crash() {
         wait_until("it works again", || client.try_lock("other").is_ok());
         guard.extend(LONG).unwrap();
         let other = server.client();
-        assert!(other.try_lock("kept").unwrap().is_none() && other.semaphore("pool").try_acquire().unwrap().is_none());
+        assert!(
+            other.try_lock("kept").unwrap().is_none()
+                && other.semaphore("pool").try_acquire().unwrap().is_none()
+        );
     }
     // One backend crashes, and the server ends all others.
     let (mut victim, mut bystander) = (server.connect(), server.connect());
@@ -112,7 +120,10 @@ fn locks_outlive_a_restart_and_a_crash() {
 #[test]
 fn a_waiter_rides_out_a_restart() {
     let server = server!(Postgres::start());
-    let (a, b) = (server.builder().lease(LONG).build().unwrap(), server.builder().lease(LONG).build().unwrap());
+    let (a, b) = (
+        server.builder().lease(LONG).build().unwrap(),
+        server.builder().lease(LONG).build().unwrap(),
+    );
     let guard = a.lock("k").unwrap();
     std::thread::scope(|s| {
         let waits = s.spawn(|| b.lock("k").map(|guard| guard.is_held()));
@@ -150,7 +161,8 @@ fn a_suspended_server_costs_the_lease_and_nothing_stays() {
 /// Each connection is refused, then accepted again: too many connections, starting up.
 #[test]
 fn a_server_that_is_full_is_ridden_out() {
-    let server = server!(Postgres::start_with("max_connections = 8\nsuperuser_reserved_connections = 1"));
+    let server =
+        server!(Postgres::start_with("max_connections = 8\nsuperuser_reserved_connections = 1"));
     server.run_sql("CREATE ROLE app LOGIN; GRANT CREATE ON DATABASE postgres TO app");
     let url = server.url().replace("leasehold@", "app@");
     let client = LockClient::builder().url(&url).lease(ms(1500)).connections(2).build().unwrap();
@@ -178,7 +190,11 @@ fn a_promoted_standby_goes_on() {
     drop(primary.client());
     let standby = primary.standby("hot_standby = on");
     standby.run();
-    let both = format!("postgres://leasehold@/postgres?host={},{}", standby.dir().display(), primary.dir().display());
+    let both = format!(
+        "postgres://leasehold@/postgres?host={},{}",
+        standby.dir().display(),
+        primary.dir().display()
+    );
     let client = LockClient::builder().url(&both).lease(ms(4000)).build().unwrap();
     let only = LockClient::open(&standby.url()).unwrap_err();
     assert_eq!(only.kind(), ErrorKind::ReadOnly, "{only:?}");
@@ -188,7 +204,9 @@ fn a_promoted_standby_goes_on() {
     wait_until("the standby has it", || standby.held().contains(&"kept".to_owned()));
     primary.stop("immediate");
     standby.promote();
-    wait_until("the hold is renewed there", || client.try_lock("other").is_ok_and(|won| won.is_some()));
+    wait_until("the hold is renewed there", || {
+        client.try_lock("other").is_ok_and(|won| won.is_some())
+    });
     assert!(kept.wait_lost(ms(5000)).is_still_held(), "what the standby had is respected");
     let other = standby.client();
     assert!(other.try_lock("kept").unwrap().is_none());
@@ -214,12 +232,18 @@ fn a_synchronous_standby_that_is_away_leaves_nothing() {
     client.lock("k").unwrap().unlock().unwrap();
     server.run_sql("ALTER SYSTEM SET synchronous_standby_names = 'nobody'");
     server.run_sql("SELECT pg_reload_conf()");
-    wait_until("commits wait", || client.try_lock("k").is_err_and(|e| e.kind() == ErrorKind::Unreachable));
-    let held = "SELECT count(*) FROM leasehold.lock WHERE holder IS NOT NULL AND ends > clock_timestamp()";
+    wait_until("commits wait", || {
+        client.try_lock("k").is_err_and(|e| e.kind() == ErrorKind::Unreachable)
+    });
+    let held =
+        "SELECT count(*) FROM leasehold.lock WHERE holder IS NOT NULL AND ends > clock_timestamp()";
     wait_until("it was taken back", || server.number_of(held) == 0);
     let mut db = server.connect();
-    let reset =
-        ["SET synchronous_commit = off", "ALTER SYSTEM RESET synchronous_standby_names", "SELECT pg_reload_conf()"];
+    let reset = [
+        "SET synchronous_commit = off",
+        "ALTER SYSTEM RESET synchronous_standby_names",
+        "SELECT pg_reload_conf()",
+    ];
     reset.iter().for_each(|sql| db.batch_execute(sql).unwrap());
     wait_until("it works again", || client.try_lock("k").is_ok_and(|won| won.is_some()));
     drop((client, db));

@@ -15,7 +15,11 @@ fn state_of(error: &postgres::Error) -> String {
     error.code().map_or_else(|| format!("{error:?}"), |code| code.code().to_owned())
 }
 
-fn run(db: &mut impl postgres::GenericClient, sql: &str, fence: &TransactionFence) -> Result<(), postgres::Error> {
+fn run(
+    db: &mut impl postgres::GenericClient,
+    sql: &str,
+    fence: &TransactionFence,
+) -> Result<(), postgres::Error> {
     db.execute(sql, &[&fence.name(), &fence.token().as_i64()]).map(drop)
 }
 
@@ -29,11 +33,16 @@ fn balance(server: &Postgres) -> i64 {
 
 /// Simulates a lease that ended while its holder was suspended: the guard does not know it yet.
 fn expire(server: &Postgres, name: &str) {
-    server.run_sql(&format!("UPDATE leasehold.lock SET ends = now() - interval '1 ms' WHERE name = '{name}'"));
+    server.run_sql(&format!(
+        "UPDATE leasehold.lock SET ends = now() - interval '1 ms' WHERE name = '{name}'"
+    ));
 }
 
 /// Every guard that has a token has a fence.
-fn each_kind(client: &LockClient, mut test: impl FnMut(&str, TransactionFence, Box<dyn FnOnce()>, &dyn Fn() -> bool)) {
+fn each_kind(
+    client: &LockClient,
+    mut test: impl FnMut(&str, TransactionFence, Box<dyn FnOnce()>, &dyn Fn() -> bool),
+) {
     {
         let guard = client.mutex("plain").lock_owned().unwrap();
         let fence = guard.fence_sql().unwrap();
@@ -83,7 +92,9 @@ fn nobody_gets_it_before_the_transaction_is_through() {
         expire(&server, name);
         assert!(!is_free(), "{name}: its lease has ended, and the transaction has not");
         transaction.commit().unwrap();
-        server.run_sql(&format!("UPDATE leasehold.lock SET ends = now() + interval '1 minute' WHERE name = '{name}'"));
+        server.run_sql(&format!(
+            "UPDATE leasehold.lock SET ends = now() + interval '1 minute' WHERE name = '{name}'"
+        ));
         let mut transaction = other.transaction().unwrap();
         run(&mut transaction, fence.sql(), &fence).unwrap();
         // The release does not wait for the fence.
@@ -201,14 +212,21 @@ fn a_fenced_hold_does_not_pass_to_another_thread() {
                     let fence = guard.fence_sql().unwrap();
                     let mut transaction = db.transaction().unwrap();
                     run(&mut transaction, fence.sql(), &fence).unwrap();
-                    assert_eq!(committed.fetch_add(1, Ordering::SeqCst), 0, "one transaction at a time");
+                    assert_eq!(
+                        committed.fetch_add(1, Ordering::SeqCst),
+                        0,
+                        "one transaction at a time"
+                    );
                     drop(guard);
                     std::thread::sleep(ms(5));
                     committed.fetch_sub(1, Ordering::SeqCst);
                     transaction.commit().unwrap();
                     // The hold was released, so its token is stale, whatever this client's threads
                     // hold.
-                    assert_eq!(state_of(&run(&mut db, fence.sql(), &fence).unwrap_err()), TransactionFence::STALE);
+                    assert_eq!(
+                        state_of(&run(&mut db, fence.sql(), &fence).unwrap_err()),
+                        TransactionFence::STALE
+                    );
                 }
             });
         }
@@ -260,7 +278,8 @@ fn no_update_is_lost_under_leases_that_are_too_short() {
                         let mut transaction = db.transaction()?;
                         let sql = if at_commit { fence.sql_at_commit() } else { fence.sql() };
                         run(&mut transaction, sql, &fence)?;
-                        let old: i64 = transaction.query_one("SELECT balance FROM account", &[])?.get(0);
+                        let old: i64 =
+                            transaction.query_one("SELECT balance FROM account", &[])?.get(0);
                         std::thread::sleep(Duration::from_millis(turn * 5));
                         transaction.execute("UPDATE account SET balance = $1", &[&(old + 1)])?;
                         transaction.commit()
@@ -303,18 +322,24 @@ fn a_late_holder_cannot_commit_from_an_old_snapshot() {
     accounts(&server);
     let (a, b) = (server.client(), server.client());
     let mut committed = 100;
-    for (level, late) in [("READ COMMITTED", "LH001"), ("REPEATABLE READ", "40001"), ("SERIALIZABLE", "40001")] {
+    for (level, late) in
+        [("READ COMMITTED", "LH001"), ("REPEATABLE READ", "40001"), ("SERIALIZABLE", "40001")]
+    {
         for at_commit in [false, true] {
             for takes_over in [true, false] {
                 let guard = a.lock("k").unwrap();
                 let fence = guard.fence_sql().unwrap();
                 let sql = if at_commit { fence.sql_at_commit() } else { fence.sql() };
                 let mut db = server.connect();
-                db.batch_execute(&format!("BEGIN ISOLATION LEVEL {level}; SELECT balance FROM account")).unwrap();
+                db.batch_execute(&format!(
+                    "BEGIN ISOLATION LEVEL {level}; SELECT balance FROM account"
+                ))
+                .unwrap();
                 guard.unlock().unwrap();
                 let taken = takes_over.then(|| b.try_lock("k").unwrap().unwrap());
-                let outcome = run(&mut db, sql, &fence)
-                    .and_then(|()| db.batch_execute("UPDATE account SET balance = balance + 1; COMMIT"));
+                let outcome = run(&mut db, sql, &fence).and_then(|()| {
+                    db.batch_execute("UPDATE account SET balance = balance + 1; COMMIT")
+                });
                 let case = format!("{level}, at commit: {at_commit}, taken: {takes_over}");
                 match outcome {
                     Ok(()) => {
@@ -346,14 +371,19 @@ fn a_late_writer_cannot_commit_from_an_old_snapshot_beside_a_reader() {
     let server = server!();
     accounts(&server);
     let (a, b) = (server.client(), server.client());
-    for (level, late) in [("READ COMMITTED", "LH001"), ("REPEATABLE READ", "40001"), ("SERIALIZABLE", "40001")] {
+    for (level, late) in
+        [("READ COMMITTED", "LH001"), ("REPEATABLE READ", "40001"), ("SERIALIZABLE", "40001")]
+    {
         for at_commit in [false, true] {
             for way in ["released", "forced", "downgraded and released"] {
                 let write = a.rw_lock("data").write().unwrap();
                 let fence = write.fence_sql().unwrap();
                 let sql = if at_commit { fence.sql_at_commit() } else { fence.sql() };
                 let mut db = server.connect();
-                db.batch_execute(&format!("BEGIN ISOLATION LEVEL {level}; SELECT balance FROM account")).unwrap();
+                db.batch_execute(&format!(
+                    "BEGIN ISOLATION LEVEL {level}; SELECT balance FROM account"
+                ))
+                .unwrap();
                 match way {
                     "released" => write.unlock().unwrap(),
                     "forced" => {
@@ -363,10 +393,15 @@ fn a_late_writer_cannot_commit_from_an_old_snapshot_beside_a_reader() {
                     _ => write.downgrade().unwrap().unlock().unwrap(),
                 }
                 let read = b.rw_lock("data").try_read().unwrap().expect("the writer has left");
-                let refused = run(&mut db, sql, &fence)
-                    .and_then(|()| db.batch_execute("UPDATE account SET balance = balance + 1; COMMIT"));
+                let refused = run(&mut db, sql, &fence).and_then(|()| {
+                    db.batch_execute("UPDATE account SET balance = balance + 1; COMMIT")
+                });
                 let case = format!("{level}, at commit: {at_commit}, {way}");
-                assert_eq!(refused.map_err(|error| state_of(&error)), Err(late.to_owned()), "{case}");
+                assert_eq!(
+                    refused.map_err(|error| state_of(&error)),
+                    Err(late.to_owned()),
+                    "{case}"
+                );
                 read.unlock().unwrap();
             }
         }
@@ -387,9 +422,17 @@ fn a_fence_limits_the_idle_time_and_keeps_a_shorter_limit() {
     let fence = guard.fence_sql().unwrap();
     let mut db = server.connect();
     // Hidden in this database.
-    db.batch_execute("SET allow_system_table_mods = on; ALTER VIEW pg_settings RENAME TO hidden").unwrap();
-    let units =
-        [("0", "10s"), ("1d", "10s"), ("1min", "10s"), ("10001", "10s"), ("10s", "10s"), ("9s", "9s"), ("70", "70ms")];
+    db.batch_execute("SET allow_system_table_mods = on; ALTER VIEW pg_settings RENAME TO hidden")
+        .unwrap();
+    let units = [
+        ("0", "10s"),
+        ("1d", "10s"),
+        ("1min", "10s"),
+        ("10001", "10s"),
+        ("10s", "10s"),
+        ("9s", "9s"),
+        ("70", "70ms"),
+    ];
     for (own, wanted) in units {
         db.batch_execute(&format!(
             "SET idle_in_transaction_session_timeout = '{own}'; SET intervalstyle = 'sql_standard'"
@@ -397,12 +440,16 @@ fn a_fence_limits_the_idle_time_and_keeps_a_shorter_limit() {
         .unwrap();
         let mut transaction = db.transaction().unwrap();
         run(&mut transaction, fence.sql(), &fence).unwrap();
-        let limit: String =
-            transaction.query_one("SELECT current_setting('idle_in_transaction_session_timeout')", &[]).unwrap().get(0);
+        let limit: String = transaction
+            .query_one("SELECT current_setting('idle_in_transaction_session_timeout')", &[])
+            .unwrap()
+            .get(0);
         assert_eq!(limit, wanted, "of {own}");
         transaction.commit().unwrap();
-        let after: String =
-            db.query_one("SELECT current_setting('idle_in_transaction_session_timeout')", &[]).unwrap().get(0);
+        let after: String = db
+            .query_one("SELECT current_setting('idle_in_transaction_session_timeout')", &[])
+            .unwrap()
+            .get(0);
         assert_ne!((&*after, own), ("10s", "0"), "it ends with the transaction");
     }
     guard.unlock().unwrap();

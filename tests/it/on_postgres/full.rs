@@ -22,11 +22,14 @@ impl SmallDisk {
     fn mount(size: &str) -> Option<Self> {
         let dir = fresh_dir();
         let options = format!("size={size},mode=777");
-        let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", &options, "tmpfs"]).arg(&dir).output();
+        let mounted =
+            Command::new("mount").args(["-t", "tmpfs", "-o", &options, "tmpfs"]).arg(&dir).output();
         if mounted.is_ok_and(|output| output.status.success()) {
             return Some(Self(dir));
         }
-        crate::rig::cannot_run("a disk that is full needs the right to mount a tmpfs, which root has");
+        crate::rig::cannot_run(
+            "a disk that is full needs the right to mount a tmpfs, which root has",
+        );
         let _ = std::fs::remove_dir(&dir);
         None
     }
@@ -55,7 +58,11 @@ impl Drop for SmallDisk {
     fn drop(&mut self) {
         // A server that is being stopped may still have files open.
         for _ in 0..50 {
-            if Command::new("umount").arg(&self.0).output().is_ok_and(|output| output.status.success()) {
+            if Command::new("umount")
+                .arg(&self.0)
+                .output()
+                .is_ok_and(|output| output.status.success())
+            {
                 break;
             }
             std::thread::sleep(ms(20));
@@ -79,7 +86,8 @@ fn a_full_disk_takes_no_new_lock_and_loses_none() {
     db.batch_execute(&format!("CREATE TABLESPACE small LOCATION '{}'", space.display())).unwrap();
     for table in ["lock", "share", "waiter", "once"] {
         db.batch_execute(&format!("ALTER TABLE leasehold.{table} SET TABLESPACE small")).unwrap();
-        db.batch_execute(&format!("ALTER INDEX leasehold.{table}_pkey SET TABLESPACE small")).unwrap();
+        db.batch_execute(&format!("ALTER INDEX leasehold.{table}_pkey SET TABLESPACE small"))
+            .unwrap();
     }
     drop(db);
     let (client, other) = (server.builder().lease(ms(1500)).build().unwrap(), server.client());
@@ -93,13 +101,16 @@ fn a_full_disk_takes_no_new_lock_and_loses_none() {
     (0..6).for_each(|n| crowd.lock(format!("old-{n}")).unwrap().unlock().unwrap());
     disk.fill();
     // New names use up the space that is left in their pages.
-    let mut names = (0..100_000).map(|n| format!("a new name that is long, to take up room: {n:0200}"));
+    let mut names =
+        (0..100_000).map(|n| format!("a new name that is long, to take up room: {n:0200}"));
     let refused = names.find_map(|name| other.try_lock(&name).err()).expect("the disk is full");
     assert_eq!(refused.kind(), ErrorKind::Full, "{refused:?}");
     let late = names.next().unwrap();
     // Occasionally one uses the space of another that was rolled back.
     let full = |kind: &str, ask: &dyn Fn(&str) -> leasehold::Result<bool>| {
-        let refused = (0..200).find_map(|n| ask(&format!("{late} {kind} {n}")).err()).expect("there is no room");
+        let refused = (0..200)
+            .find_map(|n| ask(&format!("{late} {kind} {n}")).err())
+            .expect("there is no room");
         assert_eq!(refused.kind(), ErrorKind::Full, "{kind}: {refused:?}");
     };
     full("plain", &|name| other.try_lock(name).map(|won| won.is_some()));
@@ -112,7 +123,9 @@ fn a_full_disk_takes_no_new_lock_and_loses_none() {
     std::thread::scope(|s| {
         for n in 0..6 {
             let (crowd, late, refused) = (&crowd, &late, &refused);
-            s.spawn(move || (0..10).for_each(|_| crowd.lock(format!("old-{n}")).unwrap().unlock().unwrap()));
+            s.spawn(move || {
+                (0..10).for_each(|_| crowd.lock(format!("old-{n}")).unwrap().unlock().unwrap())
+            });
             s.spawn(move || {
                 for turn in 0..10 {
                     if let Err(error) = crowd.try_lock(format!("{late} {n} {turn}")) {
@@ -147,7 +160,8 @@ fn a_full_disk_takes_no_new_lock_and_loses_none() {
 #[test]
 fn a_server_that_crashes_on_a_full_disk_forgets_no_lock() {
     let Some(disk) = SmallDisk::mount("40m") else { return };
-    let server = server!(Postgres::prepare("min_wal_size = 32MB\nmax_wal_size = 32MB\nwal_recycle = off"));
+    let server =
+        server!(Postgres::prepare("min_wal_size = 32MB\nmax_wal_size = 32MB\nwal_recycle = off"));
     let (log, elsewhere) = (server.data().join("pg_wal"), disk.0.join("pg_wal"));
     let copied = Command::new("cp").arg("-a").args([&log, &elsewhere]).status().unwrap();
     assert!(copied.success());
@@ -210,7 +224,10 @@ fn a_database_that_is_read_only_is_told_as_that() {
         let error = LockClient::open(&server.url()).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::ReadOnly, "{whose}: {error:?}");
         assert!(error.to_string().contains("read-only"), "{error}");
-        assert!(guard.wait_lost(ms(1000)).is_still_held(), "{whose}: the existing connections continue to work");
+        assert!(
+            guard.wait_lost(ms(1000)).is_still_held(),
+            "{whose}: the existing connections continue to work"
+        );
         server.end_backends();
         assert_eq!(client.try_lock("other").unwrap_err().kind(), ErrorKind::ReadOnly, "{whose}");
         // A call that begins to wait is refused too; one that already waits continues.
@@ -219,7 +236,9 @@ fn a_database_that_is_read_only_is_told_as_that() {
         let mut db = server.connect();
         db.batch_execute("SET default_transaction_read_only = off").unwrap();
         db.batch_execute(&format!("ALTER {whose} RESET default_transaction_read_only")).unwrap();
-        wait_until("it takes writes again", || client.try_lock("other").is_ok_and(|won| won.is_some()));
+        wait_until("it takes writes again", || {
+            client.try_lock("other").is_ok_and(|won| won.is_some())
+        });
     }
     drop(client);
     server.assert_clean();
@@ -228,14 +247,21 @@ fn a_database_that_is_read_only_is_told_as_that() {
 /// A waiter continues although its connections end while the server has no room for others.
 #[test]
 fn a_waiter_rides_out_a_server_without_room_for_it() {
-    let server = server!(Postgres::start_with("max_connections = 14\nsuperuser_reserved_connections = 8"));
+    let server =
+        server!(Postgres::start_with("max_connections = 14\nsuperuser_reserved_connections = 8"));
     // Installed by the superuser: it does not use what belongs to a role with fewer rights.
     server.run_sql(&format!(
         "{POSTGRES_SCHEMA}; CREATE ROLE app LOGIN; GRANT USAGE ON SCHEMA leasehold, leasehold_v2 TO app; \
          GRANT ALL ON ALL TABLES IN SCHEMA leasehold TO app; GRANT ALL ON ALL SEQUENCES IN SCHEMA leasehold TO app"
     ));
     let url = server.url().replace("leasehold@", "app@");
-    let client = LockClient::builder().url(&url).lease(LONG).io_timeout(ms(1000)).connections(1).build().unwrap();
+    let client = LockClient::builder()
+        .url(&url)
+        .lease(LONG)
+        .io_timeout(ms(1000))
+        .connections(1)
+        .build()
+        .unwrap();
     client.lock("k").unwrap().unlock().unwrap();
     // By a role that may use the reserved connections.
     let holder = server.builder().lease(LONG).connections(1).build().unwrap();
@@ -254,12 +280,18 @@ fn a_waiter_rides_out_a_server_without_room_for_it() {
     std::thread::scope(|s| {
         let ends = Ends(&over);
         let waits = s.spawn(|| client.lock("k").map(|guard| guard.is_held()));
-        wait_until("it waits", || server.number_of("SELECT count(*) FROM leasehold.lock WHERE wants IS NOT NULL") > 0);
+        wait_until("it waits", || {
+            server.number_of("SELECT count(*) FROM leasehold.lock WHERE wants IS NOT NULL") > 0
+        });
         let fills = s.spawn(|| {
             let mut others = Vec::new();
             while !over.load(Ordering::SeqCst) {
                 let mut config = postgres::Config::new();
-                config.host_path(server.dir()).user("app").dbname("postgres").application_name("filler");
+                config
+                    .host_path(server.dir())
+                    .user("app")
+                    .dbname("postgres")
+                    .application_name("filler");
                 match config.connect(postgres::NoTls) {
                     Ok(other) => others.push(other),
                     Err(_) => std::thread::sleep(ms(1)),

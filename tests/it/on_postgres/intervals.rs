@@ -98,14 +98,20 @@ impl Record {
         for (place, earlier) in beliefs.iter().enumerate() {
             // As long as no belief lasts longer than the run, all later ones are found here.
             for later in beliefs[place + 1..].iter().take_while(|later| later.from <= earlier.to) {
-                assert!(earlier.from < forgot && later.from > forgot, "{earlier:?} and {later:?}, forgot: {forgot:?}");
+                assert!(
+                    earlier.from < forgot && later.from > forgot,
+                    "{earlier:?} and {later:?}, forgot: {forgot:?}"
+                );
                 forgotten += 1;
             }
         }
         for two in beliefs.windows(2) {
             assert!(two[0].token < two[1].token, "{two:?}");
         }
-        assert!(forgotten <= 1, "at most one holder was forgotten, and notified at its next renewal: {forgotten}");
+        assert!(
+            forgotten <= 1,
+            "at most one holder was forgotten, and notified at its next renewal: {forgotten}"
+        );
     }
 }
 
@@ -117,8 +123,13 @@ fn no_two_believe_in_a_lock_at_a_time() {
     drop(primary.client());
     let standby = primary.standby("hot_standby = on");
     standby.run();
-    let both = format!("postgres://leasehold@/postgres?host={},{}", primary.dir().display(), standby.dir().display());
-    let client = || LockClient::builder().url(&both).lease(LEASE).io_timeout(ms(400)).build().unwrap();
+    let both = format!(
+        "postgres://leasehold@/postgres?host={},{}",
+        primary.dir().display(),
+        standby.dir().display()
+    );
+    let client =
+        || LockClient::builder().url(&both).lease(LEASE).io_timeout(ms(400)).build().unwrap();
     let (record, clients) = (Record::default(), [client(), client(), client()]);
     let forgot = std::thread::scope(|s| {
         for worker in 0..6 {

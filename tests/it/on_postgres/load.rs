@@ -85,11 +85,19 @@ fn a_locked_row_holds_up_no_batch() {
     let mut transaction = other.transaction().unwrap();
     transaction.execute("SELECT FROM leasehold.lock FOR UPDATE", &[]).unwrap();
     std::thread::scope(|s| {
-        let waits =
-            s.spawn(|| client.try_lock_for("locked", Duration::from_secs(30)).unwrap().unwrap().unlock().unwrap());
+        let waits = s.spawn(|| {
+            client
+                .try_lock_for("locked", Duration::from_secs(30))
+                .unwrap()
+                .unwrap()
+                .unlock()
+                .unwrap()
+        });
         for n in 0..12 {
             let client = &client;
-            s.spawn(move || (0..10).for_each(|_| client.lock(format!("own-{n}")).unwrap().unlock().unwrap()));
+            s.spawn(move || {
+                (0..10).for_each(|_| client.lock(format!("own-{n}")).unwrap().unlock().unwrap())
+            });
         }
         std::thread::sleep(ms(700));
         transaction.commit().unwrap();
@@ -130,17 +138,25 @@ fn clients_share_a_lock() {
 /// Waiting writes nothing to the server's log, however long it lasts.
 #[test]
 fn a_wait_writes_nothing() {
-    let server = server!(Postgres::start_with("autovacuum = off\nbgwriter_lru_maxpages = 0\ncheckpoint_timeout = 1h"));
+    let server = server!(Postgres::start_with(
+        "autovacuum = off\nbgwriter_lru_maxpages = 0\ncheckpoint_timeout = 1h"
+    ));
     let holder = server.builder().lease(Duration::from_secs(300)).build().unwrap();
     let client = server.builder().lease(ms(1000)).io_timeout(ms(900)).build().unwrap();
     let guard = holder.lock("k").unwrap();
     std::thread::scope(|s| {
         let waits = s.spawn(|| client.lock("k").unwrap().unlock().unwrap());
-        wait_until("it waits", || server.number_of("SELECT count(*) FROM leasehold.lock WHERE wants IS NOT NULL") > 0);
+        wait_until("it waits", || {
+            server.number_of("SELECT count(*) FROM leasehold.lock WHERE wants IS NOT NULL") > 0
+        });
         // Only the row is compared: the server logs a snapshot of its own every 15 s.
-        let row = || server.texts("SELECT concat_ws(' ', ctid, xmin, xmax, wants, wanted) FROM leasehold.lock");
+        let row = || {
+            server
+                .texts("SELECT concat_ws(' ', ctid, xmin, xmax, wants, wanted) FROM leasehold.lock")
+        };
         let before = row();
-        let calls = "SELECT pg_stat_get_db_xact_commit(oid) FROM pg_database WHERE datname = 'postgres'";
+        let calls =
+            "SELECT pg_stat_get_db_xact_commit(oid) FROM pg_database WHERE datname = 'postgres'";
         let asked = server.number_of(calls);
         // Its timer for a lost message is a lease.
         std::thread::sleep(ms(1500));
@@ -159,12 +175,18 @@ fn ten_thousand_holds_are_renewed() {
     let server = server!();
     let client = server.builder().lease(Duration::from_secs(24)).build().unwrap();
     let names: Vec<String> = (0..10_000).map(|n| format!("hold-{n:05}")).collect();
-    let sets: Vec<_> = names.chunks(500).map(|names| client.multi(names).lock_owned().unwrap()).collect();
+    let sets: Vec<_> =
+        names.chunks(500).map(|names| client.multi(names).lock_owned().unwrap()).collect();
     let size = || server.number_of("SELECT pg_total_relation_size('leasehold.lock')");
-    let (before, first) =
-        (size(), server.number_of("SELECT (extract(epoch FROM min(ends)) * 1000)::bigint FROM leasehold.lock"));
+    let (before, first) = (
+        size(),
+        server
+            .number_of("SELECT (extract(epoch FROM min(ends)) * 1000)::bigint FROM leasehold.lock"),
+    );
     wait_until("all are renewed", || {
-        server.number_of("SELECT (extract(epoch FROM min(ends)) * 1000)::bigint FROM leasehold.lock") > first
+        server
+            .number_of("SELECT (extract(epoch FROM min(ends)) * 1000)::bigint FROM leasehold.lock")
+            > first
     });
     assert!(sets.iter().all(|set| set.is_held()));
     assert!(size() < before * 2, "{before} {}", size());

@@ -27,20 +27,31 @@ type Arm<'a> = &'a dyn Fn();
 
 impl<'s> Bench<'s> {
     fn new(server: &'s Postgres) -> Self {
-        let patient = |builder: leasehold::Builder| builder.lease(LONG).io_timeout(ms(4000)).build().unwrap();
+        let patient =
+            |builder: leasehold::Builder| builder.lease(LONG).io_timeout(ms(4000)).build().unwrap();
         let proxy = Proxy::before_postgres(server);
         let lossy = patient(LockClient::builder().url(proxy.url()).client_name("lossy"));
         Self { server, proxy, direct: patient(server.builder()), lossy }
     }
 
     /// `ask` arms the fault, makes one call and returns its outcome; `check` verifies the result.
-    fn at_every_byte(&self, what: &str, ask: impl Fn(&LockClient, Arm<'_>) -> Result<()>, check: impl Fn(&Result<()>)) {
+    fn at_every_byte(
+        &self,
+        what: &str,
+        ask: impl Fn(&LockClient, Arm<'_>) -> Result<()>,
+        check: impl Fn(&Result<()>),
+    ) {
         self.at_each(1, what, ask, check);
     }
 
     /// The same for a reply that resembles another one: at each third byte, and in the next run at
     /// others.
-    fn at_some_bytes(&self, what: &str, ask: impl Fn(&LockClient, Arm<'_>) -> Result<()>, check: impl Fn(&Result<()>)) {
+    fn at_some_bytes(
+        &self,
+        what: &str,
+        ask: impl Fn(&LockClient, Arm<'_>) -> Result<()>,
+        check: impl Fn(&Result<()>),
+    ) {
         self.at_each(3, what, ask, check);
     }
 
@@ -65,7 +76,10 @@ impl<'s> Bench<'s> {
             let story = format!("{what}, {n} bytes of the reply: {outcome:?}");
             assert_eq!(self.proxy.hits(), hits + 1, "{story}: the fault was elsewhere");
             if let Err(error) = &outcome {
-                assert!(matches!(error.kind(), ErrorKind::Unreachable | ErrorKind::Protocol), "{story}");
+                assert!(
+                    matches!(error.kind(), ErrorKind::Unreachable | ErrorKind::Protocol),
+                    "{story}"
+                );
             }
             wait_until(&format!("{story} leaves nothing"), || held() == 0);
             check(&outcome);
@@ -174,7 +188,10 @@ fn of_fair_locks() {
         "fair acquire",
         |client, arm| {
             arm();
-            client.fair(NAME).try_lock().map(|guard| left(guard.expect("no other client has it").unlock()))
+            client
+                .fair(NAME)
+                .try_lock()
+                .map(|guard| left(guard.expect("no other client has it").unlock()))
         },
         check,
     );
@@ -214,7 +231,10 @@ fn of_read_write_locks() {
         "read",
         |client, arm| {
             arm();
-            client.rw_lock(NAME).try_read().map(|guard| left(guard.expect("no other client has it").unlock()))
+            client
+                .rw_lock(NAME)
+                .try_read()
+                .map(|guard| left(guard.expect("no other client has it").unlock()))
         },
         check,
     );
@@ -222,7 +242,10 @@ fn of_read_write_locks() {
         "write",
         |client, arm| {
             arm();
-            client.rw_lock(NAME).try_write().map(|guard| left(guard.expect("no other client has it").unlock()))
+            client
+                .rw_lock(NAME)
+                .try_write()
+                .map(|guard| left(guard.expect("no other client has it").unlock()))
         },
         check,
     );
@@ -260,8 +283,11 @@ fn of_read_write_locks() {
         |client, arm| {
             let guard = bench.direct.rw_lock(NAME).read().unwrap();
             arm();
-            let outcome = client.rw_lock(NAME).try_write_for(ms(40)).map(|won| assert!(won.is_none()));
-            wait_until("readers get in", || bench.direct.rw_lock(NAME).try_read().unwrap().is_some());
+            let outcome =
+                client.rw_lock(NAME).try_write_for(ms(40)).map(|won| assert!(won.is_none()));
+            wait_until("readers get in", || {
+                bench.direct.rw_lock(NAME).try_read().unwrap().is_some()
+            });
             guard.unlock().unwrap();
             outcome
         },
@@ -279,7 +305,10 @@ fn of_several_locks_and_permits() {
         "several locks",
         |client, arm| {
             arm();
-            client.multi([NAME, "too"]).try_lock().map(|guard| left(guard.expect("no other client has them").unlock()))
+            client
+                .multi([NAME, "too"])
+                .try_lock()
+                .map(|guard| left(guard.expect("no other client has them").unlock()))
         },
         check,
     );
@@ -294,12 +323,16 @@ fn of_several_locks_and_permits() {
     );
     server.run_sql("DELETE FROM leasehold.lock");
     bench.direct.semaphore(NAME).try_set_permits(3).unwrap();
-    let check = |_: &Result<()>| assert_eq!(bench.direct.semaphore(NAME).available_permits().unwrap(), 3);
+    let check =
+        |_: &Result<()>| assert_eq!(bench.direct.semaphore(NAME).available_permits().unwrap(), 3);
     bench.at_every_byte(
         "permits",
         |client, arm| {
             arm();
-            client.semaphore(NAME).try_acquire_many(2).map(|guard| left(guard.expect("all are free").release()))
+            client
+                .semaphore(NAME)
+                .try_acquire_many(2)
+                .map(|guard| left(guard.expect("all are free").release()))
         },
         check,
     );
@@ -329,7 +362,10 @@ fn of_counts() {
         "permits without leases",
         |client, arm| {
             arm();
-            client.counting_semaphore(NAME).try_acquire_many(2).map(|guard| drop(guard.expect("all are free")))
+            client
+                .counting_semaphore(NAME)
+                .try_acquire_many(2)
+                .map(|guard| drop(guard.expect("all are free")))
         },
         check,
     );
@@ -347,11 +383,17 @@ fn of_counts() {
         "more permits",
         |client, arm| {
             arm();
-            client.counting_semaphore(NAME).add_permits(2).map(|free| assert_eq!(free, before.get() + 2))
+            client
+                .counting_semaphore(NAME)
+                .add_permits(2)
+                .map(|free| assert_eq!(free, before.get() + 2))
         },
         |outcome| {
             let (now, was) = (counting.available_permits().unwrap(), before.get());
-            assert!(now == was + 2 || (outcome.is_err() && now == was), "{now} after {was}: {outcome:?}");
+            assert!(
+                now == was + 2 || (outcome.is_err() && now == was),
+                "{now} after {was}: {outcome:?}"
+            );
             before.set(now);
         },
     );
@@ -367,7 +409,10 @@ fn of_counts() {
         },
         |outcome| {
             let (now, was) = (latch.count().unwrap(), before.get());
-            assert!(now == was - 1 || (outcome.is_err() && now == was), "{now} after {was}: {outcome:?}");
+            assert!(
+                now == was - 1 || (outcome.is_err() && now == was),
+                "{now} after {was}: {outcome:?}"
+            );
             before.set(now);
         },
     );
@@ -391,7 +436,13 @@ fn of_batches() {
     let server = server!();
     let proxy = Proxy::before_postgres(&server);
     let url = proxy.url();
-    let client = LockClient::builder().url(url).connections(1).lease(LONG).io_timeout(ms(4000)).build().unwrap();
+    let client = LockClient::builder()
+        .url(url)
+        .connections(1)
+        .lease(LONG)
+        .io_timeout(ms(4000))
+        .build()
+        .unwrap();
     let mut longest = 0;
     for n in (0..420).step_by(4) {
         proxy.keep_backends(n % 8 == 0);
@@ -401,7 +452,9 @@ fn of_batches() {
                 .map(|thread| {
                     let client = &client;
                     s.spawn(move || -> Result<()> {
-                        let guard = client.try_lock(format!("own-{thread}"))?.expect("no other client has it");
+                        let guard = client
+                            .try_lock(format!("own-{thread}"))?
+                            .expect("no other client has it");
                         assert!(guard.is_held());
                         guard.unlock()
                     })
@@ -414,7 +467,10 @@ fn of_batches() {
         assert!(!proxy.disarm(), "{n}: the fault has happened");
         longest = longest.max(proxy.reply_length());
         wait_until(&format!("{n} leaves nothing"), || server.held().is_empty());
-        server.texts("SELECT name FROM leasehold.lock").iter().for_each(|name| assert!(name.starts_with("own-")));
+        server
+            .texts("SELECT name FROM leasehold.lock")
+            .iter()
+            .for_each(|name| assert!(name.starts_with("own-")));
     }
     assert!(longest > 150, "several were sent together: {longest} bytes");
     drop((client, proxy));
@@ -426,7 +482,8 @@ fn of_batches() {
 fn of_a_hand_over() {
     let server = server!();
     let proxy = Proxy::before_postgres(&server);
-    let client = LockClient::builder().url(proxy.url()).lease(LONG).io_timeout(ms(4000)).build().unwrap();
+    let client =
+        LockClient::builder().url(proxy.url()).lease(LONG).io_timeout(ms(4000)).build().unwrap();
     let direct = server.client();
     for fair in [false, true] {
         for lost in [0, 1] {
@@ -456,11 +513,17 @@ fn of_a_hand_over() {
                     std::thread::sleep(ms(10));
                     proxy.inject_after(NAME, lost, Fault::CutReplyAt(n));
                     if let Err(error) = guard() {
-                        assert!(matches!(error.kind(), ErrorKind::Unreachable | ErrorKind::Protocol), "{n}: {error:?}");
+                        assert!(
+                            matches!(error.kind(), ErrorKind::Unreachable | ErrorKind::Protocol),
+                            "{n}: {error:?}"
+                        );
                     }
                     // It had not received any reply before.
                     if let Err(error) = waits.join().unwrap() {
-                        assert!(matches!(error.kind(), ErrorKind::Unreachable | ErrorKind::Protocol), "{n}: {error:?}");
+                        assert!(
+                            matches!(error.kind(), ErrorKind::Unreachable | ErrorKind::Protocol),
+                            "{n}: {error:?}"
+                        );
                     }
                 });
                 proxy.disarm();

@@ -40,13 +40,18 @@ fn by(role: &str) -> String {
 #[test]
 fn code_of_another_owner_is_refused_before_it_runs() {
     let server = server!(set_up());
-    let traps =
-        "CREATE TRIGGER trap BEFORE INSERT OR UPDATE ON leasehold.lock FOR EACH ROW EXECUTE FUNCTION public.trap()";
+    let traps = "CREATE TRIGGER trap BEFORE INSERT OR UPDATE ON leasehold.lock FOR EACH ROW EXECUTE FUNCTION public.trap()";
     let installed = POSTGRES_SCHEMA;
     let cases = [
         ("the schema leasehold", by("mallory")),
-        ("the schema leasehold_v2", format!("{installed}; ALTER SCHEMA leasehold_v2 OWNER TO mallory; {GRANTS}")),
-        ("leasehold.lock", format!("{installed}; ALTER TABLE leasehold.lock OWNER TO mallory; {traps}; {GRANTS}")),
+        (
+            "the schema leasehold_v2",
+            format!("{installed}; ALTER SCHEMA leasehold_v2 OWNER TO mallory; {GRANTS}"),
+        ),
+        (
+            "leasehold.lock",
+            format!("{installed}; ALTER TABLE leasehold.lock OWNER TO mallory; {traps}; {GRANTS}"),
+        ),
         (
             "the function leasehold_v2.micros",
             format!("{installed}; ALTER FUNCTION leasehold_v2.micros OWNER TO mallory; {GRANTS}"),
@@ -88,8 +93,12 @@ fn code_of_another_owner_is_refused_before_it_runs() {
         }
         let url = server.url().replace("leasehold@", "app@");
         let found = LockClient::builder().url(url).connect_lazily().build().unwrap().diagnose();
-        let problem = found.findings().iter().find(|finding| finding.severity() == Severity::Problem);
-        assert!(problem.is_some_and(|problem| format!("{problem:?}").contains(thing)), "{thing}: {found:?}");
+        let problem =
+            found.findings().iter().find(|finding| finding.severity() == Severity::Problem);
+        assert!(
+            problem.is_some_and(|problem| format!("{problem:?}").contains(thing)),
+            "{thing}: {found:?}"
+        );
         // Nor by an administrator, whose rights its code would have.
         let mut db = server.connect();
         let error = db.batch_execute(POSTGRES_SCHEMA).unwrap_err();
@@ -161,7 +170,9 @@ fn a_role_that_owns_the_empty_schemas_installs_into_them() {
 #[test]
 fn a_script_of_a_role_that_others_do_not_trust_warns() {
     let server = server!(set_up());
-    for (owner, warns) in [("leasehold", false), ("dba", false), ("pg_database_owner", false), ("app", true)] {
+    for (owner, warns) in
+        [("leasehold", false), ("dba", false), ("pg_database_owner", false), ("app", true)]
+    {
         server.run_sql("GRANT CREATE ON DATABASE postgres TO pg_database_owner");
         let warnings = Arc::new(Mutex::new(Vec::new()));
         let heard = warnings.clone();
@@ -173,7 +184,10 @@ fn a_script_of_a_role_that_others_do_not_trust_warns() {
         db.batch_execute(&format!("SET client_min_messages = warning; {}", by(owner))).unwrap();
         let warnings = warnings.lock();
         assert_eq!(warnings.len(), usize::from(warns), "{owner}: {warnings:?}");
-        assert!(warnings.iter().all(|warning| warning.contains("only clients of the role \"app\"")), "{warnings:?}");
+        assert!(
+            warnings.iter().all(|warning| warning.contains("only clients of the role \"app\"")),
+            "{warnings:?}"
+        );
         server.run_sql("DROP SCHEMA leasehold CASCADE; DROP SCHEMA leasehold_v2 CASCADE");
     }
 }

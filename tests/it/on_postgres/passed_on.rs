@@ -35,7 +35,8 @@ fn shared(lock: &RwLock, server: &Postgres) -> Vec<OwnedRwLockReadGuard> {
 
 /// Simulates a failover that has forgotten the last grants.
 fn forget(server: &Postgres) {
-    server.run_sql("DELETE FROM leasehold.share; UPDATE leasehold.lock SET holder = NULL, level = 0");
+    server
+        .run_sql("DELETE FROM leasehold.share; UPDATE leasehold.lock SET holder = NULL, level = 0");
 }
 
 #[test]
@@ -64,7 +65,9 @@ fn all_readers_of_a_hold_learn_that_it_is_lost() {
         assert!(guards.iter().all(|guard| guard.wait_lost(CAP).is_lost()));
         guards.iter().for_each(|_| told.recv_timeout(CAP).unwrap());
         assert!(lock.try_read().unwrap().is_none(), "nobody joins the lost hold");
-        assert!(guards.into_iter().all(|guard| guard.unlock().unwrap_err().kind() == ErrorKind::Lost));
+        assert!(
+            guards.into_iter().all(|guard| guard.unlock().unwrap_err().kind() == ErrorKind::Lost)
+        );
         wait_until("what was lost is undone, and not the writer", || server.held() == [NAME]);
         assert_eq!(readers(&server), 0);
         write.unlock().unwrap();
@@ -79,21 +82,30 @@ fn a_shared_hold_outlives_faults_and_its_last_release_may_be_lost() {
     let server = server!(Postgres::start());
     let proxy = Proxy::before_postgres(&server);
     let url = proxy.url();
-    let client = LockClient::builder().url(url).lease(ms(20_000)).io_timeout(ms(1500)).build().unwrap();
+    let client =
+        LockClient::builder().url(url).lease(ms(20_000)).io_timeout(ms(1500)).build().unwrap();
     let (lock, other) = (client.rw_lock(NAME), server.client());
-    for fault in [Fault::CutAfterApplied, Fault::CutBeforeSend, Fault::CutReplyAt(20), Fault::BlackHoleReply] {
+    for fault in
+        [Fault::CutAfterApplied, Fault::CutBeforeSend, Fault::CutReplyAt(20), Fault::BlackHoleReply]
+    {
         let mut guards = shared(&lock, &server);
         server.end_backends();
         server.stop("immediate");
         server.run();
         wait_until("it works again", || guards[0].extend(ms(20_000)).is_ok());
-        assert!(guards.iter().all(OwnedRwLockReadGuard::is_held) && readers(&server) == 1, "{fault:?}");
+        assert!(
+            guards.iter().all(OwnedRwLockReadGuard::is_held) && readers(&server) == 1,
+            "{fault:?}"
+        );
         let last = guards.pop().unwrap();
         guards.into_iter().for_each(|guard| guard.unlock().unwrap());
         assert!(last.is_held() && other.rw_lock(NAME).try_write().unwrap().is_none());
         proxy.inject(NAME, fault);
         if let Err(error) = last.unlock() {
-            assert!(matches!(error.kind(), ErrorKind::Unreachable | ErrorKind::Protocol), "{fault:?}: {error:?}");
+            assert!(
+                matches!(error.kind(), ErrorKind::Unreachable | ErrorKind::Protocol),
+                "{fault:?}: {error:?}"
+            );
         }
         wait_until("it is undone", || server.held().is_empty());
         proxy.disarm();
@@ -110,10 +122,14 @@ fn nobody_joins_a_hold_of_a_suspended_server() {
     let lock = client.rw_lock(NAME);
     let guards = shared(&lock, &server);
     server.suspend();
-    assert!(guards.iter().all(|guard| guard.wait_lost(CAP).is_lost() && guard.remaining().is_zero()));
+    assert!(
+        guards.iter().all(|guard| guard.wait_lost(CAP).is_lost() && guard.remaining().is_zero())
+    );
     assert_eq!(lock.try_read().unwrap_err().kind(), ErrorKind::Unreachable);
     server.resume();
-    guards.into_iter().for_each(|guard| assert_eq!(guard.unlock().unwrap_err().kind(), ErrorKind::Lost));
+    guards
+        .into_iter()
+        .for_each(|guard| assert_eq!(guard.unlock().unwrap_err().kind(), ErrorKind::Lost));
     wait_until("it is undone", || server.held().is_empty());
     drop((lock, client));
     server.assert_clean();
@@ -145,7 +161,12 @@ fn a_turn_whose_hold_is_lost_learns_of_it() {
 fn a_run_of_turns_outlives_backends_and_its_last_release_may_be_lost() {
     let server = server!();
     let proxy = Proxy::before_postgres(&server);
-    let client = LockClient::builder().url(proxy.url()).lease(ms(20_000)).io_timeout(ms(1500)).build().unwrap();
+    let client = LockClient::builder()
+        .url(proxy.url())
+        .lease(ms(20_000))
+        .io_timeout(ms(1500))
+        .build()
+        .unwrap();
     for _ in 0..5 {
         let errors = in_a_passed_turn(&client, |guard| {
             server.end_backends();
@@ -168,7 +189,8 @@ fn in_the_middle_of_a_block(
     server: &Postgres,
     act: impl FnOnce(ReentrantMutexGuard) + Send,
 ) -> Vec<ErrorKind> {
-    let (act, done, errors) = (Mutex::new(Some(act)), AtomicBool::new(false), Mutex::new(Vec::new()));
+    let (act, done, errors) =
+        (Mutex::new(Some(act)), AtomicBool::new(false), Mutex::new(Vec::new()));
     let begin = Instant::now();
     let turns = || {
         let mut db = server.connect();
@@ -186,7 +208,8 @@ fn in_the_middle_of_a_block(
             };
             // Rarely checked: a block is large only after a run of many turns.
             let is_inside = turn % 16 == 15 && {
-                let sql = "SELECT count(*) FROM leasehold.lock WHERE $1 > token - tokens AND $1 < token";
+                let sql =
+                    "SELECT count(*) FROM leasehold.lock WHERE $1 > token - tokens AND $1 < token";
                 let own = guard.fencing_token().unwrap().as_i64();
                 db.query_one(sql, &[&own]).unwrap().get::<_, i64>(0) == 1
             };
@@ -231,8 +254,15 @@ fn a_turn_fences_with_a_token_of_its_block() {
             transaction.execute(&filled(&fence, fence.sql()), &[]).expect("it holds the lock");
             guard.unlock().unwrap();
             let is_free = || other.try_lock(NAME).unwrap().is_some();
-            let mine = || std::thread::scope(|s| s.spawn(|| client.try_lock(NAME).unwrap().is_some()).join().unwrap());
-            assert!(!is_free() && !mine(), "the transaction is open, and other threads of the client wait");
+            let mine = || {
+                std::thread::scope(|s| {
+                    s.spawn(|| client.try_lock(NAME).unwrap().is_some()).join().unwrap()
+                })
+            };
+            assert!(
+                !is_free() && !mine(),
+                "the transaction is open, and other threads of the client wait"
+            );
             transaction.commit().unwrap();
         });
         assert!(errors.iter().all(|kind| lost && *kind == ErrorKind::Lost), "{errors:?}");
@@ -289,7 +319,9 @@ fn tokens_grow_over_all_turns() {
 fn a_process_that_dies_or_stops_keeps_others_out_for_a_lease() {
     let server = server!();
     let client = server.client();
-    for (program, ready) in [("turns::turning_process", "turning"), ("shared_reads::reading_process", "reading")] {
+    for (program, ready) in
+        [("turns::turning_process", "turning"), ("shared_reads::reading_process", "reading")]
+    {
         let name = if ready == "turning" { NAME } else { "config" };
         for stopped in [false, true] {
             let mut child = Child::spawn(program, &[("LEASEHOLD_TEST_URL", &server.url())]);
@@ -301,8 +333,12 @@ fn a_process_that_dies_or_stops_keeps_others_out_for_a_lease() {
             }
             let token = server.number_of("SELECT coalesce(max(token), 0) FROM leasehold.lock");
             if ready == "turning" {
-                let guard = client.try_lock_for(name, ms(600) + CAP / 2).unwrap().expect("its lease ended");
-                assert!(guard.fencing_token().unwrap().as_i64() > token, "larger than all that the run has drawn");
+                let guard =
+                    client.try_lock_for(name, ms(600) + CAP / 2).unwrap().expect("its lease ended");
+                assert!(
+                    guard.fencing_token().unwrap().as_i64() > token,
+                    "larger than all that the run has drawn"
+                );
                 if stopped {
                     child.signal("CONT");
                     std::thread::sleep(ms(700));
@@ -310,7 +346,11 @@ fn a_process_that_dies_or_stops_keeps_others_out_for_a_lease() {
                 }
                 guard.unlock().unwrap();
             } else {
-                let guard = client.rw_lock(name).try_write_for(ms(600) + CAP / 2).unwrap().expect("its leases ended");
+                let guard = client
+                    .rw_lock(name)
+                    .try_write_for(ms(600) + CAP / 2)
+                    .unwrap()
+                    .expect("its leases ended");
                 if stopped {
                     child.signal("CONT");
                     std::thread::sleep(ms(700));

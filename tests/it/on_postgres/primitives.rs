@@ -16,7 +16,10 @@ fn a_mutex_is_reentrant_and_has_growing_tokens() {
     let (a, b) = (server.client(), server.client());
     let outer = a.lock("job").unwrap();
     let inner = a.lock("job").unwrap();
-    assert_eq!((outer.hold_count(), inner.fencing_token().unwrap()), (2, outer.fencing_token().unwrap()));
+    assert_eq!(
+        (outer.hold_count(), inner.fencing_token().unwrap()),
+        (2, outer.fencing_token().unwrap())
+    );
     assert_eq!(server.number_of("SELECT level::bigint FROM leasehold.lock"), 2);
     assert!(b.try_lock("job").unwrap().is_none());
     assert!(b.try_lock_for("job", ms(50)).unwrap().is_none());
@@ -76,7 +79,11 @@ fn readers_share_and_a_writer_downgrades() {
         waits.join().unwrap();
     });
     let guard = a.rw_lock("data").write().unwrap();
-    let other = || std::thread::scope(|s| s.spawn(|| b.rw_lock("data").try_read().unwrap().is_some()).join().unwrap());
+    let other = || {
+        std::thread::scope(|s| {
+            s.spawn(|| b.rw_lock("data").try_read().unwrap().is_some()).join().unwrap()
+        })
+    };
     assert!(!other());
     let guard = guard.downgrade().unwrap();
     assert!(other());
@@ -120,7 +127,10 @@ fn permits_are_counted() {
     assert_eq!(pool.try_set_permits(3).unwrap(), leasehold::SetPermits::New);
     assert_eq!(pool.try_set_permits(5).unwrap(), leasehold::SetPermits::Different { there_are: 3 });
     let two = pool.acquire_many(2).unwrap();
-    assert_eq!((pool.available_permits().unwrap(), b.semaphore("pool").acquired_permits().unwrap()), (1, 2));
+    assert_eq!(
+        (pool.available_permits().unwrap(), b.semaphore("pool").acquired_permits().unwrap()),
+        (1, 2)
+    );
     assert!(b.semaphore("pool").try_acquire_many(2).unwrap().is_none());
     assert_eq!(pool.try_acquire_many(4).unwrap_err().kind(), ErrorKind::Conflict);
     std::thread::scope(|s| {
@@ -162,10 +172,14 @@ fn a_latch_opens_for_all() {
     assert!(latch.try_set_count(2).unwrap());
     assert!(!latch.try_wait().unwrap());
     std::thread::scope(|s| {
-        let waits = [&a, &b].map(|client| s.spawn(|| client.latch("start").wait_for(LONG).unwrap()));
+        let waits =
+            [&a, &b].map(|client| s.spawn(|| client.latch("start").wait_for(LONG).unwrap()));
         // A later waiter would wait for the next opening.
         wait_until("both wait", || server.listeners() == 2);
-        assert_eq!((b.latch("start").count_down().unwrap(), b.latch("start").count().unwrap()), (1, 1));
+        assert_eq!(
+            (b.latch("start").count_down().unwrap(), b.latch("start").count().unwrap()),
+            (1, 1)
+        );
         let start = std::time::Instant::now();
         assert_eq!(b.latch("start").count_down().unwrap(), 0);
         // Setting the latch again does not hide the opening from them.

@@ -13,7 +13,13 @@ use crate::support::Clients;
 const LONG: Duration = Duration::from_secs(600);
 
 fn over(proxy: &Proxy) -> LockClient {
-    LockClient::builder().url(proxy.url()).client_name("over").connections(1).lease(LONG).build().unwrap()
+    LockClient::builder()
+        .url(proxy.url())
+        .client_name("over")
+        .connections(1)
+        .lease(LONG)
+        .build()
+        .unwrap()
 }
 
 /// The whole answer, and parts of it that end within a message and between two.
@@ -33,10 +39,16 @@ fn an_answer_that_comes_twice_is_not_taken_for_that_of_the_next_request() {
     for n in AGAIN {
         proxy.inject("free", Fault::ReplyAgain(n));
         let free = client.try_lock("free").unwrap().expect("it is free");
-        assert!(client.try_lock("held").unwrap().is_none(), "{n} bytes again: another client has it");
+        assert!(
+            client.try_lock("held").unwrap().is_none(),
+            "{n} bytes again: another client has it"
+        );
         proxy.inject("free", Fault::ReplyAgain(n));
         free.unlock().unwrap();
-        assert!(client.try_lock("held").unwrap().is_none(), "{n} bytes again: another client has it");
+        assert!(
+            client.try_lock("held").unwrap().is_none(),
+            "{n} bytes again: another client has it"
+        );
         assert_eq!(server.held(), ["held"], "{n} bytes again");
     }
     assert_eq!(proxy.hits(), 2 * u32::try_from(AGAIN.len()).unwrap());
@@ -160,16 +172,20 @@ fn threads_whose_write_is_lost_make_no_more_connections_than_the_client_may_have
     // They have to be ended, which takes a while.
     proxy.keep_backends(true);
     let holder = server.builder().lease(LONG).build().unwrap();
-    let builder = LockClient::builder().url(proxy.url()).client_name("herd").connections(CONNECTIONS);
+    let builder =
+        LockClient::builder().url(proxy.url()).client_name("herd").connections(CONNECTIONS);
     let client = builder.lease(LONG).build().unwrap();
     let names: Vec<String> = (0..THREADS).map(|n| format!("herd-{n}")).collect();
-    let guards: Vec<_> = names.iter().map(|name| holder.mutex(name).lock_owned().unwrap()).collect();
+    let guards: Vec<_> =
+        names.iter().map(|name| holder.mutex(name).lock_owned().unwrap()).collect();
     let ended = std::sync::atomic::AtomicBool::new(false);
     let client_of_all = &client;
     let most = std::thread::scope(|s| {
         let waits: Vec<_> = names
             .iter()
-            .map(|name| s.spawn(move || client_of_all.mutex(name.as_str()).lock_owned().unwrap().unlock()))
+            .map(|name| {
+                s.spawn(move || client_of_all.mutex(name.as_str()).lock_owned().unwrap().unlock())
+            })
             .collect();
         let waiting = "SELECT count(*) FROM leasehold.lock WHERE wants IS NOT NULL";
         wait_until("all wait", || server.number_of(waiting) == i64::try_from(THREADS).unwrap());

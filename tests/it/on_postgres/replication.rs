@@ -43,7 +43,12 @@ fn a_synchronous_standby_forgets_nothing() {
     set(&primary, "synchronous_standby_names = '*'");
     let sync = "SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'sync'";
     wait_until("it is synchronous", || primary.number_of(sync) == 1);
-    let client = LockClient::builder().url(both(&primary, &standby)).lease(LONG).io_timeout(ms(2000)).build().unwrap();
+    let client = LockClient::builder()
+        .url(both(&primary, &standby))
+        .lease(LONG)
+        .io_timeout(ms(2000))
+        .build()
+        .unwrap();
     let granted: Mutex<Vec<(String, OwnedMutexGuard)>> = Mutex::default();
     let (over, released) = (AtomicBool::new(false), Mutex::new(Vec::new()));
     std::thread::scope(|s| {
@@ -100,7 +105,8 @@ fn a_synchronous_standby_forgets_nothing() {
 #[test]
 fn what_an_asynchronous_standby_did_not_have_is_told_as_lost() {
     let (primary, standby) = server!(with_standby(""));
-    let client = LockClient::builder().url(both(&primary, &standby)).lease(ms(6000)).io_timeout(ms(1500));
+    let client =
+        LockClient::builder().url(both(&primary, &standby)).lease(ms(6000)).io_timeout(ms(1500));
     let client = client.build().unwrap();
     let kept = client.lock("kept").unwrap();
     wait_until("the standby has it", || standby.held().contains(&"kept".to_owned()));
@@ -114,7 +120,8 @@ fn what_an_asynchronous_standby_did_not_have_is_told_as_lost() {
     primary.stop("immediate");
     standby.promote();
     let other = standby.client();
-    let next = other.try_lock_for("forgotten", CAP).unwrap().expect("the new primary knows nothing of it");
+    let next =
+        other.try_lock_for("forgotten", CAP).unwrap().expect("the new primary knows nothing of it");
     assert!(next.fencing_token().unwrap() > token, "a fence refuses the forgotten holder");
     assert!(forgotten.wait_lost(CAP).is_lost(), "reported by its next renewal");
     assert!(kept.wait_lost(ms(200)).is_still_held() && other.try_lock("kept").unwrap().is_none());
@@ -129,7 +136,14 @@ fn what_an_asynchronous_standby_did_not_have_is_told_as_lost() {
 fn hosts_change_roles() {
     let (a, b) = server!(with_standby("hot_standby = on"));
     let url = both(&a, &b);
-    let build = || LockClient::builder().url(&url).lease(Duration::from_secs(20)).io_timeout(ms(2000)).build().unwrap();
+    let build = || {
+        LockClient::builder()
+            .url(&url)
+            .lease(Duration::from_secs(20))
+            .io_timeout(ms(2000))
+            .build()
+            .unwrap()
+    };
     let (client, other) = (build(), build());
     let kept = client.lock("kept").unwrap();
     let mut token = kept.fencing_token().unwrap();

@@ -51,7 +51,9 @@ RESET ROLE;
 /// Creates a role of the application whose search path finds the functions of `public` before
 /// PostgreSQL's own.
 fn set_up(server: &Postgres) -> String {
-    server.run_sql(&format!("{TRAPS} CREATE ROLE app LOGIN; GRANT CREATE ON DATABASE postgres TO app"));
+    server.run_sql(&format!(
+        "{TRAPS} CREATE ROLE app LOGIN; GRANT CREATE ON DATABASE postgres TO app"
+    ));
     server.run_sql("ALTER ROLE app SET search_path = public, pg_catalog");
     server.url().replace("leasehold@", "app@")
 }
@@ -107,8 +109,11 @@ fn the_library_calls_no_function_of_another_role() {
     assert!(!client.diagnose().findings().is_empty());
     // An unknown outcome is resolved.
     let proxy = Proxy::before_postgres(&server);
-    let lossy =
-        LockClient::builder().url(proxy.url().replace("leasehold@", "app@")).io_timeout(ms(800)).build().unwrap();
+    let lossy = LockClient::builder()
+        .url(proxy.url().replace("leasehold@", "app@"))
+        .io_timeout(ms(800))
+        .build()
+        .unwrap();
     proxy.inject("lost", Fault::BlackHoleReply);
     assert!(lossy.try_lock("lost").is_err());
     wait_until("nothing is held", || server.held().is_empty());
@@ -140,7 +145,10 @@ fn a_fence_calls_no_function_of_another_role() {
     // The function sets its own search path, and its settings last for the transaction.
     let idle = "SHOW idle_in_transaction_session_timeout";
     assert_eq!(transaction.query_one(idle, &[]).unwrap().get::<_, String>(0), "10s");
-    assert_eq!(transaction.query_one("SHOW search_path", &[]).unwrap().get::<_, String>(0), "public, pg_catalog");
+    assert_eq!(
+        transaction.query_one("SHOW search_path", &[]).unwrap().get::<_, String>(0),
+        "public, pg_catalog"
+    );
     transaction.commit().unwrap();
     assert_eq!(db.query_one(idle, &[]).unwrap().get::<_, String>(0), "0");
     assert_eq!(caught(&server), [""; 0]);
@@ -165,7 +173,10 @@ fn the_functions_of_an_earlier_release_get_a_search_path() {
     server.run_sql("DELETE FROM public.caught");
     // Any client installs the functions of this release.
     server.client();
-    db.batch_execute(&format!("{take}; SELECT leasehold_v1.renew('{{k}}', '{{earlier:1}}', '{{60000}}')")).unwrap();
+    db.batch_execute(&format!(
+        "{take}; SELECT leasehold_v1.renew('{{k}}', '{{earlier:1}}', '{{60000}}')"
+    ))
+    .unwrap();
     assert_eq!(caught(&server), [""; 0]);
     db.batch_execute("SELECT leasehold_v1.release('k', 'earlier:1', 0, '')").unwrap();
     drop((db, url));

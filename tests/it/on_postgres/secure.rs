@@ -28,7 +28,9 @@ fn refused(url: &str) -> leasehold::Error {
 
 /// A server with this certificate, and a role `app` with a password.
 fn start(certificates: &Certificates, identity: &Identity) -> Postgres {
-    let server = Postgres::prepare("ssl = on\nssl_ca_file = 'root.crt'\npassword_encryption = 'scram-sha-256'");
+    let server = Postgres::prepare(
+        "ssl = on\nssl_ca_file = 'root.crt'\npassword_encryption = 'scram-sha-256'",
+    );
     let root = server.data().join("root.crt");
     std::fs::copy(certificates.ca_file(), &root).unwrap();
     std::fs::set_permissions(&root, PermissionsExt::from_mode(0o600)).unwrap();
@@ -43,9 +45,14 @@ fn start(certificates: &Certificates, identity: &Identity) -> Postgres {
 /// Sets the log-in rules for everybody except the tests themselves.
 fn let_in(server: &Postgres, rules: &str) {
     // A new connection inherits this time from the main process, which then also reads the rules.
-    let loaded = || server.number_of("SELECT (extract(epoch FROM pg_conf_load_time()) * 1000000)::bigint");
+    let loaded =
+        || server.number_of("SELECT (extract(epoch FROM pg_conf_load_time()) * 1000000)::bigint");
     let before = loaded();
-    std::fs::write(server.data().join("pg_hba.conf"), format!("local all leasehold trust\n{rules}\n")).unwrap();
+    std::fs::write(
+        server.data().join("pg_hba.conf"),
+        format!("local all leasehold trust\n{rules}\n"),
+    )
+    .unwrap();
     server.run_sql("SELECT pg_reload_conf()");
     wait_until("the rules are read", || loaded() > before);
 }
@@ -94,7 +101,10 @@ fn each_mode_finds_the_way_that_is_open() {
     for mode in ["allow", "prefer"] {
         let error = refused(&with(mode));
         let said = error.to_string();
-        assert!(said.contains("with TLS") && said.contains("without TLS"), "both are reported: {said}");
+        assert!(
+            said.contains("with TLS") && said.contains("without TLS"),
+            "both are reported: {said}"
+        );
         assert_eq!(error.kind(), ErrorKind::Denied);
     }
     let_in(&server, "host all app all scram-sha-256");
@@ -106,10 +116,12 @@ fn each_mode_finds_the_way_that_is_open() {
 fn the_certificate_is_checked_as_far_as_the_mode_says() {
     let certificates = Certificates::new();
     let other = Certificates::new();
-    let opens = |server: &Postgres, parameters: &str| match open(&server.tcp_url("app:secret", parameters)) {
-        Ok(client) => is_secure(server, client).to_string(),
-        Err(error) => format!("{:?}", error.kind()),
-    };
+    let opens =
+        |server: &Postgres, parameters: &str| match open(&server.tcp_url("app:secret", parameters))
+        {
+            Ok(client) => is_secure(server, client).to_string(),
+            Err(error) => format!("{:?}", error.kind()),
+        };
     let ca = format!("sslrootcert={}", certificates.ca_file().display());
     let foreign = format!("sslrootcert={}", other.ca_file().display());
     // The server's certificate; with verify-full, verify-ca, require and the authority.
@@ -139,8 +151,9 @@ fn the_certificate_is_checked_as_far_as_the_mode_says() {
 fn a_client_certificate_is_the_log_in() {
     let certificates = Certificates::new();
     let server = server!(start(&certificates, certificates.server()));
-    let files =
-        |identity: &Identity| format!("sslcert={}&sslkey={}", identity.certificate.display(), identity.key.display());
+    let files = |identity: &Identity| {
+        format!("sslcert={}&sslkey={}", identity.certificate.display(), identity.key.display())
+    };
     let ca = format!("sslmode=verify-full&sslrootcert={}", certificates.ca_file().display());
     let (own, foreign) = (files(certificates.client()), files(Certificates::new().client()));
     // Instead of a password, and in addition to it.
@@ -157,7 +170,11 @@ fn a_client_certificate_is_the_log_in() {
     // Configured by the builder.
     let tls = leasehold::Tls::new().ca_file(certificates.ca_file());
     let tls = tls.identity_files(&certificates.client().certificate, &certificates.client().key);
-    let client = LockClient::builder().url(server.tcp_url("client", "")).io_timeout(ms(9000)).tls(tls).build();
+    let client = LockClient::builder()
+        .url(server.tcp_url("client", ""))
+        .io_timeout(ms(9000))
+        .tls(tls)
+        .build();
     assert!(is_secure(&server, client.unwrap()));
     // No certificate, that of another role, one that the server does not trust.
     let none = refused(&server.tcp_url("client", &ca));
@@ -174,12 +191,20 @@ fn a_client_certificate_is_the_log_in() {
 fn a_log_in_that_must_be_bound_is_bound_or_refused() {
     let certificates = Certificates::new();
     let server = server!(start(&certificates, certificates.server()));
-    server.run_sql("SET password_encryption = 'md5'; CREATE ROLE old SUPERUSER LOGIN PASSWORD 'secret'");
+    server.run_sql(
+        "SET password_encryption = 'md5'; CREATE ROLE old SUPERUSER LOGIN PASSWORD 'secret'",
+    );
     let bound = "channel_binding=require";
-    let_in(&server, "local all app scram-sha-256\nhost all app all scram-sha-256\nhost all old all md5");
+    let_in(
+        &server,
+        "local all app scram-sha-256\nhost all app all scram-sha-256\nhost all old all md5",
+    );
     assert!(is_secure(&server, open(&server.tcp_url("app:secret", bound)).unwrap()));
     for parameters in ["channel_binding=prefer", "channel_binding=disable", ""] {
-        assert!(is_secure(&server, open(&server.tcp_url("app:secret", parameters)).unwrap()), "{parameters}");
+        assert!(
+            is_secure(&server, open(&server.tcp_url("app:secret", parameters)).unwrap()),
+            "{parameters}"
+        );
     }
     let wrong = refused(&server.tcp_url("app:wrong-secret", bound));
     assert_eq!(wrong.kind(), ErrorKind::Denied);
@@ -193,13 +218,19 @@ fn a_log_in_that_must_be_bound_is_bound_or_refused() {
     // could report a wrong password.
     because_of_binding(&server.tcp_url("app:secret", &format!("{bound}&sslmode=disable")));
     because_of_binding(&server.tcp_url("old:wrong-secret", bound));
-    let_in(&server, "hostssl all app all password\nhostssl all old all trust\nlocal all app scram-sha-256");
+    let_in(
+        &server,
+        "hostssl all app all password\nhostssl all old all trust\nlocal all app scram-sha-256",
+    );
     because_of_binding(&server.tcp_url("app:wrong-secret", bound));
     because_of_binding(&server.tcp_url("old:secret", bound));
     // A man in the middle, with a certificate that would be accepted.
     let front = TlsFront::before_postgres(&certificates, server.socket());
     because_of_binding(&front.postgres_url("app:secret", bound));
-    assert!(open(&front.postgres_url("app:secret", "channel_binding=prefer")).is_ok(), "that is what it prevents");
+    assert!(
+        open(&front.postgres_url("app:secret", "channel_binding=prefer")).is_ok(),
+        "that is what it prevents"
+    );
     drop(front);
     server.assert_clean();
 }
@@ -212,7 +243,8 @@ fn a_log_in_is_bound_by_the_hash_of_the_signature() {
     let server = server!(start(&certificates, &certificates.with_sha512()));
     let_in(&server, "host all app all scram-sha-256");
     for binding in ["require", "prefer"] {
-        let url = server.tcp_url("app:secret", &format!("sslmode=require&channel_binding={binding}"));
+        let url =
+            server.tcp_url("app:secret", &format!("sslmode=require&channel_binding={binding}"));
         assert!(is_secure(&server, open(&url).unwrap()), "{binding}");
     }
     server.assert_clean();
@@ -254,20 +286,30 @@ fn pass_on_over_tls(server: &Postgres, certificates: &Certificates) -> std::path
     let mut roots = RootCertStore::empty();
     roots.add(CertificateDer::from_pem_file(certificates.ca_file()).unwrap()).unwrap();
     let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
+    let config = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap();
     let config = Arc::new(config.with_root_certificates(roots).with_no_client_auth());
     std::thread::spawn(move || {
         for client in listener.incoming().map_while(Result::ok) {
-            let session = ClientConnection::new(config.clone(), ServerName::try_from("127.0.0.1").unwrap()).unwrap();
+            let session =
+                ClientConnection::new(config.clone(), ServerName::try_from("127.0.0.1").unwrap())
+                    .unwrap();
             let upstream = TcpStream::connect(("127.0.0.1", port));
             // Ends with either connection.
-            std::thread::spawn(move || upstream.and_then(|upstream| pass_on(client, upstream, session)));
+            std::thread::spawn(move || {
+                upstream.and_then(|upstream| pass_on(client, upstream, session))
+            });
         }
     });
     path
 }
 
-fn pass_on(mut client: UnixStream, mut server: TcpStream, mut session: ClientConnection) -> std::io::Result<()> {
+fn pass_on(
+    mut client: UnixStream,
+    mut server: TcpStream,
+    mut session: ClientConnection,
+) -> std::io::Result<()> {
     // The request for TLS.
     server.write_all(&[0, 0, 0, 8, 4, 210, 22, 47])?;
     server.read_exact(&mut [0])?;

@@ -22,13 +22,18 @@ fn a_session_of_another_role_than_the_one_that_logged_in_is_refused_with_the_rea
     let url = server.url().replace("leasehold@", "app@");
     let error = LockClient::open(&url).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
-    assert!(error.to_string().contains("\"app\"") && error.to_string().contains("\"owner\""), "{error}");
+    assert!(
+        error.to_string().contains("\"app\"") && error.to_string().contains("\"owner\""),
+        "{error}"
+    );
     // The remedy in the message.
     server.run_sql("GRANT pg_read_all_stats, pg_signal_backend TO owner");
     let client = LockClient::open(&url).unwrap();
     client.lock("k").unwrap().unlock().unwrap();
     drop(client);
-    server.run_sql("REVOKE pg_read_all_stats, pg_signal_backend FROM owner; ALTER ROLE app RESET role");
+    server.run_sql(
+        "REVOKE pg_read_all_stats, pg_signal_backend FROM owner; ALTER ROLE app RESET role",
+    );
     drop(LockClient::open(&url).unwrap());
     server.assert_clean();
 }
@@ -77,8 +82,11 @@ fn a_server_that_asks_for_too_many_rounds_of_hashing_is_refused() {
         "CREATE ROLE app LOGIN; UPDATE pg_authid SET rolpassword = 'SCRAM-SHA-256$2000000000:c2FsdA==${key}:{key}' \
          WHERE rolname = 'app'"
     ));
-    std::fs::write(server.data().join("pg_hba.conf"), "local all leasehold trust\nlocal all all scram-sha-256\n")
-        .unwrap();
+    std::fs::write(
+        server.data().join("pg_hba.conf"),
+        "local all leasehold trust\nlocal all all scram-sha-256\n",
+    )
+    .unwrap();
     server.run_sql("SELECT pg_reload_conf()");
     let url = server.url().replace("leasehold@", "app:secret@");
     let asks = std::thread::spawn(move || {
@@ -104,7 +112,8 @@ fn a_server_that_asks_for_too_many_rounds_of_hashing_is_refused() {
 #[test]
 fn a_connection_knows_what_it_has_prepared_after_an_error() {
     let server = server!();
-    let client = server.builder().connections(1).lease(LONG).io_timeout(ms(12_000)).build().unwrap();
+    let client =
+        server.builder().connections(1).lease(LONG).io_timeout(ms(12_000)).build().unwrap();
     let held = client.mutex("held").lock_owned().unwrap();
     server.run_sql("SELECT leasehold_v2.acquire('busy', 'another:1', 1, 0, 0, NULL)");
     let mut other = server.connect();
@@ -123,8 +132,10 @@ fn a_connection_knows_what_it_has_prepared_after_an_error() {
             "CREATE FUNCTION {overload} RETURNS TABLE (status int, value bigint) LANGUAGE sql AS 'SELECT 0, 0::bigint'"
         ));
         let unlock = s.spawn(move || held.unlock());
-        let takes: Vec<_> =
-            ["x", "y"].map(|name| client.mutex(name)).map(|lock| s.spawn(move || lock.lock_owned().unwrap())).into();
+        let takes: Vec<_> = ["x", "y"]
+            .map(|name| client.mutex(name))
+            .map(|lock| s.spawn(move || lock.lock_owned().unwrap()))
+            .into();
         // They queue for the connection, and are sent together.
         std::thread::sleep(ms(300));
         transaction.rollback().unwrap();

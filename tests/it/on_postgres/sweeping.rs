@@ -20,7 +20,9 @@ fn left(server: &Postgres) -> i64 {
 
 /// When the last sweep left nothing, before now.
 fn last_swept(server: &Postgres, ago: &str) {
-    server.run_sql(&format!("UPDATE leasehold.meta SET swept = clock_timestamp() - interval '{ago}'"));
+    server.run_sql(&format!(
+        "UPDATE leasehold.meta SET swept = clock_timestamp() - interval '{ago}'"
+    ));
 }
 
 /// As a client does. Says whether it was due, and whether the next one is due at once.
@@ -81,7 +83,10 @@ fn a_full_batch_leaves_the_next_sweep_due() {
          SELECT 'r', 'reader ' || i, 1, now() - interval '1 day' FROM generate_series(1, 1500) i",
     );
     last_swept(&server, "1 day");
-    assert_eq!([sweep(&server), sweep(&server), sweep(&server)], [(true, true), (true, false), (false, false)]);
+    assert_eq!(
+        [sweep(&server), sweep(&server), sweep(&server)],
+        [(true, true), (true, false), (false, false)]
+    );
     server.assert_clean();
 }
 
@@ -119,9 +124,14 @@ fn a_table_that_is_too_large_to_sweep_keeps_nothing_else() {
     last_swept(&server, "1 day");
     let client = server.builder().lease(ms(2000)).io_timeout(ms(1800)).build().unwrap();
     let guard = client.lock("k").unwrap();
-    wait_until("what the reader has left is removed", || server.number_of("SELECT count(*) FROM leasehold.share") == 0);
-    let ends =
-        || server.number_of("SELECT (extract(epoch FROM ends) * 1000)::bigint FROM leasehold.lock WHERE name = 'k'");
+    wait_until("what the reader has left is removed", || {
+        server.number_of("SELECT count(*) FROM leasehold.share") == 0
+    });
+    let ends = || {
+        server.number_of(
+            "SELECT (extract(epoch FROM ends) * 1000)::bigint FROM leasehold.lock WHERE name = 'k'",
+        )
+    };
     let before = ends();
     wait_until("it is renewed", || ends() > before);
     assert!(guard.is_held());
@@ -140,8 +150,13 @@ fn a_sweep_without_an_answer_delays_no_call() {
     leave(&server, 50);
     last_swept(&server, "1 day");
     let proxy = Proxy::before_postgres(&server);
-    let client =
-        LockClient::builder().url(proxy.url()).connections(1).lease(ms(8000)).io_timeout(ms(7000)).build().unwrap();
+    let client = LockClient::builder()
+        .url(proxy.url())
+        .connections(1)
+        .lease(ms(8000))
+        .io_timeout(ms(7000))
+        .build()
+        .unwrap();
     proxy.inject("leasehold_v2.sweep(", Fault::BlackHoleReply);
     let guard = client.lock("k").unwrap();
     proxy.wait_hits(1);

@@ -64,7 +64,9 @@ fn a_node_that_is_deleted_is_a_loss_at_once() {
     let lease = children(&mut look, "/permits/leases").pop().unwrap();
     look.delete(&format!("/permits/leases/{lease}")).unwrap();
     assert!(three.wait_lost(PROMPT / 2).is_lost());
-    wait_until("the other permits are returned", || children(&mut look, "/permits/leases").is_empty());
+    wait_until("the other permits are returned", || {
+        children(&mut look, "/permits/leases").is_empty()
+    });
     assert!(start.elapsed() < PROMPT && guards[2].is_held());
     drop((guards, three));
     permits.delete().unwrap();
@@ -107,7 +109,8 @@ fn permits_that_are_added_wake_who_waits_for_them() {
     semaphore.try_set_permits(1).unwrap();
     let first = semaphore.acquire().unwrap();
     // A holder watches its node once it has held it for some time.
-    let nobody_waits = || server.watches().iter().all(|(_, path)| path.starts_with("/pool/leases/"));
+    let nobody_waits =
+        || server.watches().iter().all(|(_, path)| path.starts_with("/pool/leases/"));
     std::thread::scope(|s| {
         let waits = s.spawn(|| b.semaphore("pool").acquire().unwrap());
         wait_until("it waits", || server.watches().iter().any(|(_, path)| path == "/pool/permits"));
@@ -152,7 +155,12 @@ fn a_part_of_a_waiting_multi_lock_that_is_forced_open_makes_no_circle() {
 }
 
 fn take_both(client: &leasehold::LockClient) -> bool {
-    client.multi(["a", "b"]).try_lock_for(CAP).unwrap().map(|guard| guard.unlock().unwrap()).is_some()
+    client
+        .multi(["a", "b"])
+        .try_lock_for(CAP)
+        .unwrap()
+        .map(|guard| guard.unlock().unwrap())
+        .is_some()
 }
 
 /// Servers end the connection of a client that sends more than a megabyte, with everything else on
@@ -170,8 +178,15 @@ fn what_is_too_long_for_a_server_is_refused_before_it_is_sent() {
     assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
     let names: Vec<String> = (0..1000).map(|n| format!("{n}-{}", "x".repeat(1000))).collect();
     let error = client.multi(names.iter().map(String::as_str)).try_lock().unwrap_err();
-    assert!(error.kind() == ErrorKind::InvalidInput && error.to_string().contains("jute.maxbuffer"), "{error}");
-    assert_eq!(port(&server.connections().pop().unwrap()), port(&connection), "on the same connection");
+    assert!(
+        error.kind() == ErrorKind::InvalidInput && error.to_string().contains("jute.maxbuffer"),
+        "{error}"
+    );
+    assert_eq!(
+        port(&server.connections().pop().unwrap()),
+        port(&connection),
+        "on the same connection"
+    );
     assert!(guard.is_held() && server.children("/pool/locks").is_empty());
     let some = semaphore.try_acquire_many(1000).unwrap().expect("there are enough");
     assert!(some.is_held());
@@ -185,10 +200,13 @@ fn what_is_too_long_for_a_server_is_refused_before_it_is_sent() {
 /// and ends that long after the client's last message.
 #[test]
 fn a_session_that_is_resumed_with_a_shorter_timeout_is_believed_in_for_no_longer() {
-    let server = server!(crate::rig::zookeeper::ZooKeeper::start_with("tickTime=100\nmaxSessionTimeout=60000"));
+    let server = server!(crate::rig::zookeeper::ZooKeeper::start_with(
+        "tickTime=100\nmaxSessionTimeout=60000"
+    ));
     let pipe = Pipe::to(server.port());
     let url = format!("zookeeper://127.0.0.1:{}", pipe.port());
-    let far = client_of(&url, |builder| builder.lease(Duration::from_secs(30)).outage_timeout(LONG));
+    let far =
+        client_of(&url, |builder| builder.lease(Duration::from_secs(30)).outage_timeout(LONG));
     let guard = far.lock("job").unwrap();
     server.kill();
     server.configure("maxSessionTimeout=2000");

@@ -76,7 +76,9 @@ impl Rig {
             let (all, ephemerals) = self.server.sessions_and_ephemerals();
             ephemerals.is_empty() && all.len() == sessions
         });
-        wait_until(&format!("{what}: its watches are removed"), || self.server.watches().is_empty());
+        wait_until(&format!("{what}: its watches are removed"), || {
+            self.server.watches().is_empty()
+        });
     }
 
     pub(super) fn end(self) {
@@ -142,7 +144,8 @@ fn of_a_hand_over() {
         let hits = rig.proxy.hits();
         let Some(guard) = unless_lost(what, client.lock("job")) else { return false };
         std::thread::scope(|s| {
-            let next = s.spawn(|| client.lock("job").map(|guard| (guard.is_held(), guard.unlock())));
+            let next =
+                s.spawn(|| client.lock("job").map(|guard| (guard.is_held(), guard.unlock())));
             // Nothing shows that it waits. If this was too short, the test tries again.
             std::thread::sleep(ms(10));
             let _ = unless_lost(what, guard.unlock());
@@ -172,7 +175,9 @@ fn of_a_downgrade() {
 fn of_several_locks_as_one() {
     let rig = server!(Rig::start(&["/a", "/b"]));
     // They are queued in one transaction, listed, and released in another.
-    for (word, skip) in [("multi /a", 0), ("getChildren2 /a", 0), ("getChildren2 /b", 0), ("multi /a", 1)] {
+    for (word, skip) in
+        [("multi /a", 0), ("getChildren2 /a", 0), ("getChildren2 /b", 0), ("multi /a", 1)]
+    {
         rig.cut_at_some(word, skip, 1, |what| {
             if let Some(won) = unless_lost(what, rig.client.multi(["b", "a"]).try_lock()) {
                 let _ = unless_lost(what, won.expect(what).unlock());
@@ -188,7 +193,12 @@ fn of_permits() {
     let rig = server!(Rig::start(&["/pool", "/pool/locks", "/pool/leases"]));
     let pool = rig.client.semaphore("pool");
     assert_eq!(pool.try_set_permits(3).unwrap(), leasehold::SetPermits::New);
-    let acquires = ["create2 /pool/locks", "getChildren2 /pool/locks", "getData /pool/permits", "multi /pool/leases"];
+    let acquires = [
+        "create2 /pool/locks",
+        "getChildren2 /pool/locks",
+        "getData /pool/permits",
+        "multi /pool/leases",
+    ];
     let releases = ["getChildren2 /pool/leases", "delete /pool/leases"];
     for word in acquires.into_iter().chain(releases) {
         rig.cut_at_some(word, 0, 1, |what| {
@@ -197,7 +207,11 @@ fn of_permits() {
             }
             true
         });
-        assert_eq!((pool.available_permits().unwrap(), pool.acquired_permits().unwrap()), (3, 0), "{word}");
+        assert_eq!(
+            (pool.available_permits().unwrap(), pool.acquired_permits().unwrap()),
+            (3, 0),
+            "{word}"
+        );
     }
     assert!(pool.delete().unwrap());
     drop(pool);
@@ -229,7 +243,9 @@ fn of_a_count() {
     rig.cut_at_some("multi /start", 1, 2, |what| {
         assert!(latch.try_set_count(5).unwrap(), "{what}");
         let _ = unless_lost(what, latch.delete());
-        wait_until(&format!("{what}: it reaches zero"), || direct.latch("start").count().unwrap() == 0);
+        wait_until(&format!("{what}: it reaches zero"), || {
+            direct.latch("start").count().unwrap() == 0
+        });
         true
     });
     drop((latch, direct));
@@ -251,7 +267,9 @@ fn of_a_waiters_watch() {
         if let Some(won) = unless_lost(what, rig.client.try_lock_for("job", ms(40))) {
             assert!(won.is_none(), "{what}: another client has it");
         }
-        wait_until(&format!("{what}: its queue entry is removed"), || children(&mut look, "/job") == place);
+        wait_until(&format!("{what}: its queue entry is removed"), || {
+            children(&mut look, "/job") == place
+        });
         wait_until(&format!("{what}: its watch is removed"), || {
             // The watch of a waiter that has left is removed with the node that it was on.
             guard.take();
@@ -290,7 +308,9 @@ fn of_a_message_about_a_watch() {
 #[test]
 fn of_a_heartbeat_and_of_an_extension() {
     let rig = server!(Rig::start(&["/job"]));
-    let brief = client_of(&rig.proxy.zookeeper_url(), |builder| builder.lease(ms(1600)).io_timeout(ms(1000)));
+    let brief = client_of(&rig.proxy.zookeeper_url(), |builder| {
+        builder.lease(ms(1600)).io_timeout(ms(1000))
+    });
     rig.cut_at_some("check /", 0, 2, |what| {
         let (guard, hits) = (brief.lock("job").unwrap(), rig.proxy.hits());
         wait_until("a heartbeat", || rig.proxy.hits() > hits);
@@ -316,7 +336,9 @@ fn of_a_heartbeat_and_of_an_extension() {
 #[test]
 fn of_the_look_for_what_became_of_a_create() {
     let rig = server!(Rig::start(&["/job"]));
-    for (word, skip) in [("check /", 0), ("getChildren2 /job", 0), ("getData /job", 0), ("delete /job", 0)] {
+    for (word, skip) in
+        [("check /", 0), ("getChildren2 /job", 0), ("getData /job", 0), ("delete /job", 0)]
+    {
         rig.cut_at_some(word, skip, 1, |what| {
             // One fault at a time: that of the create is armed first.
             rig.proxy.disarm();
@@ -365,11 +387,15 @@ fn of_a_connect() {
         for at in 0.. {
             proxy.inject(word, Fault::CutReplyAt(at));
             let ensemble = leasehold::ZooKeeper::new(&url).creator_only(true);
-            let brief = LockClient::builder().lease(ms(1500)).io_timeout(ms(1000)).client_name("zk-cut");
+            let brief =
+                LockClient::builder().lease(ms(1500)).io_timeout(ms(1000)).client_name("zk-cut");
             let built = brief.zookeeper(ensemble).build();
             assert!(!proxy.disarm(), "{word} is sent");
             if let Some(client) = unless_lost(&format!("{word} cut at {at}"), built) {
-                assert!(at >= proxy.reply_length(), "{word} cut at {at}: it works with a part of its reply");
+                assert!(
+                    at >= proxy.reply_length(),
+                    "{word} cut at {at}: it works with a part of its reply"
+                );
                 // No other client may have a lock of this name for a moment.
                 client.lock("ours alone").unwrap().unlock().unwrap();
             }

@@ -42,7 +42,9 @@ fn a_call_that_is_denied_leaves_nothing_behind() {
         for missing in [CREATE, READ] {
             look.allow(queue, ALL - missing).unwrap();
             is_denied(&attempt().expect_err(what));
-            wait_until(&format!("{what} without {missing} leaves nothing"), || server.ephemerals().is_empty());
+            wait_until(&format!("{what} without {missing} leaves nothing"), || {
+                server.ephemerals().is_empty()
+            });
             look.allow(queue, ALL).unwrap();
             assert!(attempt().unwrap(), "{what}: it is free, and allowed");
             wait_until("it is released", || server.ephemerals().is_empty());

@@ -48,10 +48,12 @@ fn round(ensemble: &Ensemble, number: usize, cut: Cut, kind: Client) {
     let leader = ensemble.leader();
     let name = format!("job-{number}");
     let pipe = Pipe::to(ensemble.server(leader).port());
-    let settings =
-        |builder: leasehold::Builder| builder.lease(LEASE).io_timeout(ms(500)).outage_timeout(LONG).connect_lazily();
+    let settings = |builder: leasehold::Builder| {
+        builder.lease(LEASE).io_timeout(ms(500)).outage_timeout(LONG).connect_lazily()
+    };
     let client = client_of(&format!("zookeeper://127.0.0.1:{}", pipe.port()), settings);
-    let beside = client_of(&ensemble.url_of(&ensemble.followers()), |builder| builder.outage_timeout(LONG));
+    let beside =
+        client_of(&ensemble.url_of(&ensemble.followers()), |builder| builder.outage_timeout(LONG));
     let mut taken = None;
     wait_for(ELECTION, "it has the lock", || {
         taken = client.lock(&name).ok();
@@ -78,7 +80,9 @@ fn round(ensemble: &Ensemble, number: usize, cut: Cut, kind: Client) {
             next.unwrap().unlock().unwrap();
             (both, mode)
         });
-        wait_until("the next one waits", || beside.fair(&name).queue_len().is_ok_and(|length| length == 1));
+        wait_until("the next one waits", || {
+            beside.fair(&name).queue_len().is_ok_and(|length| length == 1)
+        });
         std::thread::sleep(LEASE / 2);
         assert!(guard.is_held(), "{cut:?} {kind:?}");
         match cut {
@@ -95,7 +99,9 @@ fn round(ensemble: &Ensemble, number: usize, cut: Cut, kind: Client) {
     });
     ensemble.cut_off(leader, false);
     assert_eq!(guard.unlock().unwrap_err().kind(), ErrorKind::Lost);
-    wait_for(ELECTION, "the client is back", || client.try_lock(&name).is_ok_and(|won| won.is_some()));
+    wait_for(ELECTION, "the client is back", || {
+        client.try_lock(&name).is_ok_and(|won| won.is_some())
+    });
     drop((client, beside));
 }
 
@@ -106,7 +112,11 @@ const KINDS: [Client; 3] = [Client::Quiet, Client::Busy, Client::Reconnects];
 /// election and a session.
 #[test]
 fn a_client_beside_a_leader_that_was_replaced_says_false_first() {
-    let options = EnsembleOptions { tick: ms(100), patience: Duration::from_secs(100), ..EnsembleOptions::default() };
+    let options = EnsembleOptions {
+        tick: ms(100),
+        patience: Duration::from_secs(100),
+        ..EnsembleOptions::default()
+    };
     let ensemble = server!(Ensemble::start_with(options));
     for (number, kind) in KINDS.into_iter().enumerate() {
         round(&ensemble, number, Cut::Reset, kind);
@@ -117,7 +127,8 @@ fn a_client_beside_a_leader_that_was_replaced_says_false_first() {
 /// Both sides notice at nearly the same time.
 #[test]
 fn a_client_beside_a_leader_that_is_silently_cut_off_says_false_first() {
-    let options = EnsembleOptions { tick: ms(100), patience: ms(2000), ..EnsembleOptions::default() };
+    let options =
+        EnsembleOptions { tick: ms(100), patience: ms(2000), ..EnsembleOptions::default() };
     let ensemble = server!(Ensemble::start_with(options));
     for (number, kind) in KINDS.into_iter().enumerate() {
         round(&ensemble, number, Cut::Silent, kind);

@@ -13,7 +13,8 @@ fn short(url: &str) -> LockClient {
 }
 
 fn holder(url: &str) -> Child {
-    let mut child = Child::spawn("on_zookeeper::loss::holder_process", &[("LEASEHOLD_TEST_URLS", url)]);
+    let mut child =
+        Child::spawn("on_zookeeper::loss::holder_process", &[("LEASEHOLD_TEST_URLS", url)]);
     child.expect("held");
     child
 }
@@ -28,7 +29,10 @@ fn holder_process() {
     println!("@@looks={:?}", guards.iter().map(|guard| guard.is_held()).collect::<Vec<_>>());
     let again = client.lock("again").unwrap();
     println!("@@again={}", again.is_held());
-    println!("@@unlock={:?}", guards.into_iter().map(|guard| guard.unlock().map_err(|e| e.kind())).collect::<Vec<_>>());
+    println!(
+        "@@unlock={:?}",
+        guards.into_iter().map(|guard| guard.unlock().map_err(|e| e.kind())).collect::<Vec<_>>()
+    );
 }
 
 /// The first check after the process resumes reports it, for every hold.
@@ -76,7 +80,9 @@ fn a_cut_off_client_loses_by_time_and_begins_anew() {
     let theirs = near.lock("theirs").unwrap();
     std::thread::scope(|s| {
         let waits = s.spawn(|| far.lock("theirs").map(|guard| guard.is_held()));
-        wait_until("it waits", || server.watches().iter().any(|(_, path)| path.starts_with("/theirs/")));
+        wait_until("it waits", || {
+            server.watches().iter().any(|(_, path)| path.starts_with("/theirs/"))
+        });
         // Replies arrive in order, so one that has been told to wait knows of it now.
         far.lock("other").unwrap().unlock().unwrap();
         pipe.silence(true);
@@ -88,7 +94,9 @@ fn a_cut_off_client_loses_by_time_and_begins_anew() {
         assert!(guard.wait_lost(CAP).is_lost());
         assert!(!guard.is_held());
         next.join().unwrap().unlock().unwrap();
-        wait_until("the queue entry is deleted with the session", || near.fair("theirs").queue_len().unwrap() == 0);
+        wait_until("the queue entry is deleted with the session", || {
+            near.fair("theirs").queue_len().unwrap() == 0
+        });
         pipe.silence(false);
         wait_until("it is queued again, or has failed", || {
             near.fair("theirs").queue_len().unwrap() == 1 || waits.is_finished()
@@ -196,12 +204,18 @@ fn a_fixed_lease_and_a_longest_hold_end_by_themselves() {
 /// trusted those would believe until that server notices.
 #[test]
 fn a_client_whose_server_is_cut_off_from_the_leader_says_false_first() {
-    let options = EnsembleOptions { tick: ms(100), patience: Duration::from_secs(10), ..EnsembleOptions::default() };
+    let options = EnsembleOptions {
+        tick: ms(100),
+        patience: Duration::from_secs(10),
+        ..EnsembleOptions::default()
+    };
     let ensemble = server!(Ensemble::start_with(options));
     ensemble.wait_for_all();
     let (follower, leader) = (ensemble.followers()[0], ensemble.leader());
     let lease = ms(3000);
-    let client = client_of(&ensemble.server(follower).url(), |builder| builder.lease(lease).io_timeout(ms(700)));
+    let client = client_of(&ensemble.server(follower).url(), |builder| {
+        builder.lease(lease).io_timeout(ms(700))
+    });
     let other = client_of(&ensemble.server(leader).url(), |builder| builder);
     let guard = client.lock("job").unwrap();
     let start = Instant::now();
@@ -220,7 +234,9 @@ fn a_client_whose_server_is_cut_off_from_the_leader_says_false_first() {
     assert_eq!(guard.unlock().unwrap_err().kind(), ErrorKind::Lost);
     ensemble.cut_off(follower, false);
     ensemble.wait_for_all();
-    wait_for(Duration::from_secs(60), "the client is back", || client.try_lock("job").is_ok_and(|won| won.is_some()));
+    wait_for(Duration::from_secs(60), "the client is back", || {
+        client.try_lock("job").is_ok_and(|won| won.is_some())
+    });
     drop((client, other));
     ensemble.assert_clean();
 }
@@ -244,7 +260,8 @@ fn without_a_majority_a_hold_ends_in_time_and_nobody_gets_in() {
     }
     gone.iter().for_each(|index| ensemble.server(*index).resume());
     assert_eq!(guard.unlock().unwrap_err().kind(), ErrorKind::Lost);
-    let next = || b.try_lock("job").ok().flatten().map(|guard| guard.fencing_token().unwrap() > token);
+    let next =
+        || b.try_lock("job").ok().flatten().map(|guard| guard.fencing_token().unwrap() > token);
     wait_for(Duration::from_secs(60), "the next one gets in", || next().is_some_and(|grows| grows));
     ensemble.wait_for_all();
     drop((a, b));
@@ -258,16 +275,22 @@ fn holds_and_places_survive_the_leader() {
     let ensemble = server!(Ensemble::start_with(options));
     ensemble.wait_for_all();
     let settings = |builder: leasehold::Builder| builder.lease(LONG).outage_timeout(LONG);
-    let (a, b) = (client_of(&ensemble.url(), settings), client_of(&ensemble.url_of(&[2, 1, 0]), settings));
+    let (a, b) =
+        (client_of(&ensemble.url(), settings), client_of(&ensemble.url_of(&[2, 1, 0]), settings));
     let guard = a.lock("job").unwrap();
     let token = guard.fencing_token().unwrap();
     std::thread::scope(|s| {
-        let waits = s.spawn(|| b.lock("job").map(|guard| (guard.is_held(), guard.fencing_token().unwrap())));
+        let waits = s
+            .spawn(|| b.lock("job").map(|guard| (guard.is_held(), guard.fencing_token().unwrap())));
         // A first attempt without a reply would fail: the client must know that it waits.
-        wait_until("it waits", || a.fair("job").queue_len().unwrap() == 1 && b.snapshot().waits().len() == 1);
+        wait_until("it waits", || {
+            a.fair("job").queue_len().unwrap() == 1 && b.snapshot().waits().len() == 1
+        });
         let leader = ensemble.leader();
         ensemble.server(leader).kill();
-        wait_for(Duration::from_secs(60), "the others continue", || a.mutex("job").holder().is_ok());
+        wait_for(Duration::from_secs(60), "the others continue", || {
+            a.mutex("job").holder().is_ok()
+        });
         assert!(guard.is_held());
         wait_for(Duration::from_secs(60), "the queue entry is kept", || {
             a.fair("job").queue_len().is_ok_and(|length| length == 1)

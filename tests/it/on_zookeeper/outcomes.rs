@@ -39,9 +39,14 @@ fn a_waiter_adopts_its_own_place() {
     // It has received the reply that the lock is busy, so it waits for the connection to come back.
     let behind = |n: usize| move |nodes: Vec<String>| nodes.len() == n;
     std::thread::scope(|s| {
-        let first = s.spawn(|| client.fair("job").try_lock_for(LONG).map(|won| won.unwrap().unlock().unwrap()));
+        let first = s.spawn(|| {
+            client.fair("job").try_lock_for(LONG).map(|won| won.unwrap().unlock().unwrap())
+        });
         wait_until("it waits", || behind(2)(children(&mut look, "/job")));
-        let place = children(&mut look, "/job").into_iter().max_by_key(|node| node[40..].to_owned()).unwrap();
+        let place = children(&mut look, "/job")
+            .into_iter()
+            .max_by_key(|node| node[40..].to_owned())
+            .unwrap();
         proxy.cut_all();
         wait_until("it is back", || client.mutex("x").holder().is_ok());
         assert!(children(&mut look, "/job").contains(&place), "with its queue entry");
@@ -54,7 +59,11 @@ fn a_waiter_adopts_its_own_place() {
     proxy.inject("create2 /job", Fault::CutAfterApplied);
     assert!(client.fair("job").try_lock_for(ms(300)).unwrap().is_none());
     wait_until("nothing of it is left", || behind(1)(children(&mut look, "/job")));
-    assert_eq!(look.get("/job").unwrap().cversion - before, 3, "a node of each, and one of them was deleted");
+    assert_eq!(
+        look.get("/job").unwrap().cversion - before,
+        3,
+        "a node of each, and one of them was deleted"
+    );
     guard.unlock().unwrap();
     look.close();
     drop((client, other, proxy));
@@ -90,7 +99,10 @@ fn a_lost_hand_over_is_settled() {
             next.join().unwrap().unwrap();
         });
         if proxy.disarm() {
-            assert!(start.elapsed() < crate::rig::CAP, "{fault:?}: there was no hand-over in one transaction");
+            assert!(
+                start.elapsed() < crate::rig::CAP,
+                "{fault:?}: there was no hand-over in one transaction"
+            );
             faults.push(fault);
         }
         client.lock("job").unwrap().unlock().unwrap();
@@ -107,7 +119,9 @@ fn a_lost_count_counts_once() {
     let (client, other) = (client_of(&proxy.zookeeper_url(), |builder| builder), client(&server));
     let latch = client.latch("start");
     latch.set_count(10).unwrap();
-    for (n, fault) in [Fault::CutAfterApplied, Fault::CutBeforeSend, Fault::CutReplyAt(8)].into_iter().enumerate() {
+    for (n, fault) in
+        [Fault::CutAfterApplied, Fault::CutBeforeSend, Fault::CutReplyAt(8)].into_iter().enumerate()
+    {
         proxy.inject("multi", fault);
         assert_eq!(latch.count_down().unwrap(), 9 - u32::try_from(n).unwrap(), "{fault:?}");
     }
@@ -123,11 +137,15 @@ fn a_lost_count_counts_once() {
 fn a_network_that_breaks_all_the_time_lets_all_in_one_at_a_time() {
     let server = server!();
     let proxies = [(); 3].map(|()| Proxy::before_zookeeper(&server));
-    let clients: Vec<_> =
-        proxies.iter().map(|proxy| client_of(&proxy.zookeeper_url(), |builder| builder.outage_timeout(LONG))).collect();
+    let clients: Vec<_> = proxies
+        .iter()
+        .map(|proxy| client_of(&proxy.zookeeper_url(), |builder| builder.outage_timeout(LONG)))
+        .collect();
     proxies.iter().for_each(|proxy| proxy.cut_one_in(60));
-    let (inside, last, turns, longest) = (AtomicU32::new(0), AtomicU64::new(0), AtomicU32::new(0), AtomicU64::new(0));
-    let (end, freed) = (Instant::now() + Duration::from_secs(6), parking_lot::Mutex::new(Instant::now()));
+    let (inside, last, turns, longest) =
+        (AtomicU32::new(0), AtomicU64::new(0), AtomicU32::new(0), AtomicU64::new(0));
+    let (end, freed) =
+        (Instant::now() + Duration::from_secs(6), parking_lot::Mutex::new(Instant::now()));
     std::thread::scope(|s| {
         for n in 0..6_usize {
             let (client, inside, last, turns, longest, freed) =
@@ -166,11 +184,13 @@ fn a_network_that_breaks_all_the_time_lets_all_in_one_at_a_time() {
 #[test]
 fn a_place_is_found_through_a_server_that_lags_behind() {
     // A lag on a busy machine must not cause an election.
-    let options = EnsembleOptions { patience: Duration::from_secs(100), ..EnsembleOptions::default() };
+    let options =
+        EnsembleOptions { patience: Duration::from_secs(100), ..EnsembleOptions::default() };
     let ensemble = server!(Ensemble::start_with(options));
     ensemble.wait_for_all();
     let (leader, followers) = (ensemble.server(ensemble.leader()), ensemble.followers());
-    let (quick, late) = (Proxy::before_zookeeper(leader), Proxy::before_zookeeper(ensemble.server(followers[0])));
+    let (quick, late) =
+        (Proxy::before_zookeeper(leader), Proxy::before_zookeeper(ensemble.server(followers[0])));
     // Keeps the directory, so that the create is sent alone.
     leader.look(|session| session.create("/job", b"", PERSISTENT).unwrap());
     // It connects to the leader, whichever server it tries first.
@@ -180,7 +200,8 @@ fn a_place_is_found_through_a_server_that_lags_behind() {
     let other = client_of(&leader.url(), |builder| builder);
     client.try_lock("other").unwrap().unwrap().unlock().unwrap();
     // One that is behind what the client has seen would refuse it.
-    let changes = |server: &crate::rig::zookeeper::ZooKeeper| server.node("/other").map(|node| node.cversion);
+    let changes =
+        |server: &crate::rig::zookeeper::ZooKeeper| server.node("/other").map(|node| node.cversion);
     wait_until("the followers have caught up", || {
         followers.iter().all(|follower| changes(ensemble.server(*follower)) == changes(leader))
     });
@@ -193,10 +214,18 @@ fn a_place_is_found_through_a_server_that_lags_behind() {
     // It looks for its queue entry there, and finds it.
     drop(client.try_lock("job").unwrap().expect("its own queue entry is the first"));
     quick.wait_hits(1);
-    let guard = other.mutex("job").try_lock_for(crate::rig::CAP).unwrap().expect("nobody else is queued for long");
+    let guard = other
+        .mutex("job")
+        .try_lock_for(crate::rig::CAP)
+        .unwrap()
+        .expect("nobody else is queued for long");
     guard.unlock().unwrap();
     // One queue entry for each of the two.
-    assert_eq!(leader.node("/job").unwrap().cversion, 4, "the create had arrived, and its node was deleted");
+    assert_eq!(
+        leader.node("/job").unwrap().cversion,
+        4,
+        "the create had arrived, and its node was deleted"
+    );
     followers.iter().for_each(|follower| ensemble.lag(*follower, Duration::ZERO));
     drop((client, other, quick, late));
     leader.look(|session| session.delete("/job").unwrap());
@@ -215,7 +244,11 @@ fn a_close_without_a_server_ends_in_time() {
     pipe.silence(true);
     let start = Instant::now();
     let closed = client.close(ms(800));
-    assert!(closed.is_err() && start.elapsed() < Duration::from_secs(6), "{closed:?} after {:?}", start.elapsed());
+    assert!(
+        closed.is_err() && start.elapsed() < Duration::from_secs(6),
+        "{closed:?} after {:?}",
+        start.elapsed()
+    );
     assert!(!guard.is_held());
     drop((guard, client));
     wait_until("no thread is left", || crate::rig::threads_named("lh-zk-closes") == 0);

@@ -18,10 +18,16 @@ fn a_mutex_is_reentrant_and_has_growing_tokens() {
     let mut look = server.raw();
     let outer = a.lock("job").unwrap();
     let inner = a.lock("job").unwrap();
-    assert_eq!((outer.hold_count(), inner.fencing_token().unwrap()), (2, outer.fencing_token().unwrap()));
+    assert_eq!(
+        (outer.hold_count(), inner.fencing_token().unwrap()),
+        (2, outer.fencing_token().unwrap())
+    );
     let nodes = children(&mut look, "/job");
     assert_eq!(nodes.len(), 1, "{nodes:?}");
-    assert!(nodes[0].starts_with("_c_") && nodes[0].contains("-lock-") && &nodes[0][17..18] == "8", "{nodes:?}");
+    assert!(
+        nodes[0].starts_with("_c_") && nodes[0].contains("-lock-") && &nodes[0][17..18] == "8",
+        "{nodes:?}"
+    );
     let node = look.get(&format!("/job/{}", nodes[0])).unwrap();
     assert_eq!(outer.fencing_token().unwrap().get(), node.czxid.unsigned_abs());
     assert!(b.try_lock("job").unwrap().is_none());
@@ -86,17 +92,28 @@ fn readers_share_and_a_writer_downgrades() {
     });
     let guard = a.rw_lock("data").write().unwrap();
     let inside = a.rw_lock("data").read().unwrap();
-    assert_eq!(children(&mut look, "/data").len(), 1, "only the client knows of a read inside a write");
+    assert_eq!(
+        children(&mut look, "/data").len(),
+        1,
+        "only the client knows of a read inside a write"
+    );
     drop(inside);
     let write = children(&mut look, "/data").pop().unwrap();
-    let other = || std::thread::scope(|s| s.spawn(|| b.rw_lock("data").try_read().unwrap().is_some()).join().unwrap());
+    let other = || {
+        std::thread::scope(|s| {
+            s.spawn(|| b.rw_lock("data").try_read().unwrap().is_some()).join().unwrap()
+        })
+    };
     assert!(!other());
     let guard = guard.downgrade().unwrap();
     let read = children(&mut look, "/data").pop().unwrap();
     assert_eq!(read, write.replace("__WRIT__", "__READ__"), "with the writer's queue entry");
     assert!(other());
-    let writes =
-        || std::thread::scope(|s| s.spawn(|| b.rw_lock("data").try_write().unwrap().is_some()).join().unwrap());
+    let writes = || {
+        std::thread::scope(|s| {
+            s.spawn(|| b.rw_lock("data").try_write().unwrap().is_some()).join().unwrap()
+        })
+    };
     assert!(!writes());
     guard.unlock().unwrap();
     assert!(writes());
@@ -162,7 +179,9 @@ fn several_locks_are_taken_as_one() {
     let mut look = server.raw();
     let one = b.lock("b").unwrap();
     assert!(a.multi(["c", "b", "a"]).try_lock().unwrap().is_none());
-    wait_until("nothing is left", || children(&mut look, "/a").is_empty() && children(&mut look, "/c").is_empty());
+    wait_until("nothing is left", || {
+        children(&mut look, "/a").is_empty() && children(&mut look, "/c").is_empty()
+    });
     std::thread::scope(|s| {
         let waits = s.spawn(|| {
             let guard = a.multi(["c", "b", "a"]).lock().unwrap();
@@ -203,8 +222,11 @@ fn multi_locks_do_not_wait_for_each_other() {
                     let first = (n * 7 + turn * 5) % 6;
                     let chosen = [first, (first + 1 + turn % 2) % 6, (first + 3) % 6];
                     let names = chosen.map(|name| format!("name-{name}"));
-                    let enter = |name: usize| assert_eq!(inside[name].fetch_add(1, Ordering::SeqCst), 0, "alone");
-                    let leave = |name: usize| assert_eq!(inside[name].fetch_sub(1, Ordering::SeqCst), 1);
+                    let enter = |name: usize| {
+                        assert_eq!(inside[name].fetch_add(1, Ordering::SeqCst), 0, "alone")
+                    };
+                    let leave =
+                        |name: usize| assert_eq!(inside[name].fetch_sub(1, Ordering::SeqCst), 1);
                     if turn % 4 == 3 {
                         let guard = client.lock(&names[0]).unwrap();
                         enter(first);
@@ -251,10 +273,17 @@ fn permits_are_counted() {
     let one = b.semaphore("pool").try_acquire().unwrap().unwrap();
     assert_eq!((pool.available_permits().unwrap(), pool.acquired_permits().unwrap()), (0, 3));
     assert!(pool.try_acquire().unwrap().is_none());
-    assert_eq!(pool.try_acquire_many(4).unwrap_err().kind(), ErrorKind::Conflict, "there are never so many");
+    assert_eq!(
+        pool.try_acquire_many(4).unwrap_err().kind(),
+        ErrorKind::Conflict,
+        "there are never so many"
+    );
     std::thread::scope(|s| {
-        let waits = s.spawn(|| b.semaphore("pool").try_acquire_many_for(2, PROMPT).unwrap().is_some());
-        wait_until("it waits", || server.ephemerals().iter().any(|(_, path)| path.starts_with("/pool/locks/")));
+        let waits =
+            s.spawn(|| b.semaphore("pool").try_acquire_many_for(2, PROMPT).unwrap().is_some());
+        wait_until("it waits", || {
+            server.ephemerals().iter().any(|(_, path)| path.starts_with("/pool/locks/"))
+        });
         drop(two);
         assert!(waits.join().unwrap());
     });
@@ -276,7 +305,10 @@ fn permits_are_counted() {
 fn free_permits_are_had_by_all_who_try_at_once() {
     let server = server!();
     let clients = [client(&server), client(&server)];
-    assert_eq!(clients[0].semaphore("pool").try_set_permits(12).unwrap(), leasehold::SetPermits::New);
+    assert_eq!(
+        clients[0].semaphore("pool").try_set_permits(12).unwrap(),
+        leasehold::SetPermits::New
+    );
     let start = std::sync::Barrier::new(12);
     let held = parking_lot::Mutex::new(Vec::new());
     std::thread::scope(|s| {
@@ -303,12 +335,19 @@ fn a_latch_opens_when_it_is_counted_down() {
     assert!(latch.try_wait().unwrap(), "an unset latch is open");
     latch.set_count(2).unwrap();
     assert_eq!(latch.set_count(2).unwrap_err().kind(), ErrorKind::Conflict);
-    assert_eq!(server.node("/start").unwrap().data, [0, 0, 0, 2], "in the format of Curator's SharedCount");
+    assert_eq!(
+        server.node("/start").unwrap().data,
+        [0, 0, 0, 2],
+        "in the format of Curator's SharedCount"
+    );
     assert!(!latch.try_wait().unwrap());
     assert!(!latch.wait_for(ms(30)).unwrap());
     std::thread::scope(|s| {
-        let waits = [&a, &b].map(|client| s.spawn(|| client.latch("start").wait_for(PROMPT).unwrap()));
-        wait_until("both wait", || server.watches().iter().filter(|(_, path)| path == "/start").count() == 2);
+        let waits =
+            [&a, &b].map(|client| s.spawn(|| client.latch("start").wait_for(PROMPT).unwrap()));
+        wait_until("both wait", || {
+            server.watches().iter().filter(|(_, path)| path == "/start").count() == 2
+        });
         assert_eq!((b.latch("start").count_down().unwrap(), latch.count().unwrap()), (1, 1));
         assert_eq!(b.latch("start").count_down().unwrap(), 0);
         assert!(waits.into_iter().all(|thread| thread.join().unwrap()));
@@ -335,8 +374,13 @@ fn nodes_of_others_take_turns_or_are_named() {
     let server = server!();
     let client = client(&server);
     let mut java = server.raw();
-    let theirs =
-        java.create_below_containers(&format!("/job/{CURATOR}lock-"), b"192.168.0.1", EPHEMERAL_SEQUENTIAL).unwrap();
+    let theirs = java
+        .create_below_containers(
+            &format!("/job/{CURATOR}lock-"),
+            b"192.168.0.1",
+            EPHEMERAL_SEQUENTIAL,
+        )
+        .unwrap();
     java.create("/job/zzz", b"", PERSISTENT).unwrap();
     assert!(client.try_lock("job").unwrap().is_none());
     let holder = client.mutex("job").holder().unwrap().unwrap();
@@ -367,14 +411,18 @@ fn a_nested_reader_of_java_is_waited_for() {
     let server = server!();
     let client = client(&server);
     let mut java = server.raw();
-    let write = java.create_below_containers(&format!("/data/{CURATOR}__WRIT__"), b"", EPHEMERAL_SEQUENTIAL).unwrap();
+    let write = java
+        .create_below_containers(&format!("/data/{CURATOR}__WRIT__"), b"", EPHEMERAL_SEQUENTIAL)
+        .unwrap();
     std::thread::scope(|s| {
         let writer = s.spawn(|| client.rw_lock("data").write().unwrap().unlock());
         wait_until("it waits", || server.watches().iter().any(|(_, path)| *path == write));
         let read = write.replace("__WRIT__", "__READ__");
         java.create(&read, b"", crate::rig::zookeeper::EPHEMERAL).unwrap();
         java.delete(&write).unwrap();
-        wait_until("it waits for the reader", || server.watches().iter().any(|(_, path)| *path == read));
+        wait_until("it waits for the reader", || {
+            server.watches().iter().any(|(_, path)| *path == read)
+        });
         assert!(!writer.is_finished());
         java.delete(&read).unwrap();
         writer.join().unwrap().unwrap();
@@ -393,9 +441,15 @@ fn what_a_session_cannot_do_is_refused_with_the_reason() {
         assert!(error.to_string().contains(why), "{error}");
     };
     refused(client.counting_semaphore("x").try_acquire().unwrap_err(), "without a holder");
-    refused(client.mutex("x").with_lease(Duration::from_secs(6)).lock().unwrap_err(), "longer than the session");
+    refused(
+        client.mutex("x").with_lease(Duration::from_secs(6)).lock().unwrap_err(),
+        "longer than the session",
+    );
     let guard = client.lock("x").unwrap();
-    refused(client.fenced_value("x").claim(guard.fencing_token().unwrap()).unwrap_err(), "fencing token");
+    refused(
+        client.fenced_value("x").claim(guard.fencing_token().unwrap()).unwrap_err(),
+        "fencing token",
+    );
     drop(guard);
     for name in ["a//b", "a/", "..", "_c_a", "zookeeper/x", "a/locks"] {
         assert_eq!(client.try_lock(name).unwrap_err().kind(), ErrorKind::InvalidInput, "{name}");

@@ -21,14 +21,27 @@ fn a_client_without_the_identity_that_the_server_demands_is_denied() {
         };
         let plain = || LockClient::builder().url(server.url()).client_name("zk-refused");
         denied("open", plain().build().unwrap_err());
-        assert_eq!(threads_named("lh-zk-zk-refused"), 0, "a client that could not be built leaves no thread");
+        assert_eq!(
+            threads_named("lh-zk-zk-refused"),
+            0,
+            "a client that could not be built leaves no thread"
+        );
         let client = plain().connect_lazily().build().unwrap();
         for round in 0..20 {
             denied("try", client.try_lock("job").map(|won| won.is_some()).unwrap_err());
             denied("lock", client.lock("job").map(|guard| guard.is_held()).unwrap_err());
-            denied("wait", client.try_lock_for("job", ms(500)).map(|won| won.is_some()).unwrap_err());
-            denied("multi", client.multi(["a", "b"]).try_lock().map(|won| won.is_some()).unwrap_err());
-            denied("permit", client.semaphore("s").try_acquire().map(|won| won.is_some()).unwrap_err());
+            denied(
+                "wait",
+                client.try_lock_for("job", ms(500)).map(|won| won.is_some()).unwrap_err(),
+            );
+            denied(
+                "multi",
+                client.multi(["a", "b"]).try_lock().map(|won| won.is_some()).unwrap_err(),
+            );
+            denied(
+                "permit",
+                client.semaphore("s").try_acquire().map(|won| won.is_some()).unwrap_err(),
+            );
             denied("latch", client.latch("l").count().map(|count| count > 0).unwrap_err());
             denied("wait for a latch", client.latch("l").wait_for(ms(300)).map(drop).unwrap_err());
             denied("look", client.mutex("job").holder().map(drop).unwrap_err());
@@ -38,8 +51,12 @@ fn a_client_without_the_identity_that_the_server_demands_is_denied() {
             std::thread::sleep(ms(round % 4));
         }
         let diagnosis = client.diagnose();
-        let problem = diagnosis.findings().iter().find(|finding| finding.severity() == Severity::Problem);
-        assert!(problem.is_some_and(|problem| problem.found().contains("identify themselves")), "{diagnosis:?}");
+        let problem =
+            diagnosis.findings().iter().find(|finding| finding.severity() == Severity::Problem);
+        assert!(
+            problem.is_some_and(|problem| problem.found().contains("identify themselves")),
+            "{diagnosis:?}"
+        );
         drop(client);
         if settings == digest {
             let url = server.url().replace("//", "//app:s3cret@");
@@ -61,7 +78,8 @@ fn a_server_with_too_many_connections_of_this_host_is_said_to_be_so() {
 #[test]
 fn servers_whose_sessions_stay_local_are_named() {
     let settings = "localSessionsEnabled=true\nlocalSessionsUpgradingEnabled=false";
-    let ensemble = server!(Ensemble::start_with(EnsembleOptions { settings, ..EnsembleOptions::default() }));
+    let ensemble =
+        server!(Ensemble::start_with(EnsembleOptions { settings, ..EnsembleOptions::default() }));
     let client = client_of(&ensemble.url_of(&[ensemble.followers()[0]]), |builder| builder);
     let error = client.try_lock("job").map(|won| won.is_some()).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
@@ -77,7 +95,10 @@ fn an_emoji_in_a_name_is_refused_in_words() {
     assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
     assert!(error.to_string().contains("emoji"), "{error}");
     let error = LockClient::builder().url(server.url_in("/\u{1f680}")).build().unwrap_err();
-    assert!(error.kind() == ErrorKind::InvalidInput && error.to_string().contains("emoji"), "{error}");
+    assert!(
+        error.kind() == ErrorKind::InvalidInput && error.to_string().contains("emoji"),
+        "{error}"
+    );
     drop(client);
     server.assert_clean();
 }
@@ -102,7 +123,9 @@ fn a_refused_request_is_never_taken_for_one_that_was_done() {
         proxy.inject("exists /start", Fault::Refuse(OVERLOADED));
         let waits = s.spawn(|| latch.wait_for(super::LONG));
         wait_until("it is refused", || proxy.hits() > hits);
-        wait_until("it is watched all the same", || server.watches().iter().any(|(_, path)| path == "/start"));
+        wait_until("it is watched all the same", || {
+            server.watches().iter().any(|(_, path)| path == "/start")
+        });
         latch.count_down().unwrap();
         assert!(waits.join().unwrap().unwrap());
     });
@@ -112,7 +135,10 @@ fn a_refused_request_is_never_taken_for_one_that_was_done() {
     proxy.inject("sync", Fault::Refuse(OVERLOADED));
     let diagnosis = client.diagnose();
     assert!(proxy.hits() > hits, "it asks");
-    assert!(diagnosis.findings().iter().any(|one| one.severity() > Severity::Note), "{diagnosis:?}");
+    assert!(
+        diagnosis.findings().iter().any(|one| one.severity() > Severity::Note),
+        "{diagnosis:?}"
+    );
     drop((latch, client, proxy));
     server.assert_clean();
 }
@@ -134,7 +160,9 @@ fn a_watch_that_is_refused_is_asked_for_at_the_pace_of_pings() {
         proxy.wait_hits(TIMES);
         // The first ping may be due at once.
         assert!(start.elapsed() >= ms(500) * (TIMES - 2), "{:?}", start.elapsed());
-        wait_until("it is watched in the end", || server.watches().iter().any(|(_, path)| path == "/start"));
+        wait_until("it is watched in the end", || {
+            server.watches().iter().any(|(_, path)| path == "/start")
+        });
         latch.count_down().unwrap();
         assert!(waits.join().unwrap().unwrap());
     });

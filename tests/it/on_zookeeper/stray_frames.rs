@@ -26,17 +26,21 @@ const FRAMES: [&[u8]; 8] = [
 
 /// A message about a node that nobody watches.
 const EVENT: &[u8] = &[
-    0, 0, 0, 30, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0,
-    0, 3, 0, 0, 0, 2, b'/', b'q',
+    0, 0, 0, 30, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0, 0, 0,
+    0, 0, 0, 0, 2, 0, 0, 0, 3, 0, 0, 0, 2, b'/', b'q',
 ];
 
 /// Checks that every answer is right, in more calls than a shifted connection would take to show.
 fn answers_are_right(client: &LockClient, what: &str) {
     let mut has_failed = false;
     for _ in 0..10 {
-        let is_outage = |e: &leasehold::Error| matches!(e.kind(), ErrorKind::Unreachable | ErrorKind::Protocol);
+        let is_outage =
+            |e: &leasehold::Error| matches!(e.kind(), ErrorKind::Unreachable | ErrorKind::Protocol);
         let held = client.try_lock("held");
-        assert!(held.as_ref().map_or_else(is_outage, Option::is_none), "{what}: another client has it: {held:?}");
+        assert!(
+            held.as_ref().map_or_else(is_outage, Option::is_none),
+            "{what}: another client has it: {held:?}"
+        );
         match client.try_lock("free") {
             // The place of a call that failed, also of an unlock, is removed in the background.
             Ok(won) => {
@@ -93,7 +97,8 @@ fn a_stray_frame_is_never_taken_for_an_answer() {
 fn a_call_whose_answer_is_displaced_learns_of_it_at_once() {
     let server = server!();
     let proxy = Proxy::before_zookeeper(&server);
-    let client = client_of(&proxy.zookeeper_url(), |builder| builder.lease(LONG * 2).io_timeout(LONG));
+    let client =
+        client_of(&proxy.zookeeper_url(), |builder| builder.lease(LONG * 2).io_timeout(LONG));
     proxy.inject("getChildren2 /job", Fault::Stray(FRAMES[0]));
     // One request, which is the one whose place the stray frame takes.
     let error = client.mutex("job").holder().unwrap_err();
@@ -110,7 +115,10 @@ fn a_stray_frame_among_heartbeats_costs_no_hold() {
     let proxy = Proxy::before_zookeeper(&server);
     let client = client_of(&proxy.zookeeper_url(), |builder| builder.lease(ms(3000)));
     let guard = client.lock("job").unwrap();
-    let faults = FRAMES.into_iter().map(Fault::Stray).chain([Fault::ReplyAgain(usize::MAX), Fault::ReplyAgain(7)]);
+    let faults = FRAMES
+        .into_iter()
+        .map(Fault::Stray)
+        .chain([Fault::ReplyAgain(usize::MAX), Fault::ReplyAgain(7)]);
     for fault in faults {
         let hits = proxy.hits();
         proxy.inject("check /", fault);

@@ -18,7 +18,11 @@ const IO_TIMEOUT: Duration = ms(9000);
 const SOON: Duration = Duration::from_secs(20);
 
 fn start(certificates: &Certificates, identity: &Identity, settings: &str) -> ZooKeeper {
-    ZooKeeper::start_tls(certificates, identity, &format!("{SETTINGS}\nssl.clientAuth=none\n{settings}"))
+    ZooKeeper::start_tls(
+        certificates,
+        identity,
+        &format!("{SETTINGS}\nssl.clientAuth=none\n{settings}"),
+    )
 }
 
 fn trusting(certificates: &Certificates) -> Tls {
@@ -78,7 +82,8 @@ fn locks_waits_and_tokens_are_those_without_tls() {
             s.spawn(|| client.fair("job").lock().unwrap().unlock().unwrap());
             wait_until("it waits", || clients[0].fair("job").queue_len().unwrap() == n);
         }
-        let next = s.spawn(|| clients[0].fair("job").lock().unwrap().fencing_token().unwrap().get());
+        let next =
+            s.spawn(|| clients[0].fair("job").lock().unwrap().fencing_token().unwrap().get());
         wait_until("it waits", || clients[0].fair("job").queue_len().unwrap() == 4);
         guard.unlock().unwrap();
         tokens.push(next.join().unwrap());
@@ -110,7 +115,12 @@ fn a_certificate_that_is_wrong_is_refused_with_the_reason() {
     let server = server!(start(&certificates, certificates.server(), ""));
     let refused_as = |says: &[&str], tls: Tls| {
         let error = refused(ErrorKind::Tls, says, || settings(&server.secure_url(), tls.clone()));
-        assert!(error.to_string().starts_with(server.secure_url().trim_start_matches("zookeeper+tls://")), "{error}");
+        assert!(
+            error
+                .to_string()
+                .starts_with(server.secure_url().trim_start_matches("zookeeper+tls://")),
+            "{error}"
+        );
     };
     refused_as(&["authority", "ca_file"], Tls::new());
     refused_as(&["authority", "ca_file"], trusting(&Certificates::new()));
@@ -143,7 +153,9 @@ fn a_server_with_a_wrong_certificate_does_not_hide_a_good_one() {
         works(&open(&both, trusting(&certificates)));
     }
     good.kill();
-    refused(ErrorKind::Tls, &["redis.example", "no server listens"], || settings(&both, trusting(&certificates)));
+    refused(ErrorKind::Tls, &["redis.example", "no server listens"], || {
+        settings(&both, trusting(&certificates))
+    });
     wrong.assert_clean();
 }
 
@@ -196,11 +208,19 @@ fn a_server_that_asks_for_a_client_certificate_gets_one() {
     let certificates = Certificates::new();
     let (own, strange) = (certificates.client().clone(), Certificates::new());
     for version in ["TLSv1.3", "TLSv1.2"] {
-        let asks = format!("ssl.clientAuth=need\nssl.protocol={version}\nssl.enabledProtocols={version}");
-        let server =
-            server!(ZooKeeper::start_tls(&certificates, certificates.server(), &format!("{SETTINGS}\n{asks}")));
-        let [first, other] = [(); 2]
-            .map(|()| open(&server.secure_url(), trusting(&certificates).identity_files(&own.certificate, &own.key)));
+        let asks =
+            format!("ssl.clientAuth=need\nssl.protocol={version}\nssl.enabledProtocols={version}");
+        let server = server!(ZooKeeper::start_tls(
+            &certificates,
+            certificates.server(),
+            &format!("{SETTINGS}\n{asks}")
+        ));
+        let [first, other] = [(); 2].map(|()| {
+            open(
+                &server.secure_url(),
+                trusting(&certificates).identity_files(&own.certificate, &own.key),
+            )
+        });
         let guard = first.lock("job").unwrap();
         std::thread::scope(|s| {
             let waits = s.spawn(|| other.lock("job").unwrap().unlock());
@@ -216,7 +236,10 @@ fn a_server_that_asks_for_a_client_certificate_gets_one() {
             });
             refused(ErrorKind::Tls, &["refused the client certificate"], || {
                 let strange = strange.client();
-                settings(&url, trusting(&certificates).identity_files(&strange.certificate, &strange.key))
+                settings(
+                    &url,
+                    trusting(&certificates).identity_files(&strange.certificate, &strange.key),
+                )
             });
         }
         server.assert_clean();
@@ -229,7 +252,8 @@ fn a_connection_that_ends_is_resumed() {
     let certificates = Certificates::new();
     let server = server!(start(&certificates, certificates.server(), ""));
     let pipe = Pipe::to(server.secure_port());
-    let client = open(&format!("zookeeper+tls://127.0.0.1:{}", pipe.port()), trusting(&certificates));
+    let client =
+        open(&format!("zookeeper+tls://127.0.0.1:{}", pipe.port()), trusting(&certificates));
     let other = open(&server.secure_url(), trusting(&certificates));
     let (guard, theirs) = (client.lock("job").unwrap(), other.lock("theirs").unwrap());
     let mut look = server.raw();
@@ -284,7 +308,10 @@ fn a_connection_that_breaks_at_any_byte_leaves_nothing_behind() {
         for at in (1..40).chain((40..).step_by(61)) {
             wire.cut_at(toward, at);
             // A session whose creation was not confirmed is not ended by any client.
-            let built = settings(&url, trusting(&certificates)).lease(ms(3000)).io_timeout(ms(2900)).build();
+            let built = settings(&url, trusting(&certificates))
+                .lease(ms(3000))
+                .io_timeout(ms(2900))
+                .build();
             if wire.repair() {
                 works(&built.unwrap());
                 assert!(at > 400, "a handshake has more than {at} bytes");
@@ -305,14 +332,18 @@ fn a_connection_that_breaks_at_any_byte_leaves_nothing_behind() {
             wire.cut_at(toward, at);
             match client.try_lock("job") {
                 Ok(guard) => drop(guard.expect("no other client has it").unlock()),
-                Err(error) => assert_eq!(error.kind(), ErrorKind::Unreachable, "{toward:?} {at}: {error:?}"),
+                Err(error) => {
+                    assert_eq!(error.kind(), ErrorKind::Unreachable, "{toward:?} {at}: {error:?}")
+                }
             }
             wire.repair();
             wait_until("nothing is left", || children(&mut look, "/job").is_empty());
         }
     }
     look.close();
-    for (toward, at) in [(Toward::Client, 1), (Toward::Client, 40), (Toward::Server, 1), (Toward::Server, 90)] {
+    for (toward, at) in
+        [(Toward::Client, 1), (Toward::Client, 40), (Toward::Server, 1), (Toward::Server, 90)]
+    {
         let client = settings(&url, trusting(&certificates)).io_timeout(ms(500)).build().unwrap();
         wire.silent_at(toward, at);
         let start = Instant::now();

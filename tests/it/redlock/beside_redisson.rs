@@ -10,7 +10,12 @@ fn a_hold_with_another_id_on_each_master_is_one_hold() {
     let masters = Masters::fresh(3);
     let client = masters.client();
     for (n, server) in masters.0.iter().enumerate() {
-        server.cmd::<()>(&["HSET", "l", &format!("a8a5ef81-b5b7-4d39-a987-611a1db5d2f{n}:30"), "1"]);
+        server.cmd::<()>(&[
+            "HSET",
+            "l",
+            &format!("a8a5ef81-b5b7-4d39-a987-611a1db5d2f{n}:30"),
+            "1",
+        ]);
         server.cmd::<()>(&["PEXPIRE", "l", "30000"]);
     }
     let holder = client.mutex("l").holder().unwrap().expect("it is held");
@@ -18,7 +23,9 @@ fn a_hold_with_another_id_on_each_master_is_one_hold() {
     assert!(client.mutex("l").is_locked().unwrap());
     std::thread::scope(|s| {
         let waiter = s.spawn(|| client.try_lock_for("l", CAP).map(|got| got.is_some()));
-        wait_until("it is subscribed", || masters.0.iter().all(|server| !server.channels().is_empty()));
+        wait_until("it is subscribed", || {
+            masters.0.iter().all(|server| !server.channels().is_empty())
+        });
         masters.0[1].cmd::<()>(&["CONFIG", "RESETSTAT"]);
         std::thread::sleep(ms(1000));
         let calls = masters.0[1].call_count("evalsha") + masters.0[1].call_count("eval");
@@ -31,7 +38,12 @@ fn a_hold_with_another_id_on_each_master_is_one_hold() {
     });
     // Several threads, none of which has a majority.
     for (n, server) in masters.0.iter().enumerate() {
-        server.cmd::<()>(&["HSET", "m", &format!("a8a5ef81-b5b7-4d39-a987-611a1db5d2f{n}:{n}"), "1"]);
+        server.cmd::<()>(&[
+            "HSET",
+            "m",
+            &format!("a8a5ef81-b5b7-4d39-a987-611a1db5d2f{n}:{n}"),
+            "1",
+        ]);
     }
     assert!(!client.mutex("m").is_locked().unwrap());
     assert!(client.try_lock("m").unwrap().is_none());
@@ -45,7 +57,12 @@ fn an_acquire_that_is_undone_beside_redisson_notifies_redisson_alone() {
     let masters = Masters::fresh(3);
     let (a, b) = (masters.client(), masters.client());
     for (n, server) in masters.0[..2].iter().enumerate() {
-        server.cmd::<()>(&["HSET", "l", &format!("a8a5ef81-b5b7-4d39-a987-611a1db5d2f{n}:30"), "1"]);
+        server.cmd::<()>(&[
+            "HSET",
+            "l",
+            &format!("a8a5ef81-b5b7-4d39-a987-611a1db5d2f{n}:30"),
+            "1",
+        ]);
     }
     let mut java = masters.0[2].connect();
     let mut java = java.as_pubsub();
@@ -53,7 +70,9 @@ fn an_acquire_that_is_undone_beside_redisson_notifies_redisson_alone() {
     java.subscribe("redisson_lock__channel:{l}").unwrap();
     std::thread::scope(|s| {
         let waiter = s.spawn(|| b.try_lock_for("l", CAP).map(|got| got.is_some()));
-        wait_until("it is subscribed", || masters.0.iter().all(|server| !server.channels().is_empty()));
+        wait_until("it is subscribed", || {
+            masters.0.iter().all(|server| !server.channels().is_empty())
+        });
         masters.0[1].cmd::<()>(&["CONFIG", "RESETSTAT"]);
         for _ in 0..50 {
             assert!(a.try_lock("l").unwrap().is_none());

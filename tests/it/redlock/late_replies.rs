@@ -32,7 +32,10 @@ fn wait_for_late_replies(proxy: &Proxy, n: u32) {
 /// How often the server has answered with this error.
 fn errors(server: &Server, code: &str) -> u64 {
     let counted = server.info("errorstats", &format!("errorstat_{code}"));
-    counted.strip_prefix("count=").and_then(|count| count.split(',').next()).map_or(0, |count| count.parse().unwrap())
+    counted
+        .strip_prefix("count=")
+        .and_then(|count| count.split(',').next())
+        .map_or(0, |count| count.parse().unwrap())
 }
 
 /// Makes the server refuse a release, and lets it take one again.
@@ -62,7 +65,9 @@ fn run_a_script_for_ever(server: &Server) {
     });
     let mut other = server.connect();
     let is_busy = |e: redis::RedisError| e.code() == Some("BUSY");
-    wait_until("the script runs", || redis::cmd("PING").query::<()>(&mut other).is_err_and(is_busy));
+    wait_until("the script runs", || {
+        redis::cmd("PING").query::<()>(&mut other).is_err_and(is_busy)
+    });
 }
 
 /// The server ends the script a moment after it has answered.

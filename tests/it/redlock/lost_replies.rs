@@ -19,7 +19,11 @@ fn lost_and_late_replies_leave_nothing_behind() {
     for fault in FAULTS {
         for broken in 1..=3 {
             let urls = proxies.iter().map(Proxy::url);
-            let client = LockClient::builder().redlock(Redlock::new(urls)).io_timeout(ms(600)).build().unwrap();
+            let client = LockClient::builder()
+                .redlock(Redlock::new(urls))
+                .io_timeout(ms(600))
+                .build()
+                .unwrap();
             wait_for_votes(&client, 3);
             let what = format!("{fault:?} on {broken}");
             let inject = || proxies[..broken].iter().for_each(|proxy| proxy.inject("{l}", fault));
@@ -32,15 +36,21 @@ fn lost_and_late_replies_leave_nothing_behind() {
                 Ok(None) => panic!("{what}: no other client has it"),
                 Err(e) => assert_eq!(e.kind(), ErrorKind::NoQuorum, "{what}: {e}"),
             }
-            wait_until(&format!("{what}: nothing of the acquire is left"), || masters.holding("l") == 0);
+            wait_until(&format!("{what}: nothing of the acquire is left"), || {
+                masters.holding("l") == 0
+            });
             wait_for_votes(&client, 3);
             let guard = client.lock("l").expect(&what);
             inject();
             if let Err(e) = guard.unlock() {
                 assert_eq!(e.kind(), ErrorKind::NoQuorum, "{what}: {e}");
             }
-            wait_until(&format!("{what}: nothing of the hold is left"), || masters.holding("l") == 0);
-            proxies.iter().for_each(|proxy| proxy.inject("no request has this", Fault::CutBeforeSend));
+            wait_until(&format!("{what}: nothing of the hold is left"), || {
+                masters.holding("l") == 0
+            });
+            proxies
+                .iter()
+                .for_each(|proxy| proxy.inject("no request has this", Fault::CutBeforeSend));
             other.try_lock("l").unwrap().expect(&what).unlock().unwrap();
             wait_for_votes(&client, 3);
             client.try_lock("l").unwrap().expect(&what).unlock().unwrap();
@@ -66,7 +76,11 @@ fn an_acquire_that_runs_after_a_stall_longer_than_the_lease_is_undone() {
             && masters.0[0].client_lines().len() > 1
             && client.nodes().iter().all(|node| node.state() == NodeState::Voting)
     });
-    assert!(start.elapsed() < ms(2500), "it remained for {:?}, as long as its lease", start.elapsed());
+    assert!(
+        start.elapsed() < ms(2500),
+        "it remained for {:?}, as long as its lease",
+        start.elapsed()
+    );
 }
 
 #[test]

@@ -52,7 +52,11 @@ fn troubles() -> [(&'static str, Step, Step); 4] {
     [
         ("stopped", |masters, _| masters.0[0].suspend(), |masters, _| masters.0[0].resume()),
         ("silent", |_, proxy| proxy.silence(true), |_, proxy| proxy.silence(false)),
-        ("cut off", |_, proxy| (proxy.refuse(true), proxy.cut_all()).1, |_, proxy| proxy.refuse(false)),
+        (
+            "cut off",
+            |_, proxy| (proxy.refuse(true), proxy.cut_all()).1,
+            |_, proxy| proxy.refuse(false),
+        ),
         ("dead", |masters, _| masters.0[0].kill(), |masters, _| masters.0[0].start_again()),
     ]
 }
@@ -64,7 +68,8 @@ fn a_hold_reaches_a_master_that_was_away_as_soon_as_that_is_well() {
     for (trouble, begin, end) in &troubles()[..3] {
         let mut masters = Masters::fresh(3);
         let proxy = Proxy::start(&masters.0[0]);
-        let client = behind(&masters, &[(0, &proxy)]).lease(CAP * 6).io_timeout(ms(1000)).build().unwrap();
+        let client =
+            behind(&masters, &[(0, &proxy)]).lease(CAP * 6).io_timeout(ms(1000)).build().unwrap();
         wait_for_votes(&client, 3);
         begin(&mut masters, &proxy);
         // The first is sent there and gets no answer, or fails; the second is not sent there.
@@ -99,8 +104,10 @@ fn nobody_is_stopped_by(trouble: &str, begin: Step, end: Step) {
     let proxy = Proxy::start(&masters.0[0]);
     let mut urls = masters.urls();
     urls[0] = proxy.url();
-    let builder =
-        LockClient::builder().redlock(Redlock::new(urls).longest_lease(lease)).lease(lease).io_timeout(ms(1000));
+    let builder = LockClient::builder()
+        .redlock(Redlock::new(urls).longest_lease(lease))
+        .lease(lease)
+        .io_timeout(ms(1000));
     let (a, b) = (builder.clone().build().unwrap(), builder.build().unwrap());
     wait_for_votes(&a, 3);
     wait_for_votes(&b, 3);
@@ -120,7 +127,9 @@ fn nobody_is_stopped_by(trouble: &str, begin: Step, end: Step) {
     assert!(b.try_lock("kept").unwrap().is_none(), "{trouble}");
     end(&mut masters, &proxy);
     wait_for_votes(&a, 3);
-    wait_until(&format!("{trouble}: it has the kept lock, and no other"), || masters.0[0].lock_keys() == ["kept"]);
+    wait_until(&format!("{trouble}: it has the kept lock, and no other"), || {
+        masters.0[0].lock_keys() == ["kept"]
+    });
     let left = kept.remaining();
     kept.unlock().unwrap_or_else(|e| panic!("{trouble}, with {left:?} left: {e}"));
     drop((a, b));
@@ -269,16 +278,22 @@ fn a_call_does_not_wait_for_others_for_longer_than_the_io_timeout() {
     wait_for_votes(&client, 3);
     client.lock("warm").unwrap().unlock().unwrap();
     wait_until("nothing is held", || masters.holding("warm") == 0);
-    proxies.iter().for_each(|proxy| proxy.inject_times("slow", u32::MAX, Fault::StallReply(ms(1000))));
+    proxies
+        .iter()
+        .for_each(|proxy| proxy.inject_times("slow", u32::MAX, Fault::StallReply(ms(1000))));
     let outcomes: Vec<_> = std::thread::scope(|s| {
         let lock = |n: usize| client.try_lock(format!("slow{n}")).map(|guard| guard.is_some());
         let threads: Vec<_> = (0..5).map(|n| s.spawn(move || lock(n))).collect();
         threads.into_iter().map(|thread| thread.join().unwrap()).collect()
     });
-    let is_busy =
-        |e: &leasehold::Error| e.kind() == ErrorKind::Unreachable && e.to_string().contains("which is the maximum");
+    let is_busy = |e: &leasehold::Error| {
+        e.kind() == ErrorKind::Unreachable && e.to_string().contains("which is the maximum")
+    };
     assert!(outcomes.iter().any(Result::is_ok), "{outcomes:?}");
-    assert!(outcomes.iter().filter_map(|outcome| outcome.as_ref().err()).any(is_busy), "{outcomes:?}");
+    assert!(
+        outcomes.iter().filter_map(|outcome| outcome.as_ref().err()).any(is_busy),
+        "{outcomes:?}"
+    );
     proxies.iter().for_each(|proxy| assert!(proxy.disarm()));
     let holding = |n: usize| masters.holding(&format!("slow{n}"));
     wait_until("nothing is left", || (0..5).all(|n| holding(n) == 0));

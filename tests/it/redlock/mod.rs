@@ -31,7 +31,10 @@ fn a_lock_is_held_on_all_and_given_back_on_all() {
         last = token;
         {
             let again = a.lock("l").unwrap();
-            assert_eq!((again.hold_count(), again.fencing_token().unwrap()), (2, guard.fencing_token().unwrap()));
+            assert_eq!(
+                (again.hold_count(), again.fencing_token().unwrap()),
+                (2, guard.fencing_token().unwrap())
+            );
         }
         assert!(b.mutex("l").is_locked().unwrap());
         assert!(a.mutex("l").holder().unwrap().unwrap().is_this_client());
@@ -86,7 +89,8 @@ fn somebody_wins_when_all_try_at_once() {
             }
         };
         let won: Vec<_> = std::thread::scope(|s| {
-            let threads: Vec<_> = clients.iter().map(|client| s.spawn(|| try_lock(client))).collect();
+            let threads: Vec<_> =
+                clients.iter().map(|client| s.spawn(|| try_lock(client))).collect();
             threads.into_iter().map(|thread| thread.join().unwrap()).collect()
         });
         assert_eq!(won.iter().flatten().count(), 1);
@@ -208,7 +212,8 @@ fn eight_processes_count_exactly() {
     counter.cmd::<()>(&["SET", "counter", "0"]);
     let (urls, url) = (masters.urls().join(" "), counter.url());
     let env = [("LEASEHOLD_TEST_URLS", &*urls), ("LEASEHOLD_TEST_URL", &*url)];
-    let mut children: Vec<_> = (0..8).map(|_| Child::spawn("redlock::counting_process", &env)).collect();
+    let mut children: Vec<_> =
+        (0..8).map(|_| Child::spawn("redlock::counting_process", &env)).collect();
     for child in &mut children {
         child.expect("done");
     }
@@ -220,7 +225,10 @@ fn eight_processes_count_exactly() {
 #[test]
 #[ignore = "a program for other tests"]
 fn counting_process() {
-    let (urls, url) = (std::env::var("LEASEHOLD_TEST_URLS").unwrap(), std::env::var("LEASEHOLD_TEST_URL").unwrap());
+    let (urls, url) = (
+        std::env::var("LEASEHOLD_TEST_URLS").unwrap(),
+        std::env::var("LEASEHOLD_TEST_URL").unwrap(),
+    );
     let client = LockClient::builder().redlock(Redlock::new(urls.split(' '))).build().unwrap();
     count_under_the_lock(&client, &url, 2);
     drop(client);
@@ -233,10 +241,15 @@ fn a_user_with_an_acl_can_use_it() {
     let masters = Masters::fresh(3);
     let rule = acl_words();
     let rule: Vec<&str> = rule.iter().map(String::as_str).collect();
-    assert!(rule.contains(&"+hmget") && rule.contains(&"~leasehold:node") && rule.contains(&"+hset"), "{rule:?}");
+    assert!(
+        rule.contains(&"+hmget") && rule.contains(&"~leasehold:node") && rule.contains(&"+hset"),
+        "{rule:?}"
+    );
     let user = |rule: &[&str]| {
         for server in &masters.0 {
-            let words = [&["ACL", "SETUSER", "u", "reset", "on", ">pw", "resetchannels", "~l"], rule].concat();
+            let words =
+                [&["ACL", "SETUSER", "u", "reset", "on", ">pw", "resetchannels", "~l"], rule]
+                    .concat();
             server.cmd::<()>(&words);
         }
         let urls = masters.urls().into_iter().map(|url| format!("{url}?user=u&pass=pw"));
@@ -280,7 +293,9 @@ fn builder(urls: &[String]) -> Builder {
 }
 
 fn builder_with(urls: &[String], settings: impl FnOnce(Redlock) -> Redlock) -> Builder {
-    LockClient::builder().redlock(settings(Redlock::new(urls).longest_lease(LONGEST))).lease(LONGEST)
+    LockClient::builder()
+        .redlock(settings(Redlock::new(urls).longest_lease(LONGEST)))
+        .lease(LONGEST)
 }
 
 /// A client that can reach only the first two of three masters: it has never seen the third.

@@ -17,7 +17,9 @@ fn a_master_that_restarts_empty_gives_no_lock_to_a_second_holder() {
     for admission in [true, false] {
         let mut masters = Masters::fresh(3);
         let (a, _proxy) = holds_on_two(&masters);
-        let b = builder_with(&masters.urls(), |masters| masters.admit_fresh_nodes(!admission)).build().unwrap();
+        let b = builder_with(&masters.urls(), |masters| masters.admit_fresh_nodes(!admission))
+            .build()
+            .unwrap();
         wait_for_votes(&b, 3);
         let guard = a.lock("l").unwrap();
         assert_eq!(masters.holding("l"), 2);
@@ -33,9 +35,14 @@ fn a_master_that_restarts_empty_gives_no_lock_to_a_second_holder() {
         let mut quarantined = false;
         while start.elapsed() < LONGEST * 2 {
             if let Ok(Some(second)) = b.try_lock("l") {
-                assert!(!guard.is_held() || !second.is_held(), "two holders after {:?}", start.elapsed());
+                assert!(
+                    !guard.is_held() || !second.is_held(),
+                    "two holders after {:?}",
+                    start.elapsed()
+                );
             }
-            quarantined |= matches!(b.nodes()[1].state(), NodeState::Quarantined { remaining: Some(_) });
+            quarantined |=
+                matches!(b.nodes()[1].state(), NodeState::Quarantined { remaining: Some(_) });
         }
         assert!(quarantined, "the quarantine was observed");
         // The hold was renewed on one master only: either it was lost when its lease ended, or it
@@ -49,7 +56,8 @@ fn a_master_that_restarts_empty_gives_no_lock_to_a_second_holder() {
 #[test]
 fn a_flushed_master_has_no_vote_and_gets_the_hold_again() {
     let masters = Masters::fresh(3);
-    let (a, b) = (builder(&masters.urls()).build().unwrap(), builder(&masters.urls()).build().unwrap());
+    let (a, b) =
+        (builder(&masters.urls()).build().unwrap(), builder(&masters.urls()).build().unwrap());
     wait_for_votes(&a, 3);
     let guard = a.lock("l").unwrap();
     wait_until("all have it", || masters.holding("l") == 3);
@@ -59,7 +67,9 @@ fn a_flushed_master_has_no_vote_and_gets_the_hold_again() {
     wait_until("a client notices", || b.nodes()[0].state() != NodeState::Voting);
     assert!(masters.0[0].hash("l").is_empty() && masters.0[0].hash("other").is_empty());
     wait_for_votes(&b, 3);
-    wait_until("all have both again", || masters.holding("l") == 3 && masters.holding("other") == 3);
+    wait_until("all have both again", || {
+        masters.holding("l") == 3 && masters.holding("other") == 3
+    });
     assert!(guard.is_held() && other.is_held());
     guard.unlock().unwrap();
     other.unlock().unwrap();
@@ -92,8 +102,16 @@ fn a_first_installation_waits_once_or_says_that_it_is_one() {
     let masters = Masters::start(3);
     let client = builder(&masters.urls()).build().unwrap();
     let error = client.try_lock("l").unwrap_err();
-    assert!(error.kind() == ErrorKind::NoQuorum && error.to_string().contains("admit_fresh_nodes"), "{error}");
-    assert!(client.nodes().iter().all(|node| matches!(node.state(), NodeState::Quarantined { remaining: Some(_) })));
+    assert!(
+        error.kind() == ErrorKind::NoQuorum && error.to_string().contains("admit_fresh_nodes"),
+        "{error}"
+    );
+    assert!(
+        client
+            .nodes()
+            .iter()
+            .all(|node| matches!(node.state(), NodeState::Quarantined { remaining: Some(_) }))
+    );
     wait_for_votes(&client, 3);
     assert!(client.lock("l").unwrap().is_held());
     // A later client finds that the masters vote.
@@ -110,7 +128,9 @@ fn a_master_that_is_emptied_twice_waits_twice() {
     wait_for_votes(&client, 3);
     masters.0[0].restart();
     drop(client.lock("l").unwrap());
-    wait_until("it is noticed", || matches!(client.nodes()[0].state(), NodeState::Quarantined { remaining: Some(_) }));
+    wait_until("it is noticed", || {
+        matches!(client.nodes()[0].state(), NodeState::Quarantined { remaining: Some(_) })
+    });
     wait_until("most of the time has passed", || match client.nodes()[0].state() {
         NodeState::Quarantined { remaining: Some(remaining) } => remaining < LONGEST / 3,
         _ => false,
@@ -118,13 +138,18 @@ fn a_master_that_is_emptied_twice_waits_twice() {
     let start = Instant::now();
     masters.0[0].cmd::<()>(&["FLUSHALL"]);
     masters.wait_until_all_vote();
-    assert!(start.elapsed() >= LONGEST, "admitted {:?} after it was emptied again", start.elapsed());
+    assert!(
+        start.elapsed() >= LONGEST,
+        "admitted {:?} after it was emptied again",
+        start.elapsed()
+    );
 }
 
 #[test]
 fn durable_masters_vote_at_once_when_they_come_back_with_their_data() {
     let persistent = ["--appendonly", "yes", "--appendfsync", "always"];
-    let mut masters = Masters((0..3).map(|_| crate::rig::Server::start_with(&persistent)).collect());
+    let mut masters =
+        Masters((0..3).map(|_| crate::rig::Server::start_with(&persistent)).collect());
     let redlock = Redlock::new(masters.urls()).longest_lease(ms(60_000));
     let open = |redlock| LockClient::builder().redlock(redlock).lease(ms(60_000)).build().unwrap();
     let first = open(redlock.clone().admit_fresh_nodes(true));
@@ -148,7 +173,8 @@ fn durable_masters_vote_at_once_when_they_come_back_with_their_data() {
 #[test]
 fn a_master_that_came_back_with_old_data_has_no_vote_for_a_client_that_slept() {
     // Over TCP the first write to a connection that has ended succeeds, and only the read fails.
-    let mut masters = Masters((0..3).map(|_| Server::start_tcp(&["--dbfilename", "old.rdb"])).collect());
+    let mut masters =
+        Masters((0..3).map(|_| Server::start_tcp(&["--dbfilename", "old.rdb"])).collect());
     wait_for_votes(&masters.admitted().build().unwrap(), 3);
     let (a, b) = (masters.client(), masters.client());
     // The client's connections are idle from here on.
@@ -168,7 +194,9 @@ fn a_master_that_came_back_with_old_data_has_no_vote_for_a_client_that_slept() {
 
 #[test]
 fn a_durable_master_votes_at_once_also_while_another_is_dead() {
-    let servers = (0..3).map(|_| Server::start_with(&["--appendonly", "yes", "--appendfsync", "always"])).collect();
+    let servers = (0..3)
+        .map(|_| Server::start_with(&["--appendonly", "yes", "--appendfsync", "always"]))
+        .collect();
     let mut masters = Masters(servers);
     wait_for_votes(&masters.admitted().build().unwrap(), 3);
     let client = masters.builder_with(|masters| masters.durable_nodes(true)).build().unwrap();

@@ -15,7 +15,12 @@ fn lost_renewals_shorten_nothing() {
     let masters = Masters::fresh(3);
     let proxies: Vec<Proxy> = masters.0.iter().map(Proxy::start).collect();
     let urls: Vec<String> = proxies.iter().map(Proxy::url).collect();
-    let client = LockClient::builder().redlock(Redlock::new(urls)).lease(ms(1600)).io_timeout(ms(300)).build().unwrap();
+    let client = LockClient::builder()
+        .redlock(Redlock::new(urls))
+        .lease(ms(1600))
+        .io_timeout(ms(300))
+        .build()
+        .unwrap();
     wait_for_votes(&client, 3);
     let guard = client.lock("kept").unwrap();
     let mut hits = [0; 3];
@@ -41,7 +46,8 @@ fn lost_renewals_shorten_nothing() {
 fn a_slow_master_does_not_keep_the_watchdog_from_renewing() {
     let masters = Masters::fresh(3);
     let slow = Proxy::start(&masters.0[2]);
-    let client = behind(&masters, &[(2, &slow)]).lease(ms(2000)).io_timeout(ms(400)).build().unwrap();
+    let client =
+        behind(&masters, &[(2, &slow)]).lease(ms(2000)).io_timeout(ms(400)).build().unwrap();
     wait_for_votes(&client, 3);
     let guard = client.lock("kept").unwrap();
     slow.inject_times("EVALSHA", u32::MAX, Fault::StallReply(ms(100)));
@@ -61,7 +67,8 @@ fn a_slow_master_does_not_keep_the_watchdog_from_renewing() {
 fn a_long_io_timeout_does_not_cost_the_lease() {
     let masters = Masters::fresh(3);
     let hole = Proxy::start(&masters.0[2]);
-    let client = behind(&masters, &[(2, &hole)]).lease(ms(3000)).io_timeout(ms(2800)).build().unwrap();
+    let client =
+        behind(&masters, &[(2, &hole)]).lease(ms(3000)).io_timeout(ms(2800)).build().unwrap();
     wait_for_votes(&client, 3);
     let guard = client.lock("l").unwrap();
     hole.silence(true);

@@ -12,7 +12,11 @@ fn tokens_grow_over_clocks_that_are_behind_and_masters_that_forget() {
     let short = ms(1000);
     let urls = masters.urls();
     let open = || {
-        builder_with(&urls, |masters| masters.longest_lease(short)).lease(short).io_timeout(ms(900)).build().unwrap()
+        builder_with(&urls, |masters| masters.longest_lease(short))
+            .lease(short)
+            .io_timeout(ms(900))
+            .build()
+            .unwrap()
     };
     let (a, b) = (open(), open());
     wait_for_votes(&a, 3);
@@ -79,7 +83,12 @@ fn a_token_is_written_back_before_it_is_used() {
 fn a_master_that_is_admitted_gives_no_older_token() {
     let mut masters = Masters::fresh(3);
     let urls = masters.urls();
-    let open = || builder_with(&urls, |masters| masters.longest_lease(ms(1500))).lease(ms(1500)).build().unwrap();
+    let open = || {
+        builder_with(&urls, |masters| masters.longest_lease(ms(1500)))
+            .lease(ms(1500))
+            .build()
+            .unwrap()
+    };
     let client = open();
     wait_for_votes(&client, 3);
     // The renewals of this hold notice which masters do not vote.
@@ -90,7 +99,9 @@ fn a_master_that_is_admitted_gives_no_older_token() {
     }
     let last = client.lock("l").unwrap().fencing_token().unwrap();
     wait_until("all know it", || {
-        let max = |server: &crate::rig::Server| server.cmd::<Option<String>>(&["HGET", "leasehold:node", "max"]);
+        let max = |server: &crate::rig::Server| {
+            server.cmd::<Option<String>>(&["HGET", "leasehold:node", "max"])
+        };
         masters.0.iter().all(|server| max(server) == Some(last.to_string()))
     });
     for victim in &masters.0[..2] {

@@ -13,7 +13,9 @@ fn a_waiter_is_woken_by_the_release() {
         let guard = a.lock("l").unwrap();
         std::thread::scope(|s| {
             let waiter = s.spawn(|| b.lock("l").map(|guard| guard.is_held()));
-            wait_until("it is subscribed", || masters.0.iter().all(|server| !server.channels().is_empty()));
+            wait_until("it is subscribed", || {
+                masters.0.iter().all(|server| !server.channels().is_empty())
+            });
             let start = Instant::now();
             guard.unlock().unwrap();
             assert!(waiter.join().unwrap().unwrap());
@@ -28,7 +30,8 @@ fn a_waiter_is_woken_by_the_release() {
 #[test]
 fn a_waiter_is_woken_while_a_master_is_dead_and_when_it_is_back() {
     let mut masters = Masters::fresh(3);
-    let open = || masters.builder_with(|masters| masters.longest_lease(ms(30_000))).build().unwrap();
+    let open =
+        || masters.builder_with(|masters| masters.longest_lease(ms(30_000))).build().unwrap();
     let (a, b) = (open(), open());
     for round in 0..3 {
         match round {
@@ -79,7 +82,9 @@ fn a_waiter_sleeps_while_a_minority_is_free() {
     masters.0[2].cmd::<()>(&["DEL", "l"]);
     std::thread::scope(|s| {
         let waiter = s.spawn(|| b.lock("l").map(|guard| guard.is_held()));
-        wait_until("it is subscribed", || masters.0.iter().all(|server| !server.channels().is_empty()));
+        wait_until("it is subscribed", || {
+            masters.0.iter().all(|server| !server.channels().is_empty())
+        });
         std::thread::sleep(ms(200));
         let before = masters.0[0].call_count("evalsha");
         std::thread::sleep(ms(1000));

@@ -119,7 +119,14 @@ impl Call {
         let limits = [(-1, LOW, PAST), (9, LOW, PAST), (9, LOW, FUTURE)];
         for (rule, floor, not_after) in rules.into_iter().chain(limits) {
             for (lease, held) in [(1, 0), (3, 0), (1, 1), (3, 1), (3, 2)] {
-                calls.push(Self::Acquire { who: A.to_owned(), lease, held, rule, floor, not_after });
+                calls.push(Self::Acquire {
+                    who: A.to_owned(),
+                    lease,
+                    held,
+                    rule,
+                    floor,
+                    not_after,
+                });
             }
         }
         calls
@@ -193,14 +200,19 @@ impl World {
         };
         let free = fields.is_empty();
         match call {
-            Call::Acquire { who, held, .. } if *held > 0 && !fields.contains_key(who) => answer("[2 0]"),
-            Call::Acquire { who, .. } if !free && !fields.contains_key(who) => answer(&format!("[0 {}]", kilo(*left))),
+            Call::Acquire { who, held, .. } if *held > 0 && !fields.contains_key(who) => {
+                answer("[2 0]")
+            }
+            Call::Acquire { who, .. } if !free && !fields.contains_key(who) => {
+                answer(&format!("[0 {}]", kilo(*left)))
+            }
             // A re-entry is neither undone nor repeated, so it may also be late.
             Call::Acquire { held: 0, not_after: PAST, .. } => answer("[3 0]"),
             Call::Acquire { who, lease, held, rule, floor, .. } => {
                 // A hash without a TTL gets one: a lock must never last forever.
                 let (mut fields, left) = (fields.clone(), (*left).max(*lease));
-                let token = if *held > 0 { Some("0".to_owned()) } else { self.next_token(*rule, *floor) };
+                let token =
+                    if *held > 0 { Some("0".to_owned()) } else { self.next_token(*rule, *floor) };
                 let Some(token) = token else { return answer("!ERR") };
                 fields.insert(who.clone(), held + 1);
                 self.lock = Lock::Held(fields, left);
@@ -227,7 +239,8 @@ impl World {
             }
             Call::Inspect if free => answer("[-2]"),
             Call::Inspect => {
-                let pairs: Vec<_> = fields.iter().map(|(who, count)| format!("{who} {count}")).collect();
+                let pairs: Vec<_> =
+                    fields.iter().map(|(who, count)| format!("{who} {count}")).collect();
                 answer(&format!("[{} {}]", kilo(*left), pairs.join(" ")))
             }
             Call::Force if free => answer("0"),
@@ -243,7 +256,8 @@ impl World {
         if rule < 0 {
             return Some("0".to_owned());
         }
-        let (old, left) = self.token.unwrap_or((Counter::At(0), if rule == 0 { NEVER } else { rule }));
+        let (old, left) =
+            self.token.unwrap_or((Counter::At(0), if rule == 0 { NEVER } else { rule }));
         let (new, below) = match old {
             Counter::At(n) => (Counter::At(n + 1), n + 1 < floor),
             Counter::Clock => (Counter::Clock, floor == FUTURE),
@@ -251,7 +265,8 @@ impl World {
         };
         // The counter never expires, by its rule or because Redisson created it without a TTL.
         let kept = rule == 0 || left == NEVER;
-        let next = if below { (Counter::Clock, if kept { NEVER } else { rule }) } else { (new, left) };
+        let next =
+            if below { (Counter::Clock, if kept { NEVER } else { rule }) } else { (new, left) };
         self.token = Some(next);
         Some(next.0.text())
     }
@@ -261,11 +276,15 @@ impl World {
         match &self.lock {
             Lock::Free => {}
             Lock::Held(fields, left) => {
-                let fields: Vec<_> = fields.iter().map(|(who, count)| format!("{who} {count}")).collect();
-                picture.insert(LOCK.to_owned(), format!("hash {} {}", fields.join(" "), kilo(*left)));
+                let fields: Vec<_> =
+                    fields.iter().map(|(who, count)| format!("{who} {count}")).collect();
+                picture
+                    .insert(LOCK.to_owned(), format!("hash {} {}", fields.join(" "), kilo(*left)));
             }
             Lock::Foreign => drop(picture.insert(LOCK.to_owned(), "string x -1".to_owned())),
-            Lock::ForeignHash => drop(picture.insert(LOCK.to_owned(), format!("hash {} -1", USERS.join(" ")))),
+            Lock::ForeignHash => {
+                drop(picture.insert(LOCK.to_owned(), format!("hash {} -1", USERS.join(" "))))
+            }
         }
         if let Some((counter, left)) = self.token {
             picture.insert(TOKEN.to_owned(), format!("string {} {}", counter.text(), kilo(left)));
@@ -326,12 +345,15 @@ impl<'a> Bench<'a> {
             Call::Release { who, held } => {
                 self.eval(script("mutex_release"), &[LOCK], &[who, &held.to_string(), CHANNEL])
             }
-            Call::Renew { who, lease } => self.eval(script("lease_renew"), &[LOCK], &[who, &text(lease)]),
+            Call::Renew { who, lease } => {
+                self.eval(script("lease_renew"), &[LOCK], &[who, &text(lease)])
+            }
             Call::Inspect => {
                 let mut reply = self.eval(script("mutex_inspect"), &[LOCK], &[]);
                 if let Ok(Value::Array(parts)) = &mut reply {
                     // Redis returns the fields in any order.
-                    let mut pairs: Vec<_> = parts.split_off(1).chunks(2).map(<[Value]>::to_vec).collect();
+                    let mut pairs: Vec<_> =
+                        parts.split_off(1).chunks(2).map(<[Value]>::to_vec).collect();
                     pairs.sort_by_key(|pair| format!("{pair:?}"));
                     parts.extend(pairs.into_iter().flatten());
                 }
@@ -351,7 +373,9 @@ impl<'a> Bench<'a> {
             let message = self.subscriber.get_message().unwrap();
             (message.get_channel_name().to_owned(), message.get_payload().unwrap())
         };
-        std::iter::repeat_with(next).take_while(|(channel, _): &(String, String)| channel != "mark").collect()
+        std::iter::repeat_with(next)
+            .take_while(|(channel, _): &(String, String)| channel != "mark")
+            .collect()
     }
 
     fn put(&mut self, world: &World) {
@@ -359,7 +383,9 @@ impl<'a> Bench<'a> {
         match &world.lock {
             Lock::Free => {}
             Lock::Held(fields, _) => {
-                fields.iter().for_each(|(who, count)| self.cmd(&["HSET", LOCK, who, &count.to_string()]));
+                fields
+                    .iter()
+                    .for_each(|(who, count)| self.cmd(&["HSET", LOCK, who, &count.to_string()]));
             }
             Lock::Foreign => self.cmd(&["SET", LOCK, "x"]),
             Lock::ForeignHash => self.cmd(&["HSET", LOCK, USERS[0], USERS[1]]),
@@ -401,10 +427,12 @@ impl<'a> Bench<'a> {
     fn differs(&mut self, world: &mut World, call: &Call) -> Option<String> {
         let before = world.clone();
         let (answer, channel) = world.expect(call);
-        let messages: Vec<_> = channel.map(|c| (c.to_owned(), "0".to_owned())).into_iter().collect();
+        let messages: Vec<_> =
+            channel.map(|c| (c.to_owned(), "0".to_owned())).into_iter().collect();
         let wanted = (answer, messages, world.picture());
         let got = (self.run(call), self.published(), self.picture());
-        (wanted != got).then(|| format!("{call:?}\n  in {before:?}\n  gave   {got:?}\n  wanted {wanted:?}"))
+        (wanted != got)
+            .then(|| format!("{call:?}\n  in {before:?}\n  gave   {got:?}\n  wanted {wanted:?}"))
     }
 
     #[track_caller]

@@ -94,7 +94,9 @@ fn every_call_twice_in_every_state() {
                 let mut once = start;
                 failures.extend(bench.differs(&mut once, &call));
                 let mut twice = once.clone();
-                failures.extend(bench.differs(&mut twice, &call).map(|f| format!("the second time: {f}")));
+                failures.extend(
+                    bench.differs(&mut twice, &call).map(|f| format!("the second time: {f}")),
+                );
                 // Checked without the model: a repeat changes nothing, except that a repeated
                 // outermost acquire may give a higher token.
                 if matches!(call, Call::Acquire { held: 0, rule: 0.., .. }) {
@@ -118,7 +120,8 @@ fn a_full_server() {
     let server = Server::start();
     let mut subscriber = server.connect();
     let mut bench = Bench::new(&server, &mut subscriber);
-    let off = Call::Acquire { who: A.to_owned(), lease: 2, held: 0, rule: -1, floor: LOW, not_after: 0 };
+    let off =
+        Call::Acquire { who: A.to_owned(), lease: 2, held: 0, rule: -1, floor: LOW, not_after: 0 };
     let held = |count| World::held(&[(A, count)], 2);
     let refused = [
         (World::EMPTY, Call::acquire(A, 0)),
@@ -136,7 +139,14 @@ fn a_full_server() {
         assert!(bench.published().is_empty());
         bench.cmd::<()>(&["CONFIG", "SET", "maxmemory", "0"]);
     }
-    let served = [Call::release(A, 1), Call::release(A, 2), Call::renew(A, 3), Call::Inspect, Call::Force, Call::Probe];
+    let served = [
+        Call::release(A, 1),
+        Call::release(A, 2),
+        Call::renew(A, 3),
+        Call::Inspect,
+        Call::Force,
+        Call::Probe,
+    ];
     for call in served {
         let mut world = held(2);
         bench.put(&world);
@@ -159,14 +169,16 @@ struct Player {
 #[test]
 fn random_interleavings() {
     const STEPS: usize = 2000;
-    let seed = std::env::var("LEASEHOLD_SEED").map_or_else(|_| rand::random(), |s| s.parse().unwrap());
+    let seed =
+        std::env::var("LEASEHOLD_SEED").map_or_else(|_| rand::random(), |s| s.parse().unwrap());
     println!("LEASEHOLD_SEED={seed}");
     let mut rng = StdRng::seed_from_u64(seed);
     let server = Server::start();
     let mut subscriber = server.connect();
     let mut bench = Bench::new(&server, &mut subscriber);
     let mut world = World::EMPTY;
-    let mut players = ["A", "B", "C"].map(|letter| Player { name: format!("{letter}:0"), held: 0, last: None });
+    let mut players =
+        ["A", "B", "C"].map(|letter| Player { name: format!("{letter}:0"), held: 0, last: None });
     let (mut grants, mut last_token) = (0, 0);
     for step in 0..STEPS {
         // A key is deleted without the players knowing.
@@ -177,8 +189,14 @@ fn random_interleavings() {
         }
         let player = &mut players[rng.random_range(0..3)];
         let lease = rng.random_range(1..=3);
-        let acquire =
-            Call::Acquire { who: player.name.clone(), lease, held: player.held, rule: 9, floor: LOW, not_after: 0 };
+        let acquire = Call::Acquire {
+            who: player.name.clone(),
+            lease,
+            held: player.held,
+            rule: 9,
+            floor: LOW,
+            not_after: 0,
+        };
         let call = match (rng.random_range(0..8), &player.last) {
             (0..3, _) => acquire,
             (3..5, _) if player.held > 0 => Call::release(&player.name, player.held),
@@ -200,7 +218,10 @@ fn random_interleavings() {
                 if *held == 0 {
                     grants += 1;
                     let token: i64 = bench.cmd(&["GET", TOKEN]);
-                    assert!(token > last_token, "LEASEHOLD_SEED={seed}, step {step}: {token} after {last_token}");
+                    assert!(
+                        token > last_token,
+                        "LEASEHOLD_SEED={seed}, step {step}: {token} after {last_token}"
+                    );
                     last_token = token;
                 }
             }
@@ -208,8 +229,11 @@ fn random_interleavings() {
                 player.held = held - 1;
             }
             // Released, or lost: a holder id is never used again.
-            Call::Acquire { who, held: 1.., .. } | Call::Release { who, .. } if *who == player.name => {
-                *player = Player { name: format!("{}:{step}", &who[..1]), held: 0, last: Some(call) };
+            Call::Acquire { who, held: 1.., .. } | Call::Release { who, .. }
+                if *who == player.name =>
+            {
+                *player =
+                    Player { name: format!("{}:{step}", &who[..1]), held: 0, last: Some(call) };
             }
             _ => {}
         }
@@ -219,7 +243,11 @@ fn random_interleavings() {
         assert!(fields.len() <= 1, "LEASEHOLD_SEED={seed}, step {step}: two holders: {fields:?}");
         for (who, count) in fields {
             let owner = players.iter().find(|p| p.name == who);
-            assert_eq!(owner.map(|p| p.held), Some(count), "LEASEHOLD_SEED={seed}, step {step}: {who}");
+            assert_eq!(
+                owner.map(|p| p.held),
+                Some(count),
+                "LEASEHOLD_SEED={seed}, step {step}: {who}"
+            );
         }
     }
     assert!(grants > STEPS / 50, "LEASEHOLD_SEED={seed}: only {grants} grants");

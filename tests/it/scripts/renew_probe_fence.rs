@@ -60,8 +60,13 @@ fn the_probe_names_what_is_refused() {
         ]);
         let mut user = server.connect();
         redis::cmd("AUTH").arg("u").arg("x").exec(&mut user).unwrap();
-        let refused: Vec<String> =
-            redis::cmd("EVAL").arg(script("connect_probe")).arg(1).arg("k").arg("c").query(&mut user).unwrap();
+        let refused: Vec<String> = redis::cmd("EVAL")
+            .arg(script("connect_probe"))
+            .arg(1)
+            .arg("k")
+            .arg("c")
+            .query(&mut user)
+            .unwrap();
         assert_eq!(refused.len(), 1, "without {name}: {refused:?}");
         assert!(refused[0].starts_with(&format!("{name}: ")), "without {name}: {refused:?}");
         assert!(bench.picture().is_empty());
@@ -76,11 +81,14 @@ fn fences_compare_numbers_and_may_be_asked_twice() {
     let mut subscriber = server.connect();
     let mut bench = Bench::new(&server, &mut subscriber);
     let picture = |(token, value): Fenced| -> BTreeMap<String, String> {
-        let fields =
-            [token.map(|t| ("token".to_owned(), t.to_string())), value.map(|v| ("value".to_owned(), v.to_owned()))];
+        let fields = [
+            token.map(|t| ("token".to_owned(), t.to_string())),
+            value.map(|v| ("value".to_owned(), v.to_owned())),
+        ];
         fields.into_iter().flatten().collect()
     };
-    let tokens = [1, 9, 10, 999_999_999, 1_000_000_000, (1 << 53) - 1, 1 << 53, (1 << 53) + 1, u64::MAX];
+    let tokens =
+        [1, 9, 10, 999_999_999, 1_000_000_000, (1 << 53) - 1, 1 << 53, (1 << 53) + 1, u64::MAX];
     let standing = tokens.iter().map(|t| Some(*t)).chain([None]);
     for start in standing.flat_map(|token| [(token, None), (token, Some("old"))]) {
         for ours in tokens {
@@ -90,7 +98,9 @@ fn fences_compare_numbers_and_may_be_asked_twice() {
                 (format!("[1 {}]", start.1.unwrap_or("nil")), (Some(ours), start.1))
             };
             let written = match start.0 {
-                Some(standing) if standing == ours => (format!("[1 {ours}]"), (Some(ours), Some("new"))),
+                Some(standing) if standing == ours => {
+                    (format!("[1 {ours}]"), (Some(ours), Some("new")))
+                }
                 Some(standing) => (format!("[0 {standing}]"), start),
                 None => ("[0 nil]".to_owned(), start),
             };
@@ -99,9 +109,15 @@ fn fences_compare_numbers_and_may_be_asked_twice() {
             let write: (&str, &[&str]) = (script("fence_write"), &[&text, "new"]);
             for ((script, args), (answer, after)) in [(claim, claimed), (write, written)] {
                 bench.cmd::<()>(&["DEL", "v"]);
-                picture(start).iter().for_each(|(field, text)| bench.cmd(&["HSET", "v", field, text]));
+                picture(start)
+                    .iter()
+                    .for_each(|(field, text)| bench.cmd(&["HSET", "v", field, text]));
                 for _ in 0..2 {
-                    assert_eq!(show(&bench.eval(script, &["v"], args)), answer, "{args:?} at {start:?}");
+                    assert_eq!(
+                        show(&bench.eval(script, &["v"], args)),
+                        answer,
+                        "{args:?} at {start:?}"
+                    );
                     let now: BTreeMap<String, String> = bench.cmd(&["HGETALL", "v"]);
                     assert_eq!(now, picture(after), "{args:?} at {start:?}");
                 }
@@ -109,15 +125,21 @@ fn fences_compare_numbers_and_may_be_asked_twice() {
         }
     }
     bench.cmd::<()>(&["SET", "v", "x"]);
-    for (script, args) in [(script("fence_claim"), &["1"][..]), (script("fence_write"), &["1", "new"])] {
+    for (script, args) in
+        [(script("fence_claim"), &["1"][..]), (script("fence_write"), &["1", "new"])]
+    {
         assert_eq!(show(&bench.eval(script, &["v"], args)), "!WRONGTYPE");
     }
     assert_eq!(bench.cmd::<String>(&["GET", "v"]), "x");
     // A lock, and one into which an earlier version has put a value.
-    for fields in [&["u:1", "1"][..], &["u:1", "1", "token", "1"], &["u:1", "1", "token", "1", "value", "v"]] {
+    for fields in
+        [&["u:1", "1"][..], &["u:1", "1", "token", "1"], &["u:1", "1", "token", "1", "value", "v"]]
+    {
         bench.cmd::<()>(&["DEL", "v"]);
         bench.cmd::<()>(&[&["HSET", "v"], fields].concat());
-        for (script, args) in [(script("fence_claim"), &["1"][..]), (script("fence_write"), &["1", "new"])] {
+        for (script, args) in
+            [(script("fence_claim"), &["1"][..]), (script("fence_write"), &["1", "new"])]
+        {
             assert_eq!(show(&bench.eval(script, &["v"], args)), "!WRONGTYPE");
             assert_eq!(bench.cmd::<usize>(&["HLEN", "v"]), fields.len() / 2);
         }

@@ -13,7 +13,8 @@ fn tokens_are_exact_and_never_repeat() {
     // Floors as connections send them (the time of their server), and the floor of a clock that was
     // set back since.
     let floors = [|now| now, |now| now - 1_000_000, |_| FUTURE];
-    let losses: [&[&str]; 5] = [&["PING"], &["FLUSHALL"], &["DEL", TOKEN], &["SET", TOKEN, "1"], &["SET", TOKEN, "0"]];
+    let losses: [&[&str]; 5] =
+        [&["PING"], &["FLUSHALL"], &["DEL", TOKEN], &["SET", TOKEN, "1"], &["SET", TOKEN, "0"]];
     for loss in losses.into_iter().chain([losses[1], losses[0]]) {
         for floor in floors {
             bench.cmd::<()>(loss);

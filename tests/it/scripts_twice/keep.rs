@@ -21,8 +21,14 @@ pub(super) const KEEP: Primitive = Primitive {
         ("HSET L $A:kept 1; PEXPIRE L 2ks", "1,0 0,0 1,1>0 1,0 1,0,0,0 0,0,0,0 0,0,0,0"),
         ("HSET L $B 1; PEXPIRE L 2ks", "0,0 0,0 0,0 0,0 0,0,0,0 0,0,0,0 0,0,0,0"),
         ("HSET L $B:kept 1; PEXPIRE L 2ks", "0,0 0,0 0,0 0,0 0,0,0,0 0,0,0,0 0,0,0,0"),
-        ("HSET L mode write $A:write 1; PEXPIRE L 2ks", "0,0 1,1>1>00 0,0 0,0 0,0,0,0 0,0,0,0 0,0,0,0"),
-        ("HSET L mode write $A:kept:write 1; PEXPIRE L 2ks", "0,0 1,0 0,0 0,0 0,0,0,0 0,0,0,0 0,0,0,0"),
+        (
+            "HSET L mode write $A:write 1; PEXPIRE L 2ks",
+            "0,0 1,1>1>00 0,0 0,0 0,0,0,0 0,0,0,0 0,0,0,0",
+        ),
+        (
+            "HSET L mode write $A:kept:write 1; PEXPIRE L 2ks",
+            "0,0 1,0 0,0 0,0 0,0,0,0 0,0,0,0 0,0,0,0",
+        ),
         // Both locks.
         (
             "HSET L $A 1; PEXPIRE L 2ks; HSET M $A 1; PEXPIRE M 4ks",
@@ -34,7 +40,10 @@ pub(super) const KEEP: Primitive = Primitive {
         ),
         // One is broken, and the other is kept nevertheless.
         ("SET L x", "!TYPE !TYPE !TYPE !TYPE !TYPE,0,0,0 !TYPE,0,0,0 !TYPE,0,0,0"),
-        ("SET L x; HSET M $A 1; PEXPIRE M 4ks", "!TYPE !TYPE !TYPE !TYPE !TYPE,0,1,1>0M !TYPE,0,1,1>0M !TYPE,0,1,1>0M"),
+        (
+            "SET L x; HSET M $A 1; PEXPIRE M 4ks",
+            "!TYPE !TYPE !TYPE !TYPE !TYPE,0,1,1>0M !TYPE,0,1,1>0M !TYPE,0,1,1>0M",
+        ),
         // The head of the queue is notified, and no dead waiter is.
         (
             "HSET L $A 1; PEXPIRE L 2ks; RPUSH queue $B $C; ZADD deadlines @3ks $B @3ks $C",

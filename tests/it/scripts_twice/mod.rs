@@ -18,7 +18,9 @@ use std::fmt::Write as _;
 use redis::{RedisResult, Value};
 
 use self::keep::KEEP;
-use self::tables::{CLIENT, COUNTS, FAIR, INDEX, LATCH, LOOK, MULTI, PERMITS, READ_WRITE, REDLOCK, RUN};
+use self::tables::{
+    CLIENT, COUNTS, FAIR, INDEX, LATCH, LOOK, MULTI, PERMITS, READ_WRITE, REDLOCK, RUN,
+};
 use crate::lua::{Bench, Content, MILLIS, Picture, kilo, scripts};
 use crate::rig::Server;
 
@@ -76,7 +78,9 @@ fn expand(word: &str, now: i64) -> Vec<u8> {
         return key.as_bytes().to_vec();
     }
     let word = match word.split_once('.') {
-        Some((holder, level)) if holder.starts_with('$') => format!("{{L}}:{holder}:rwlock_timeout:{level}"),
+        Some((holder, level)) if holder.starts_with('$') => {
+            format!("{{L}}:{holder}:rwlock_timeout:{level}")
+        }
         _ => word.to_owned(),
     };
     HOLDERS.iter().fold(word, |word, (short, id)| word.replace(short, id)).into_bytes()
@@ -92,7 +96,10 @@ fn show(reply: &RedisResult<Value>) -> String {
     // it.
     let error = |text: String| {
         let codes = [("WRONGTYPE", "!TYPE"), ("not an integer", "!INT")];
-        codes.into_iter().find(|(code, _)| text.contains(code)).map_or(format!("!{text}"), |(_, s)| s.to_owned())
+        codes
+            .into_iter()
+            .find(|(code, _)| text.contains(code))
+            .map_or(format!("!{text}"), |(_, s)| s.to_owned())
     };
     match reply {
         Err(e) => error(e.to_string()),
@@ -101,14 +108,17 @@ fn show(reply: &RedisResult<Value>) -> String {
         Ok(Value::Int(n)) => n.to_string(),
         Ok(Value::BulkString(bytes)) => shorten(&String::from_utf8_lossy(bytes)),
         Ok(Value::Array(parts)) if parts.is_empty() => "none".to_owned(),
-        Ok(Value::Array(parts)) => parts.iter().map(|part| show(&Ok(part.clone()))).collect::<Vec<_>>().join(","),
+        Ok(Value::Array(parts)) => {
+            parts.iter().map(|part| show(&Ok(part.clone()))).collect::<Vec<_>>().join(",")
+        }
         Ok(other) => format!("{other:?}"),
     }
 }
 
 /// Removes the values of tokens: a repeated grant may have a higher one.
 fn without_token(mut picture: Picture) -> Picture {
-    for (_, token) in picture.iter_mut().filter(|(key, _)| key.starts_with("redisson_lock_token:")) {
+    for (_, token) in picture.iter_mut().filter(|(key, _)| key.starts_with("redisson_lock_token:"))
+    {
         token.body.clear();
     }
     if let Some(node) = picture.get_mut("leasehold:node") {
@@ -133,10 +143,13 @@ fn script_of(call: &str) -> &str {
 fn run(bench: &mut Bench<'_>, call: &str) -> String {
     let now = bench.now();
     let (keys, args) = call.split_once('|').expect("a bar between keys and arguments");
-    let words = |text: &str| -> Vec<Vec<u8>> { text.split_whitespace().map(|word| expand(word, now)).collect() };
+    let words = |text: &str| -> Vec<Vec<u8>> {
+        text.split_whitespace().map(|word| expand(word, now)).collect()
+    };
     let mut answer = show(&bench.eval(script_of(call), &words(keys)[1..], &words(args)));
     for (channel, payload) in bench.published() {
-        let waiter = shorten(channel.strip_prefix("channel").expect("no other channel")).replace(':', "@");
+        let waiter =
+            shorten(channel.strip_prefix("channel").expect("no other channel")).replace(':', "@");
         write!(answer, ">{payload}{waiter}").unwrap();
     }
     answer
@@ -147,7 +160,9 @@ fn second_answer(call: &str, first: &str, after: &Picture) -> String {
     let script = script_of(call);
     let answer = first.split('>').next().unwrap_or_default();
     let stands = |who: &str| {
-        after.get("L").is_some_and(|lock| lock.body.iter().any(|(holder, _)| holder.trim_end_matches(":write") == who))
+        after.get("L").is_some_and(|lock| {
+            lock.body.iter().any(|(holder, _)| holder.trim_end_matches(":write") == who)
+        })
     };
     match (script, answer.split(',').next().unwrap_or_default()) {
         // It was released, or left the queue, so it is gone now.
@@ -160,7 +175,11 @@ fn second_answer(call: &str, first: &str, after: &Picture) -> String {
         ("fair_force_unlock" | "rw_force_unlock" | "redlock_admit", "1") => "0".to_owned(),
         ("multi_acquire", "1") => {
             let number = |word: &str| word.parse::<i64>().expect("a number");
-            let again = answer.split(',').skip(1).map(number).map(|token| if token > 0 { token + 1 } else { 0 });
+            let again = answer
+                .split(',')
+                .skip(1)
+                .map(number)
+                .map(|token| if token > 0 { token + 1 } else { 0 });
             again.fold("1".to_owned(), |answer, token| format!("{answer},{token}"))
         }
         // It is kept already: the waiters were notified.
@@ -181,8 +200,9 @@ fn second_answer(call: &str, first: &str, after: &Picture) -> String {
         ("fair_acquire" | "write_acquire" | "redlock_acquire" | "mutex_acquire_run", "1")
             if answer != "1,0" && !answer.starts_with("1,0,") =>
         {
-            let (token, next) =
-                answer[2..].split_once(',').map_or((&answer[2..], None), |(token, next)| (token, Some(next)));
+            let (token, next) = answer[2..]
+                .split_once(',')
+                .map_or((&answer[2..], None), |(token, next)| (token, Some(next)));
             let drawn = if script_of(call) == "mutex_acquire_run" { 5 } else { 1 };
             let token = token.parse::<i64>().expect("a token") + drawn;
             // The reply to a fair acquire also contains the next waiter, which stays the same.
@@ -197,7 +217,9 @@ fn number(picture: &Picture, key: &str) -> Option<i64> {
 }
 
 fn members(picture: &Picture, key: &str) -> Vec<String> {
-    picture.get(key).map_or_else(Vec::new, |content| content.body.iter().map(|(member, _)| member.clone()).collect())
+    picture.get(key).map_or_else(Vec::new, |content| {
+        content.body.iter().map(|(member, _)| member.clone()).collect()
+    })
 }
 
 /// The level keys that exist, and those that the counts in the lock require.
@@ -205,9 +227,12 @@ fn levels(picture: &Picture) -> (BTreeSet<String>, BTreeSet<String>) {
     let there = picture.keys().filter(|key| key.contains(":rwlock_timeout:")).cloned().collect();
     let fields = picture.get("L").map_or(&[][..], |lock| &lock.body);
     let of_readers = fields.iter().any(|(field, _)| field == "mode");
-    let readers = fields.iter().filter(|(field, _)| of_readers && field != "mode" && !field.ends_with(":write"));
+    let readers = fields
+        .iter()
+        .filter(|(field, _)| of_readers && field != "mode" && !field.ends_with(":write"));
     let demanded = readers.flat_map(|(reader, count)| {
-        (1..=count.parse::<u32>().unwrap_or(0)).map(move |n| format!("{{L}}:{reader}:rwlock_timeout:{n}"))
+        (1..=count.parse::<u32>().unwrap_or(0))
+            .map(move |n| format!("{{L}}:{reader}:rwlock_timeout:{n}"))
     });
     (there, demanded.collect())
 }
@@ -229,14 +254,16 @@ fn outlives_its_readers(picture: &Picture) -> bool {
 
 /// Whether every waiter is in the queue once and has a deadline, and nobody else has a deadline.
 fn is_in_step(picture: &Picture) -> bool {
-    let [queue, deadlines] = ["queue", "timeout"].map(|key| members(picture, &format!("redisson_lock_{key}:{{L}}")));
+    let [queue, deadlines] =
+        ["queue", "timeout"].map(|key| members(picture, &format!("redisson_lock_{key}:{{L}}")));
     let waiters: BTreeSet<_> = queue.iter().collect();
     waiters.len() == queue.len() && waiters == deadlines.iter().collect()
 }
 
 /// The number of permits, free or held; `None` if there is no semaphore.
 fn permits(picture: &Picture) -> Option<i64> {
-    number(picture, "L").map(|free| free + i64::try_from(members(picture, "{L}:timeout").len()).unwrap())
+    number(picture, "L")
+        .map(|free| free + i64::try_from(members(picture, "{L}:timeout").len()).unwrap())
 }
 
 fn has_a(picture: &Picture, lock: &str) -> bool {
@@ -258,15 +285,27 @@ fn broken(call: &str, before: &Picture, after: &Picture, answer: &str) -> Vec<&'
     let has_lock = after.get("L").is_some_and(|lock| lock.kind == "hash");
     let endless = |lock: &Content| lock.kind == "hash" && lock.pttl == "-1";
     // A lock that had no TTL before is not leasehold's, and is not changed.
-    let for_ever = |lock: &&str| after.get(*lock).is_some_and(endless) && after.get(*lock) != before.get(*lock);
+    let for_ever = |lock: &&str| {
+        after.get(*lock).is_some_and(endless) && after.get(*lock) != before.get(*lock)
+    };
     let half = |picture: &Picture| has_a(picture, "L") != has_a(picture, "M");
-    let partly = script == "multi_acquire" && call.contains("$A $A 0 0") && half(after) && !half(before);
+    let partly =
+        script == "multi_acquire" && call.contains("$A $A 0 0") && half(after) && !half(before);
     let rules = [
         (["L", "M"].iter().any(for_ever), "a lock has no TTL"),
         (partly, "one of two locks was taken"),
-        (was_there == was_demanded && may_be && there != demanded, "the level keys are not 1 to each reader's count"),
-        (has_lock && outlives_its_readers(before) && !outlives_its_readers(after), "a lock ends before its readers"),
-        (reads && longest_level(after, ":A:") < longest_level(before, ":A:"), "a reader was promised more"),
+        (
+            was_there == was_demanded && may_be && there != demanded,
+            "the level keys are not 1 to each reader's count",
+        ),
+        (
+            has_lock && outlives_its_readers(before) && !outlives_its_readers(after),
+            "a lock ends before its readers",
+        ),
+        (
+            reads && longest_level(after, ":A:") < longest_level(before, ":A:"),
+            "a reader was promised more",
+        ),
         (is_in_step(before) && !is_in_step(after), "queue and deadlines differ"),
         (
             script.starts_with("permit_")
@@ -321,13 +360,18 @@ fn every_call_twice(primitive: &Primitive) {
             if without_token(once.clone()) != without_token(twice.clone()) {
                 fail(format!("is not repeat-safe: {once:?}\n  became {twice:?}"));
             }
-            if number(&twice, "redisson_lock_token:{L}") < number(&once, "redisson_lock_token:{L}") {
+            if number(&twice, "redisson_lock_token:{L}") < number(&once, "redisson_lock_token:{L}")
+            {
                 fail("the token decreased".to_owned());
             }
             got.push(first);
         }
         if wanted != got {
-            failures.push(format!("in {state}\n  wanted {}\n  got    {}", wanted.join(" "), got.join(" ")));
+            failures.push(format!(
+                "in {state}\n  wanted {}\n  got    {}",
+                wanted.join(" "),
+                got.join(" ")
+            ));
         }
     }
     assert!(failures.is_empty(), "{} differences:\n{}", failures.len(), failures.join("\n"));
@@ -397,8 +441,18 @@ fn a_repeat_after_others_came_leaves_them_alone() {
     let b_takes = "DEL L; HSET L $B 1; PEXPIRE L 2ks; RPUSH queue $C; ZADD deadlines @3ks $C";
     // The state before, the call, what happens then, the reply to the repeat.
     let rows = [
-        ("HSET L $A 1; PEXPIRE L 2ks", "fair_release L queue deadlines | $A 1 channel", b_takes, "0,0"),
-        ("HSET L $A 2; PEXPIRE L 2ks", "fair_release L queue deadlines | $A 2 channel", b_takes, "0,0"),
+        (
+            "HSET L $A 1; PEXPIRE L 2ks",
+            "fair_release L queue deadlines | $A 1 channel",
+            b_takes,
+            "0,0",
+        ),
+        (
+            "HSET L $A 2; PEXPIRE L 2ks",
+            "fair_release L queue deadlines | $A 2 channel",
+            b_takes,
+            "0,0",
+        ),
         (
             "HSET L $A 1; PEXPIRE L 2ks",
             "fair_acquire L queue deadlines token | $A 3ks 1 0 0 0 300ks channel 0 0",
@@ -411,19 +465,49 @@ fn a_repeat_after_others_came_leaves_them_alone() {
             b_has_m,
             "2,0,2",
         ),
-        ("HSET L $A 1; HSET M $A 1", "multi_release L M | $A $A 1 1 channel channelM", b_has_m, "0,0,0,0"),
+        (
+            "HSET L $A 1; HSET M $A 1",
+            "multi_release L M | $A $A 1 1 channel channelM",
+            b_has_m,
+            "0,0,0,0",
+        ),
         (
             "HSET L mode read $A 1; PEXPIRE L 2ks; SET $A.1 1 PX 2ks",
             "rw_release L marker | $A 0 0 channel tag",
             b_writes,
             "0,0",
         ),
-        ("HSET L mode write $A:write 1; PEXPIRE L 2ks", "rw_release L marker | $A 0 0 channel tag", b_reads, "0,0"),
-        ("HSET L mode write $A:write 1; PEXPIRE L 2ks", "rw_release L marker | $A 0 1 channel tag", b_writes, "0,0"),
-        ("HSET L mode write $A:write 2; PEXPIRE L 2ks", "rw_release L marker | $A 1 0 channel tag", b_writes, "0,0"),
-        ("SET marker $A PX 3ks", "rw_release L marker | $A 0 0 channel tag", "SET marker $B PX 3ks", "0,0"),
+        (
+            "HSET L mode write $A:write 1; PEXPIRE L 2ks",
+            "rw_release L marker | $A 0 0 channel tag",
+            b_reads,
+            "0,0",
+        ),
+        (
+            "HSET L mode write $A:write 1; PEXPIRE L 2ks",
+            "rw_release L marker | $A 0 1 channel tag",
+            b_writes,
+            "0,0",
+        ),
+        (
+            "HSET L mode write $A:write 2; PEXPIRE L 2ks",
+            "rw_release L marker | $A 1 0 channel tag",
+            b_writes,
+            "0,0",
+        ),
+        (
+            "SET marker $A PX 3ks",
+            "rw_release L marker | $A 0 0 channel tag",
+            "SET marker $B PX 3ks",
+            "0,0",
+        ),
         ("HSET L mode write $A:write 1; PEXPIRE L 2ks", "rw_renew L | $A 3ks tag", b_reads, "0"),
-        ("HSET L mode read $A 1; PEXPIRE L 2ks; SET $A.1 1 PX 2ks", "rw_renew L | $A 3ks tag", b_writes, "0"),
+        (
+            "HSET L mode read $A 1; PEXPIRE L 2ks; SET $A.1 1 PX 2ks",
+            "rw_renew L | $A 3ks tag",
+            b_writes,
+            "0",
+        ),
         (
             "HSET L mode write $A:write 1; PEXPIRE L 2ks",
             "write_acquire L token marker | $A 3ks 1 0 0 0 0",
@@ -448,7 +532,12 @@ fn a_repeat_after_others_came_leaves_them_alone() {
             "ZREM leases %P1; ZADD leases @2ks %B1",
             "0",
         ),
-        ("SET L 2", "permit_delete L leases mark | 1ks channel 0", "SET L 3; ZADD leases @2ks %B1", "1,0"),
+        (
+            "SET L 2",
+            "permit_delete L leases mark | 1ks channel 0",
+            "SET L 3; ZADD leases @2ks %B1",
+            "1,0",
+        ),
         ("SET L 0", "count_release L mark | 1 1ks channel 1", "SET L 0", "2,0"),
         ("SET L 1", "count_acquire L mark | 1 1ks 0", "SET L 5", "1,0"),
         ("SET L 1", "count_add L mark | 2 1ks channel 0", "SET L 9", "1,3"),
@@ -474,14 +563,30 @@ fn a_repeat_after_others_came_leaves_them_alone() {
 /// Every script is run twice, here or in `scripts`.
 #[test]
 fn no_script_is_left_out() {
-    let plain = [include_str!("../scripts/mod.rs"), include_str!("../scripts/renew_probe_fence.rs")].concat();
-    let calls = [&FAIR, &RUN, &KEEP, &MULTI, &REDLOCK, &READ_WRITE, &PERMITS, &COUNTS, &LATCH, &CLIENT, &INDEX, &LOOK]
-        .map(|primitive| primitive.calls)
-        .concat();
+    let plain =
+        [include_str!("../scripts/mod.rs"), include_str!("../scripts/renew_probe_fence.rs")]
+            .concat();
+    let calls = [
+        &FAIR,
+        &RUN,
+        &KEEP,
+        &MULTI,
+        &REDLOCK,
+        &READ_WRITE,
+        &PERMITS,
+        &COUNTS,
+        &LATCH,
+        &CLIENT,
+        &INDEX,
+        &LOOK,
+    ]
+    .map(|primitive| primitive.calls)
+    .concat();
     let all = scripts();
     assert!(all.len() > 20, "the table was not read: {all:?}");
     for name in all.keys() {
-        let tested = plain.contains(&format!("script(\"{name}\"")) || calls.iter().any(|call| script_of(call) == *name);
+        let tested = plain.contains(&format!("script(\"{name}\""))
+            || calls.iter().any(|call| script_of(call) == *name);
         assert!(tested, "{name} is in no table");
     }
 }

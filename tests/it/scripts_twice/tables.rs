@@ -50,7 +50,10 @@ pub(super) const LOOK: Primitive = Primitive {
         ("HSET L $A 1; PEXPIRE L 2ks; SET token 7", "1,nil,A,1,2ks,7,0,none,-2,0,0,none,0,0"),
         ("HSET L $A 1; SET token x; SADD queue y", "1,nil,A,1,-1,x,0,none,-2,0,0,none,0,0"),
         ("HSET L $A 1; HSET token x y", "1,nil,A,1,-1,nil,0,none,-2,0,0,none,0,0"),
-        ("RPUSH queue $B $C; ZADD deadlines @3ks $B", "0,nil,none,nil,2,B,3ks,C,-2,-2,0,0,none,0,0"),
+        (
+            "RPUSH queue $B $C; ZADD deadlines @3ks $B",
+            "0,nil,none,nil,2,B,3ks,C,-2,-2,0,0,none,0,0",
+        ),
         (
             "HSET L mode read $A 1; PEXPIRE L 2ks; SET $A.1 1 PX 2ks; SET marker $B PX 3ks",
             "2,nil,mode,read,2ks,A,1,2ks,nil,0,none,3ks,0,0,none,0,0",
@@ -105,8 +108,14 @@ pub(super) const FAIR: Primitive = Primitive {
             "RPUSH queue $A $C; ZADD deadlines @3ks $A @3ks $C; PEXPIRE queue 4ks; PEXPIRE deadlines 4ks",
             "1,0,C 1,1,C 1,0,C 2,0 3,0 0,0 0,1,C>0@C 0 2,0 0,0 0,0 0,0",
         ),
-        ("RPUSH queue $C; ZADD deadlines @3ks $C", "0,1ks 0,-2 1,0,C 2,0 3,0 0,0 0,0 0 1,-1 0,0 0,0 0,0"),
-        ("RPUSH queue $J $A; ZADD deadlines @5ks $J @8ks $A", "0,1ks 0,-2 0,1ks 2,0 3,0 0,0 0,0 0 2,1 0,0 0,0 0,0"),
+        (
+            "RPUSH queue $C; ZADD deadlines @3ks $C",
+            "0,1ks 0,-2 1,0,C 2,0 3,0 0,0 0,0 0 1,-1 0,0 0,0 0,0",
+        ),
+        (
+            "RPUSH queue $J $A; ZADD deadlines @5ks $J @8ks $A",
+            "0,1ks 0,-2 0,1ks 2,0 3,0 0,0 0,0 0 2,1 0,0 0,0 0,0",
+        ),
         // A holds the lock, and others wait.
         (
             "HSET L $A 1; PEXPIRE L 2ks; RPUSH queue $B $J; ZADD deadlines @3ks $B @5ks $J",
@@ -126,13 +135,22 @@ pub(super) const FAIR: Primitive = Primitive {
         // suspended: a release notifies the first and removes nobody.) The dead one is another
         // client's, which is notified if the lock is free; A itself; a Redisson client without a
         // deadline; one in front of a live waiter.
-        ("RPUSH queue $B $A; ZADD deadlines 1 $B @3ks $A", "1,0 1,1 1,0 2,0 3,0 0,0 0,0 0 2,1 0,0 0,0 0,0"),
+        (
+            "RPUSH queue $B $A; ZADD deadlines 1 $B @3ks $A",
+            "1,0 1,1 1,0 2,0 3,0 0,0 0,0 0 2,1 0,0 0,0 0,0",
+        ),
         (
             "RPUSH queue $B $C $A; ZADD deadlines 1 $B @3ks $C @3ks $A",
             "0,1ks>0@C 0,-2>0@C 0,1ks>0@C 2,0 3,0 0,0 0,1,C>0@C 0 3,2 0,0 0,0 0,0",
         ),
-        ("RPUSH queue $A $B; ZADD deadlines 1 $A @3ks $B", "1,0,B 1,1,B 1,0,B 2,0 3,0 0,0 0,1,B>0@B 0 2,0 0,0 0,0 0,0"),
-        ("RPUSH queue $J $A; ZADD deadlines @3ks $A", "1,0>0@J 1,1>0@J 1,0>0@J 2,0 3,0 0,0 0,0 0 2,1 0,0 0,0 0,0"),
+        (
+            "RPUSH queue $A $B; ZADD deadlines 1 $A @3ks $B",
+            "1,0,B 1,1,B 1,0,B 2,0 3,0 0,0 0,1,B>0@B 0 2,0 0,0 0,0 0,0",
+        ),
+        (
+            "RPUSH queue $J $A; ZADD deadlines @3ks $A",
+            "1,0>0@J 1,1>0@J 1,0>0@J 2,0 3,0 0,0 0,0 0 2,1 0,0 0,0 0,0",
+        ),
         (
             "HSET L $J 1; PEXPIRE L 2ks; RPUSH queue $B $C; ZADD deadlines @3ks $B 1 $C",
             "0,1ks 0,2ks 0,1ks 2,0 3,0 0,0 0,0 1>0@B 2,-1 0,0 0,0 0,0",
@@ -166,12 +184,18 @@ pub(super) const FAIR: Primitive = Primitive {
         // An entry that is only in the sorted set blocks nobody.
         ("ZADD deadlines @3ks $B", "1,0 1,1 1,0 2,0 3,0 0,0 0,0 0 0,-1 0,0 0,0 0,0"),
         // Another kind of lock, other types, a counter that is not a number.
-        ("HSET L mode write $B:write 1; PEXPIRE L 2ks", "!TYPE !TYPE !TYPE 2,0 3,0 0,0 0,0 !TYPE 0,-1 0,0 0,0 0,0"),
+        (
+            "HSET L mode write $B:write 1; PEXPIRE L 2ks",
+            "!TYPE !TYPE !TYPE 2,0 3,0 0,0 0,0 !TYPE 0,-1 0,0 0,0 0,0",
+        ),
         // Hashes of an application: one that has no TTL is refused at once.
         ("HSET L alice 1", "!TYPE !TYPE !TYPE 2,0 3,0 0,0 0,0 !TYPE 0,-1 0,0 0,0 0,0"),
         ("HSET L $B 1 alice 1", "!TYPE !TYPE !TYPE 2,0 3,0 0,0 0,0 !TYPE 0,-1 0,0 0,0 0,0"),
         ("HSET L $B 300000", "!TYPE !TYPE !TYPE 2,0 3,0 0,0 0,0 !TYPE 0,-1 0,0 0,0 0,0"),
-        ("HSET L alice 1; PEXPIRE L 2ks", "0,1ks 0,2ks 0,1ks 2,0 3,0 0,0 0,0 !TYPE 0,-1 0,0 0,0 0,0"),
+        (
+            "HSET L alice 1; PEXPIRE L 2ks",
+            "0,1ks 0,2ks 0,1ks 2,0 3,0 0,0 0,0 !TYPE 0,-1 0,0 0,0 0,0",
+        ),
         ("SET L x", "!TYPE !TYPE !TYPE !TYPE !TYPE !TYPE !TYPE !TYPE 0,-1 0,0 0,0 0,0"),
         ("RPUSH L x", "!TYPE !TYPE !TYPE !TYPE !TYPE !TYPE !TYPE !TYPE 0,-1 0,0 0,0 0,0"),
         ("SET queue x", "!TYPE !TYPE !TYPE 2,0 3,0 0,0 0,0 0 !TYPE !TYPE !TYPE !TYPE"),
@@ -213,7 +237,10 @@ pub(super) const MULTI: Primitive = Primitive {
         ("HSET M $B 1 alice 1", "4,0,2 4,0,2 2,0,1 2,0,1 4,0,2 0,0,0,0 0,0,0,0 0,0,0,0"),
         // A holds all of it or a part; counts that differ from the client's.
         ("HSET L $A 1; PEXPIRE L 2ks", "1,0,0 1,1,1 1,0,1 2,0,2 3,0,0 2,1,0,0>0 1,0,0,0 0,0,0,0"),
-        ("HSET M $A 1; PEXPIRE M 2ks", "1,0,0 1,1,1 2,0,1 2,0,1 3,0,0 0,0,2,1>0M 0,0,2,1>0M 2,1,0,0>0M"),
+        (
+            "HSET M $A 1; PEXPIRE M 2ks",
+            "1,0,0 1,1,1 2,0,1 2,0,1 3,0,0 0,0,2,1>0M 0,0,2,1>0M 2,1,0,0>0M",
+        ),
         (
             "HSET L $A 1; PEXPIRE L 2ks; HSET M $A 1; PEXPIRE M 4ks",
             "1,0,0 1,1,1 0,4ks,2 1,0,0 3,0,0 2,1,2,1>0>0M 1,0,2,1>0M 2,1,0,0>0M",
@@ -227,8 +254,14 @@ pub(super) const MULTI: Primitive = Primitive {
             "0,2ks,2>0{L} 0,2ks,2 1,0,1 2,0,2 0,2ks,2>0{L} 2,1,0,0>0 1,0,0,0 0,0,0,0",
         ),
         // Held by another, and what an earlier run of A's request acquired in addition.
-        ("HSET L $B 1; PEXPIRE L 2ks", "0,2ks,1 0,2ks,1 2,0,1 2,0,1 0,2ks,1 0,0,0,0 0,0,0,0 0,0,0,0"),
-        ("HSET M $J 1; PEXPIRE M 4ks", "0,4ks,2 0,4ks,2 2,0,1 2,0,1 0,4ks,2 0,0,0,0 0,0,0,0 0,0,0,0"),
+        (
+            "HSET L $B 1; PEXPIRE L 2ks",
+            "0,2ks,1 0,2ks,1 2,0,1 2,0,1 0,2ks,1 0,0,0,0 0,0,0,0 0,0,0,0",
+        ),
+        (
+            "HSET M $J 1; PEXPIRE M 4ks",
+            "0,4ks,2 0,4ks,2 2,0,1 2,0,1 0,4ks,2 0,0,0,0 0,0,0,0 0,0,0,0",
+        ),
         (
             "HSET L $B 1; PEXPIRE L 2ks; HSET M $J 1; PEXPIRE M 4ks",
             "0,2ks,1 0,2ks,1 2,0,1 2,0,1 0,2ks,1 0,0,0,0 0,0,0,0 0,0,0,0",
@@ -246,11 +279,20 @@ pub(super) const MULTI: Primitive = Primitive {
             "0,4ks,1>0{M} 0,4ks,1 2,0,1 2,0,1 0,4ks,1>0{M} 0,0,2,1>0M 0,0,2,1>0M 2,1,1,0>0M",
         ),
         // Tokens: Redisson's without a TTL, leasehold's, and one that is not a number.
-        ("SET token 5; SET token2 7 PX 9ks", "1,0,0 1,6,8 2,0,1 2,0,1 3,0,0 0,0,0,0 0,0,0,0 0,0,0,0"),
+        (
+            "SET token 5; SET token2 7 PX 9ks",
+            "1,0,0 1,6,8 2,0,1 2,0,1 3,0,0 0,0,0,0 0,0,0,0 0,0,0,0",
+        ),
         ("SET token 5; SET token2 x", "1,0,0 !INT 2,0,1 2,0,1 3,0,0 0,0,0,0 0,0,0,0 0,0,0,0"),
         // Another kind of lock, other types.
-        ("HSET L mode read $B 1; PEXPIRE L 2ks", "4,0,1 4,0,1 2,0,1 2,0,1 4,0,1 0,0,0,0 0,0,0,0 0,0,0,0"),
-        ("HSET M mode write $A:write 1; PEXPIRE M 2ks", "4,0,2 4,0,2 2,0,1 2,0,1 4,0,2 0,0,0,0 0,0,0,0 0,0,0,0"),
+        (
+            "HSET L mode read $B 1; PEXPIRE L 2ks",
+            "4,0,1 4,0,1 2,0,1 2,0,1 4,0,1 0,0,0,0 0,0,0,0 0,0,0,0",
+        ),
+        (
+            "HSET M mode write $A:write 1; PEXPIRE M 2ks",
+            "4,0,2 4,0,2 2,0,1 2,0,1 4,0,2 0,0,0,0 0,0,0,0 0,0,0,0",
+        ),
         ("SET L x", "4,0,1 4,0,1 4,0,1 4,0,1 4,0,1 !TYPE,0,0,0 !TYPE,0,0,0 0,0,!TYPE,0"),
         (
             "HSET L $A 1; PEXPIRE L 2ks; RPUSH M x",
@@ -279,9 +321,15 @@ pub(super) const REDLOCK: Primitive = Primitive {
         // No vote: a new master, one restarted with its data, and one whose quarantine was begun by
         // this client, by another process, or before a restart.
         ("", "5,0 5,0 5,0 5,0 none none 0 0,,run:1 0"),
-        ("HSET node boot old floor 60 max 80; HSET L $A 1; PEXPIRE L 2ks", "5,0 5,0 5,0 5,0 none none 0 0,80,run:1 0"),
+        (
+            "HSET node boot old floor 60 max 80; HSET L $A 1; PEXPIRE L 2ks",
+            "5,0 5,0 5,0 5,0 none none 0 0,80,run:1 0",
+        ),
         ("HSET node pending run:0", "5,0 5,0 5,0 5,0 none none 0 0,,run:0 1"),
-        ("HSET node boot old floor 60 max 99 pending run:0", "5,0 5,0 5,0 5,0 none none 0 0,99,run:0 1"),
+        (
+            "HSET node boot old floor 60 max 99 pending run:0",
+            "5,0 5,0 5,0 5,0 none none 0 0,99,run:0 1",
+        ),
         ("HSET node pending run:2", "5,0 5,0 5,0 5,0 none none 0 0,,run:2 0"),
         ("HSET node max 80 pending old:0", "5,0 5,0 5,0 5,0 none none 0 0,80,run:1 0"),
         // A fenced value, and a lock without a TTL.
@@ -298,14 +346,32 @@ pub(super) const REDLOCK: Primitive = Primitive {
         ("HSET node boot run max 80", "1,81 1,0 2,0 3,0 0 0 0 1,80, 0"),
         ("HSET node boot run floor 60 max 60; SET token 20", "1,61 1,0 2,0 3,0 0 0 0 1,60, 0"),
         // Held by A, by another, by Redisson.
-        ("HSET node boot run; HSET L $A 1; PEXPIRE L 2ks; SET token 50", "1,51 1,0 1,0 3,0 1 1 1 1,, 0"),
-        ("HSET node boot run; HSET L $A 2; PEXPIRE L 4ks; SET token 80", "1,81 1,0 1,0 3,0 1 1 1 1,, 0"),
-        ("HSET node boot run; HSET L $B 1; PEXPIRE L 2ks", "0,2ks,B 0,2ks,B 2,0 0,2ks,B 0 0 0 1,, 0"),
-        ("HSET node boot run; HSET L $J 3; PEXPIRE L 2ks", "0,2ks,J 0,2ks,J 2,0 0,2ks,J 0 0 0 1,, 0"),
+        (
+            "HSET node boot run; HSET L $A 1; PEXPIRE L 2ks; SET token 50",
+            "1,51 1,0 1,0 3,0 1 1 1 1,, 0",
+        ),
+        (
+            "HSET node boot run; HSET L $A 2; PEXPIRE L 4ks; SET token 80",
+            "1,81 1,0 1,0 3,0 1 1 1 1,, 0",
+        ),
+        (
+            "HSET node boot run; HSET L $B 1; PEXPIRE L 2ks",
+            "0,2ks,B 0,2ks,B 2,0 0,2ks,B 0 0 0 1,, 0",
+        ),
+        (
+            "HSET node boot run; HSET L $J 3; PEXPIRE L 2ks",
+            "0,2ks,J 0,2ks,J 2,0 0,2ks,J 0 0 0 1,, 0",
+        ),
         // Another kind of lock, other types, a counter that is not a number.
-        ("HSET node boot run; HSET L mode write $B:write 1; PEXPIRE L 2ks", "!TYPE !TYPE 2,0 !TYPE 0 0 0 1,, 0"),
+        (
+            "HSET node boot run; HSET L mode write $B:write 1; PEXPIRE L 2ks",
+            "!TYPE !TYPE 2,0 !TYPE 0 0 0 1,, 0",
+        ),
         ("HSET node boot run; SET L x", "!TYPE !TYPE !TYPE !TYPE !TYPE !TYPE !TYPE 1,, 0"),
-        ("HSET node boot run; HSET L $A 1; PEXPIRE L 2ks; SET token x", "!INT 1,0 1,0 3,0 1 1 !INT 1,, 0"),
+        (
+            "HSET node boot run; HSET L $A 1; PEXPIRE L 2ks; SET token x",
+            "!INT 1,0 1,0 3,0 1 1 !INT 1,, 0",
+        ),
         ("SET node x", "!TYPE !TYPE !TYPE !TYPE !TYPE !TYPE !TYPE !TYPE !TYPE"),
     ],
 };
@@ -425,12 +491,24 @@ pub(super) const READ_WRITE: Primitive = Primitive {
             "0,3ks 2,0 2,0 0,3ks 0,2ks 0,1ks 2,0 3,0 0,0>1 0,0 0,0 0,0 0,0 0 0 1>0",
         ),
         // Another kind of lock, other types, a counter that is not a number.
-        ("HSET L $B 1; PEXPIRE L 2ks", "!TYPE 2,0 2,0 !TYPE !TYPE !TYPE 2,0 3,0 0,0 0,0 0,0 0,0 0,0 0 0 !TYPE"),
+        (
+            "HSET L $B 1; PEXPIRE L 2ks",
+            "!TYPE 2,0 2,0 !TYPE !TYPE !TYPE 2,0 3,0 0,0 0,0 0,0 0,0 0,0 0 0 !TYPE",
+        ),
         // Hashes of an application, without a TTL and with one; a holder with more counts than any
         // has; such a field beside A's, put there later.
-        ("HSET L mode read alice 1", "!TYPE 2,0 2,0 !TYPE !TYPE !TYPE 2,0 3,0 0,0 0,0 0,0 0,0 0,0 0 0 !TYPE"),
-        ("HSET L mode write alice 1", "!TYPE 2,0 2,0 !TYPE !TYPE !TYPE 2,0 3,0 0,0 0,0 0,0 0,0 0,0 0 0 !TYPE"),
-        ("HSET L mode dark $B 1", "!TYPE 2,0 2,0 !TYPE !TYPE !TYPE 2,0 3,0 0,0 0,0 0,0 0,0 0,0 0 0 !TYPE"),
+        (
+            "HSET L mode read alice 1",
+            "!TYPE 2,0 2,0 !TYPE !TYPE !TYPE 2,0 3,0 0,0 0,0 0,0 0,0 0,0 0 0 !TYPE",
+        ),
+        (
+            "HSET L mode write alice 1",
+            "!TYPE 2,0 2,0 !TYPE !TYPE !TYPE 2,0 3,0 0,0 0,0 0,0 0,0 0,0 0 0 !TYPE",
+        ),
+        (
+            "HSET L mode dark $B 1",
+            "!TYPE 2,0 2,0 !TYPE !TYPE !TYPE 2,0 3,0 0,0 0,0 0,0 0,0 0,0 0 0 !TYPE",
+        ),
         (
             "HSET L mode read alice 1; PEXPIRE L 2ks",
             "!TYPE 2,0 2,0 !TYPE 0,2ks 0,1ks 2,0 3,0 0,0 0,0 0,0 0,0 0,0 0 0 !TYPE",
@@ -443,8 +521,14 @@ pub(super) const READ_WRITE: Primitive = Primitive {
             "HSET L mode read $A 1 alice 300000; PEXPIRE L 2ks; SET $A.1 1 PX 2ks",
             "1,0 1,0 1,0 1,0 0,2ks 0,1ks 2,0 3,0 1,0 1,0 1,0 0,0 0,0 1 1 !TYPE",
         ),
-        ("SET L x", "!TYPE !TYPE !TYPE !TYPE !TYPE !TYPE !TYPE 3,0 !TYPE !TYPE !TYPE !TYPE !TYPE !TYPE !TYPE !TYPE"),
-        ("RPUSH L x", "!TYPE !TYPE !TYPE !TYPE !TYPE !TYPE !TYPE 3,0 !TYPE !TYPE !TYPE !TYPE !TYPE !TYPE !TYPE !TYPE"),
+        (
+            "SET L x",
+            "!TYPE !TYPE !TYPE !TYPE !TYPE !TYPE !TYPE 3,0 !TYPE !TYPE !TYPE !TYPE !TYPE !TYPE !TYPE !TYPE",
+        ),
+        (
+            "RPUSH L x",
+            "!TYPE !TYPE !TYPE !TYPE !TYPE !TYPE !TYPE 3,0 !TYPE !TYPE !TYPE !TYPE !TYPE !TYPE !TYPE !TYPE",
+        ),
         ("RPUSH marker x", "1,0 2,0 2,0 3,0 1,1 1,0 2,0 3,0 !TYPE 0,0 0,0 0,0 0,0 0 0 0"),
         ("SET token x", "1,0 2,0 2,0 3,0 !INT 1,0 2,0 3,0 0,0 0,0 0,0 0,0 0,0 0 0 0"),
     ],
@@ -474,7 +558,10 @@ pub(super) const PERMITS: Primitive = Primitive {
         // Held by A.
         ("SET L 1; ZADD leases @2ks %P1", "1,0 0,2ks 1,0 2,1>2 0,0 1 0 1 1,1 1,0>1 3,0"),
         ("SET L 0; ZADD leases @2ks %R1 @2ks %R2", "0,2ks 1,0 3,0 0,0 2,1>2 0 1 0 0,2 1,0>1 3,0"),
-        ("SET L 0; ZADD leases @2ks %P1 @2ks %R1 @2ks %R2", "1,0 1,0 1,0 2,1>1 2,1>2 1 1 1 0,3 1,0>1 3,0"),
+        (
+            "SET L 0; ZADD leases @2ks %P1 @2ks %R1 @2ks %R2",
+            "1,0 1,0 1,0 2,1>1 2,1>2 1 1 1 0,3 1,0>1 3,0",
+        ),
         // A's permits whose leases have ended, or one of which Redisson returned.
         ("SET L 0; ZADD leases 1 %P1", "1,0 4,1>1 1,0 0,0>1 0,0 0 0 0 1,0>1 1,0>1 3,0"),
         ("SET L 0; ZADD leases 1 %R1 1 %R2", "1,0>1 1,0 3,0 0,0 0,0>2 0 0 0 2,0>2 1,0>1 3,0"),
@@ -484,15 +571,24 @@ pub(super) const PERMITS: Primitive = Primitive {
         ("SET L 0; ZADD leases 1 %B1 @4ks %B2", "1,0 0,4ks>1 3,0 0,0 0,0 0 0 0 1,1>1 1,0>1 3,0"),
         ("SET L 0; ZADD leases 1 %B1 1 %B2 1 %B3", "1,0>2 1,0>1 3,0 0,0 0,0 0 0 0 3,0>3 1,0>1 3,0"),
         ("SET L 1; ZADD leases 922337203685477 %J1", "1,0 0,-1 3,0 0,0 0,0 0 0 0 1,1 1,0>1 3,0"),
-        ("SET L 0; ZADD leases 1 %B1 922337203685477 %J1", "1,0 0,-1>1 3,0 0,0 0,0 0 0 0 1,1>1 1,0>1 3,0"),
+        (
+            "SET L 0; ZADD leases 1 %B1 922337203685477 %J1",
+            "1,0 0,-1>1 3,0 0,0 0,0 0 0 0 1,1>1 1,0>1 3,0",
+        ),
         // The replies to earlier requests.
         ("SET L 2; SET mark 1:0 PX 1ks", "1,0 1,0 3,0 0,0 0,0 0 0 0 2,0 1,0 1,0"),
         // Without its number of permits; other types, and numbers that Redis does not accept.
         ("ZADD leases @2ks %P1", "1,0 4,0 1,0 2,1>1 0,0 1 0 1 0,0 1,0>1 3,0"),
-        ("RPUSH L x; ZADD leases 1 %B1 @2ks %P1", "1,0 !TYPE 1,0 !TYPE !TYPE 1 0 1 !TYPE !TYPE 3,0"),
+        (
+            "RPUSH L x; ZADD leases 1 %B1 @2ks %P1",
+            "1,0 !TYPE 1,0 !TYPE !TYPE 1 0 1 !TYPE !TYPE 3,0",
+        ),
         ("SET L abc; ZADD leases 1 %B1 @2ks %P1", "1,0 !INT 1,0 !INT !INT 1 0 1 !INT !INT 3,0"),
         ("SET L 1e3; ZADD leases 1 %B1 @2ks %P1", "1,0 !INT 1,0 !INT !INT 1 0 1 !INT !INT 3,0"),
-        ("SET L 2; SET leases x", "!TYPE !TYPE !TYPE !TYPE !TYPE !TYPE !TYPE !TYPE !TYPE !TYPE 3,0"),
+        (
+            "SET L 2; SET leases x",
+            "!TYPE !TYPE !TYPE !TYPE !TYPE !TYPE !TYPE !TYPE !TYPE !TYPE 3,0",
+        ),
         ("SET L 2; RPUSH mark x", "1,0 1,0 3,0 0,0 0,0 0 0 0 2,0 !TYPE !TYPE"),
     ],
 };
@@ -524,17 +620,26 @@ pub(super) const COUNTS: Primitive = Primitive {
             "1,0 1,0 3,0 2,1>2147483647 0,0 0,2147483647 3,0 5,2147483647 1,2147483645 5,2147483647 3,0 1,0>1",
         ),
         // An acquisition that has taken permits, and one that may not take any more.
-        ("SET L 2; SET mark taken PX 1ks", "1,0 1,0 1,0 2,1>3 2,1>4 0,2 3,0 1,4>4 1,0 5,2 3,0 1,0>1"),
+        (
+            "SET L 2; SET mark taken PX 1ks",
+            "1,0 1,0 1,0 2,1>3 2,1>4 0,2 3,0 1,4>4 1,0 5,2 3,0 1,0>1",
+        ),
         ("SET L 2; SET mark back PX 1ks", "2,0 2,0 2,0 2,0 0,0 0,2 3,0 1,4>4 1,0 5,2 3,0 1,0>1"),
         // Requests that were answered before.
         ("SET L 2; SET done 1:7 PX 1ks", "1,0 1,0 3,0 2,1>3 0,0 1,7 1,7 1,7 1,7 1,7 1,7 1,7"),
-        ("SET L 2; SET done 5:-7 PX 1ks", "1,0 1,0 3,0 2,1>3 0,0 5,-7 5,-7 5,-7 5,-7 5,-7 5,-7 5,-7"),
+        (
+            "SET L 2; SET done 5:-7 PX 1ks",
+            "1,0 1,0 3,0 2,1>3 0,0 5,-7 5,-7 5,-7 5,-7 5,-7 5,-7 5,-7",
+        ),
         // Other types, and numbers that Redis does not accept.
         ("RPUSH L x", "!TYPE !TYPE 3,0 !TYPE 0,0 !TYPE 3,0 !TYPE !TYPE !TYPE 3,0 !TYPE"),
         ("SET L abc", "!INT !INT 3,0 !INT 0,0 !INT 3,0 !INT !INT !INT 3,0 !INT"),
         ("SET L 1e3", "!INT !INT 3,0 !INT 0,0 !INT 3,0 !INT !INT !INT 3,0 !INT"),
         ("SET L 2; RPUSH mark x", "!TYPE !TYPE !TYPE !TYPE !TYPE 0,2 3,0 1,4>4 1,0 5,2 3,0 1,0>1"),
-        ("SET L 2; RPUSH done x", "1,0 1,0 3,0 2,1>3 0,0 !TYPE !TYPE !TYPE !TYPE !TYPE !TYPE !TYPE"),
+        (
+            "SET L 2; RPUSH done x",
+            "1,0 1,0 3,0 2,1>3 0,0 !TYPE !TYPE !TYPE !TYPE !TYPE !TYPE !TYPE",
+        ),
     ],
 };
 

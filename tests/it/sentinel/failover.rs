@@ -25,7 +25,9 @@ fn stays_exact_on(mut rig: Sentinels, fail: impl FnOnce(&mut Sentinels, &Load)) 
         load.wait_for_more(50);
         for client in &clients {
             // On a busy machine the sentinels may have named another one in between.
-            wait_until("it follows the sentinels", || client.nodes()[0].address() == address(rig.master_server()));
+            wait_until("it follows the sentinels", || {
+                client.nodes()[0].address() == address(rig.master_server())
+            });
         }
     });
     // Each client may have had a grant that the new master never received (replication is
@@ -101,7 +103,8 @@ fn a_master_that_is_cut_off_alive_is_left() {
     let old = rig.server(0);
     // Far longer than the test, so that no renewal is due before the failover.
     let client = builder(&rig).lease(LEASE * 20).build().unwrap();
-    let careful = builder_with(&rig, |sentinels| sentinels.replicas(1)).lease(LEASE * 20).build().unwrap();
+    let careful =
+        builder_with(&rig, |sentinels| sentinels.replicas(1)).lease(LEASE * 20).build().unwrap();
     let held = client.lock("held").unwrap();
     works(&careful, "job");
     wait_until("the replicas have it", || (1..3).all(|n| !rig.server(n).hash("held").is_empty()));
@@ -122,7 +125,9 @@ fn a_master_that_is_cut_off_alive_is_left() {
     (0..20).for_each(|_| grow(&client));
     let next = rig.wait_for_other_master(old.announced_port());
     wait_until("the clients use it", || {
-        [&client, &careful].iter().all(|client| client.nodes()[0].address() == address(rig.server(next)))
+        [&client, &careful]
+            .iter()
+            .all(|client| client.nodes()[0].address() == address(rig.server(next)))
     });
     (0..20).for_each(|_| grow(&client));
     assert!(lost.wait_lost(CAP).is_lost(), "the new master never had it");
@@ -215,11 +220,15 @@ fn from_the_kill_to_the_next_grant() {
             }
             let granted = killed.elapsed();
             let named = named.join().unwrap();
-            wait_until("it subscribes at the new master", || !subscribed(rig.master_server()).is_empty());
+            wait_until("it subscribes at the new master", || {
+                !subscribed(rig.master_server()).is_empty()
+            });
             let released = Instant::now();
             held.unlock().unwrap();
             let woken = waiter.join().unwrap() - released;
-            println!("killed; another master named after {named:?}, granted after {granted:?}; woken after {woken:?}");
+            println!(
+                "killed; another master named after {named:?}, granted after {granted:?}; woken after {woken:?}"
+            );
         });
     }
 }

@@ -32,7 +32,9 @@ fn address(server: &Server) -> String {
 /// The connections of leasehold at all running servers and sentinels.
 fn connections(rig: &Sentinels) -> usize {
     let all = (0..3).flat_map(|n| [rig.server(n), rig.sentinel(n)]).filter(|server| server.runs());
-    let leasehold = |server: &Server| server.client_lines().iter().filter(|line| line.contains("name=it-")).count();
+    let leasehold = |server: &Server| {
+        server.client_lines().iter().filter(|line| line.contains("name=it-")).count()
+    };
     all.map(leasehold).sum()
 }
 

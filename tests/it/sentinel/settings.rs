@@ -6,7 +6,10 @@ use leasehold::observe::NodeState;
 use leasehold::{Builder, Credentials, ErrorKind, LockClient, Sentinel};
 
 use super::{address, assert_left, builder, builder_with, client, works};
-use crate::rig::{MASTER_NAME, SentinelOptions, Sentinels, logged_anywhere, record_logs, threads_named, wait_until};
+use crate::rig::{
+    MASTER_NAME, SentinelOptions, Sentinels, logged_anywhere, record_logs, threads_named,
+    wait_until,
+};
 
 #[track_caller]
 fn fails(builder: &Builder, kind: ErrorKind, says: &str) {
@@ -17,15 +20,21 @@ fn fails(builder: &Builder, kind: ErrorKind, says: &str) {
 
 /// The hosts as in a URL that lists all of them.
 fn hosts(rig: &Sentinels) -> String {
-    rig.urls().iter().map(|url| url.split_once("//").unwrap().1.trim_end_matches('/')).collect::<Vec<_>>().join(",")
+    rig.urls()
+        .iter()
+        .map(|url| url.split_once("//").unwrap().1.trim_end_matches('/'))
+        .collect::<Vec<_>>()
+        .join(",")
 }
 
 #[test]
 fn the_master_is_found_by_both_kinds_of_urls() {
     let rig = Sentinels::start();
-    let by_url = LockClient::open(&format!("redis+sentinel://{}/{MASTER_NAME}/3", hosts(&rig))).unwrap();
+    let by_url =
+        LockClient::open(&format!("redis+sentinel://{}/{MASTER_NAME}/3", hosts(&rig))).unwrap();
     let with_db: Vec<String> = rig.urls().iter().map(|url| format!("{url}3")).collect();
-    let by_urls = LockClient::builder().sentinel(Sentinel::new(with_db, MASTER_NAME)).build().unwrap();
+    let by_urls =
+        LockClient::builder().sentinel(Sentinel::new(with_db, MASTER_NAME)).build().unwrap();
     let guard = by_url.lock("job").unwrap();
     assert!(by_urls.try_lock("job").unwrap().is_none(), "in the same database");
     assert!(client(&rig).try_lock("job").unwrap().is_some(), "in another database");
@@ -48,14 +57,23 @@ fn settings_that_do_not_fit_are_refused() {
     fails(&master(""), ErrorKind::InvalidInput, "name");
     let nothing = LockClient::builder().sentinel(Sentinel::new([""; 0], MASTER_NAME));
     fails(&nothing, ErrorKind::InvalidInput, "at least one sentinel");
-    fails(&LockClient::builder().sentinel("redis://h/"), ErrorKind::InvalidInput, "redis+sentinel://");
+    fails(
+        &LockClient::builder().sentinel("redis://h/"),
+        ErrorKind::InvalidInput,
+        "redis+sentinel://",
+    );
     fails(&LockClient::builder().url(&rig.urls()[0]), ErrorKind::Unsupported, "Builder::sentinel");
     let mixed = LockClient::builder().sentinel(Sentinel::new(["redis://a/1", "redis://b/2"], "m"));
     fails(&mixed, ErrorKind::InvalidInput, "database");
 
     let servers = [rig.server(0).url(), rig.server(1).url()];
-    fails(&LockClient::builder().sentinel(Sentinel::new(&servers, "m")), ErrorKind::Unsupported, "is not a sentinel");
-    let nobody = LockClient::builder().sentinel(Sentinel::new(["redis://127.0.0.1:1/", "redis://127.0.0.1:2/"], "m"));
+    fails(
+        &LockClient::builder().sentinel(Sentinel::new(&servers, "m")),
+        ErrorKind::Unsupported,
+        "is not a sentinel",
+    );
+    let nobody = LockClient::builder()
+        .sentinel(Sentinel::new(["redis://127.0.0.1:1/", "redis://127.0.0.1:2/"], "m"));
     fails(&nobody, ErrorKind::Unreachable, "127.0.0.1:2");
     let e = nobody.connect_lazily().build().unwrap().lock("job").unwrap_err();
     assert_eq!((e.kind(), e.name()), (ErrorKind::Unreachable, Some("job")));
@@ -76,18 +94,23 @@ fn the_sentinels_log_in_is_apart_from_the_servers() {
     let with_password: Vec<String> =
         rig.urls().iter().map(|url| url.replace("redis://", "redis://:of-sentinels@")).collect();
     let by_urls = || Sentinel::new(&with_password, MASTER_NAME);
-    let by_url = |user: &str| Sentinel::from(format!("redis+sentinel://{user}{}/{MASTER_NAME}", hosts(&rig)));
+    let by_url = |user: &str| {
+        Sentinel::from(format!("redis+sentinel://{user}{}/{MASTER_NAME}", hosts(&rig)))
+    };
     let builder_of = |sentinels| LockClient::builder().sentinel(sentinels);
     for sentinels in [
         by_urls().credentials(of_servers),
-        Sentinel::new(rig.urls(), MASTER_NAME).credentials(of_servers).sentinel_credentials(of_sentinels),
+        Sentinel::new(rig.urls(), MASTER_NAME)
+            .credentials(of_servers)
+            .sentinel_credentials(of_sentinels),
         by_url(":of-servers@").sentinel_credentials(of_sentinels),
         by_url("").credentials(of_servers).sentinel_credentials(of_sentinels),
     ] {
         works(&builder_of(sentinels).build().unwrap(), "job");
     }
     fails(&builder(&rig), ErrorKind::Denied, "no sentinel can be asked");
-    let wrong_for_sentinels = Sentinel::new(rig.urls(), MASTER_NAME).sentinel_credentials(of_servers);
+    let wrong_for_sentinels =
+        Sentinel::new(rig.urls(), MASTER_NAME).sentinel_credentials(of_servers);
     for (sentinels, kind, says) in [
         (by_urls(), ErrorKind::Denied, "password"),
         (wrong_for_sentinels.credentials(of_servers), ErrorKind::Denied, "no sentinel"),
@@ -100,7 +123,10 @@ fn the_sentinels_log_in_is_apart_from_the_servers() {
     }
     assert_eq!(logged_anywhere("of-sentinels"), [""; 0]);
     let shown = format!("{:?} {:?}", builder_of(by_urls()), by_url(":of-servers@"));
-    assert!(!shown.contains("of-se") && shown.contains(hosts(&rig).split(',').next().unwrap()), "{shown}");
+    assert!(
+        !shown.contains("of-se") && shown.contains(hosts(&rig).split(',').next().unwrap()),
+        "{shown}"
+    );
 }
 
 /// A single sentinel in the settings is enough to learn of the others, and of those that replace
@@ -114,7 +140,8 @@ fn the_other_sentinels_are_learned() {
         .build()
         .unwrap();
     works(&client, "job");
-    let asks = |n: usize| rig.sentinel(n).client_lines().iter().any(|line| line.contains("name=it-"));
+    let asks =
+        |n: usize| rig.sentinel(n).client_lines().iter().any(|line| line.contains("name=it-"));
     wait_until("all are watched", || (0..3).all(asks));
     rig.kill_sentinel(0);
     let next = rig.failover();
@@ -133,10 +160,14 @@ fn close_and_drop_leave_nothing() {
         let client = builder(&rig).client_name(name).build().unwrap();
         let guard = client.lock("job").unwrap();
         let at_sentinels = || {
-            let of_client = |n: usize| rig.sentinel(n).client_lines().iter().filter(|line| line.contains(name)).count();
+            let of_client = |n: usize| {
+                rig.sentinel(n).client_lines().iter().filter(|line| line.contains(name)).count()
+            };
             (0..3).map(of_client).collect::<Vec<_>>()
         };
-        wait_until("it is subscribed everywhere", || at_sentinels().iter().all(|count| *count == 2));
+        wait_until("it is subscribed everywhere", || {
+            at_sentinels().iter().all(|count| *count == 2)
+        });
         assert_eq!(threads_named(&format!("lh-sentinel-{name}")), 1);
         drop(guard);
         if close {
@@ -166,7 +197,10 @@ fn a_fork_owns_nothing_and_harms_nothing() {
 fn servers_and_sentinels_have_tls() {
     use leasehold::Tls;
     let certificates = crate::rig::Certificates::new();
-    let rig = Sentinels::start_with(SentinelOptions { tls: Some(&certificates), ..SentinelOptions::default() });
+    let rig = Sentinels::start_with(SentinelOptions {
+        tls: Some(&certificates),
+        ..SentinelOptions::default()
+    });
     let tls = || Tls::new().ca_file(certificates.ca_file());
     let by_url = format!("rediss+sentinel://{}/{MASTER_NAME}", hosts(&rig));
     let with_tls = |tls| builder_with(&rig, |sentinels| sentinels.sentinel_tls(tls));
@@ -188,7 +222,8 @@ fn servers_and_sentinels_have_tls() {
     fails(&builder(&rig), ErrorKind::Tls, "no sentinel can be asked");
     fails(&with_tls(Tls::new()).tls(tls()), ErrorKind::Tls, "no sentinel can be asked");
     fails(&with_tls(tls()), ErrorKind::Unreachable, &address(rig.server(next)));
-    let plain: Vec<String> = rig.urls().iter().map(|url| url.replace("rediss:", "redis:")).collect();
+    let plain: Vec<String> =
+        rig.urls().iter().map(|url| url.replace("rediss:", "redis:")).collect();
     let builder_of = |sentinels| LockClient::builder().sentinel(sentinels);
     let plain = || Sentinel::new(&plain, MASTER_NAME);
     fails(

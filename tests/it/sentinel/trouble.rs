@@ -9,7 +9,9 @@ use leasehold::observe::NodeState;
 use leasehold::{ErrorKind, LockClient, Sentinel};
 
 use super::{address, assert_left, builder, client, works};
-use crate::rig::{MASTER_NAME, Sentinels, Server, free_port, logged, record_logs, sentinel_of, wait_until};
+use crate::rig::{
+    MASTER_NAME, Sentinels, Server, free_port, logged, record_logs, sentinel_of, wait_until,
+};
 
 /// Far longer than anything takes that does not wait for it.
 const PATIENT: Duration = Duration::from_secs(10);
@@ -49,14 +51,18 @@ fn an_address_that_the_sentinels_name_is_said_to_be_theirs() {
     let (process, url) = sentinel_of(port);
     let e = LockClient::builder().url(url).build().unwrap_err();
     assert_eq!(e.kind(), ErrorKind::Unreachable, "{e}");
-    assert!(e.to_string().contains(&format!("127.0.0.1:{port}; the sentinels named this address")), "{e}");
+    assert!(
+        e.to_string().contains(&format!("127.0.0.1:{port}; the sentinels named this address")),
+        "{e}"
+    );
 
-    let (server, sentinel) = (Server::start_tcp(&[]), format!("redis://127.0.0.1:{}/", process.port()));
+    let (server, sentinel) =
+        (Server::start_tcp(&[]), format!("redis://127.0.0.1:{}/", process.port()));
     let mapped = |to: u16| {
         let sentinels = Sentinel::new([&sentinel], format!("master-{port}"));
-        LockClient::builder().sentinel(
-            sentinels.map_addresses(move |host, named| (host.to_owned(), if named == port { to } else { named })),
-        )
+        LockClient::builder().sentinel(sentinels.map_addresses(move |host, named| {
+            (host.to_owned(), if named == port { to } else { named })
+        }))
     };
     works(&mapped(server.port()).build().unwrap(), "job");
     let e = mapped(1).build().unwrap_err();
@@ -79,9 +85,12 @@ fn those_that_answer_are_enough() {
 #[test]
 fn nonsense_is_no_answer() {
     let rig = Sentinels::start();
-    for says in
-        ["", "+OK\r\n", "HTTP/1.1 400 Bad Request\r\n\r\n", "*2\r\n$1\r\na\r\n$1\r\nb\r\n*0\r\n*0\r\n$1\r\nx\r\n"]
-    {
+    for says in [
+        "",
+        "+OK\r\n",
+        "HTTP/1.1 400 Bad Request\r\n\r\n",
+        "*2\r\n$1\r\na\r\n$1\r\nb\r\n*0\r\n*0\r\n$1\r\nx\r\n",
+    ] {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let talker = std::thread::spawn(move || {
@@ -91,11 +100,15 @@ fn nonsense_is_no_answer() {
         });
         let mut urls = rig.urls();
         urls.insert(0, format!("redis://{address}/"));
-        let client = LockClient::builder().sentinel(Sentinel::new(&urls, MASTER_NAME)).build().unwrap();
+        let client =
+            LockClient::builder().sentinel(Sentinel::new(&urls, MASTER_NAME)).build().unwrap();
         works(&client, "job");
         let alone = LockClient::builder().sentinel(Sentinel::new([&urls[0]], MASTER_NAME));
         let e = alone.build().unwrap_err();
-        assert!([ErrorKind::Unreachable, ErrorKind::Protocol].contains(&e.kind()), "{says:?}: {e:?}");
+        assert!(
+            [ErrorKind::Unreachable, ErrorKind::Protocol].contains(&e.kind()),
+            "{says:?}: {e:?}"
+        );
         drop(client);
         while !talker.is_finished() {
             drop(std::net::TcpStream::connect(address));
@@ -112,15 +125,19 @@ fn those_that_are_gone_for_good_cost_one_wait_and_not_one_for_each_connect() {
     let rig = Sentinels::start();
     let master = rig.server(0);
     // They accept and never answer.
-    let gone: Vec<TcpListener> = (0..3).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
-    let lists =
-        |n: usize| -> Vec<HashMap<String, String>> { rig.sentinel(n).cmd(&["SENTINEL", "SENTINELS", MASTER_NAME]) };
+    let gone: Vec<TcpListener> =
+        (0..3).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
+    let lists = |n: usize| -> Vec<HashMap<String, String>> {
+        rig.sentinel(n).cmd(&["SENTINEL", "SENTINELS", MASTER_NAME])
+    };
     wait_until("all of them know those that are gone, and call them down", || {
         for (n, listener) in gone.iter().enumerate() {
             let (own, port) = (listener.local_addr().unwrap().port(), master.announced_port());
             // As a sentinel announces itself to the others.
-            let hello =
-                format!("127.0.0.1,{own},{:040x},0,{MASTER_NAME},127.0.0.1,{port},0", u64::from(own) << 8 | n as u64);
+            let hello = format!(
+                "127.0.0.1,{own},{:040x},0,{MASTER_NAME},127.0.0.1,{port},0",
+                u64::from(own) << 8 | n as u64
+            );
             master.cmd::<u32>(&["PUBLISH", "__sentinel__:hello", &hello]);
         }
         let is_down = |facts: &&HashMap<String, String>| facts["flags"].contains("s_down");

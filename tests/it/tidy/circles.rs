@@ -23,15 +23,21 @@ struct Module {
 
 impl Module {
     fn read(source: &Source) -> (Path, Self) {
-        let place: Path = source.path.trim_end_matches(".rs").split('/').map(str::to_owned).collect();
+        let place: Path =
+            source.path.trim_end_matches(".rs").split('/').map(str::to_owned).collect();
         let mut module = place.clone();
         if module.last().is_some_and(|name| ["mod", "lib", "main"].contains(&&**name)) {
             module.pop();
         }
         let code: Vec<&str> = source.code.iter().map(|(_, line)| line.as_str()).collect();
         let (uses, rest) = without_uses(&code.join("\n"));
-        let mut read =
-            Self { place, imports: BTreeMap::new(), given: BTreeSet::new(), paths: Vec::new(), words: BTreeSet::new() };
+        let mut read = Self {
+            place,
+            imports: BTreeMap::new(),
+            given: BTreeSet::new(),
+            paths: Vec::new(),
+            words: BTreeSet::new(),
+        };
         for (public, tree) in uses {
             for (path, name) in flatten(&tree) {
                 if public {
@@ -41,7 +47,8 @@ impl Module {
             }
         }
         for path in rest.split(|c: char| !c.is_alphanumeric() && !"_:".contains(c)) {
-            let path: Path = path.split("::").filter(|word| !word.is_empty()).map(str::to_owned).collect();
+            let path: Path =
+                path.split("::").filter(|word| !word.is_empty()).map(str::to_owned).collect();
             read.words.extend(path.first().cloned());
             if path.len() > 1 {
                 read.paths.push(path);
@@ -58,7 +65,9 @@ fn without_uses(code: &str) -> (Vec<(bool, String)>, String) {
     while let Some(line) = lines.next() {
         let trimmed = line.trim_start();
         let after = match trimmed.strip_prefix("pub") {
-            Some(after) if after.starts_with('(') => after.split_once(") ").map_or("", |(_, after)| after),
+            Some(after) if after.starts_with('(') => {
+                after.split_once(") ").map_or("", |(_, after)| after)
+            }
             Some(after) => after.trim_start(),
             None => trimmed,
         };
@@ -83,15 +92,25 @@ fn without_uses(code: &str) -> (Vec<(bool, String)>, String) {
 /// introduces.
 fn flatten(tree: &str) -> Vec<(Path, String)> {
     let (front, inner) = match tree.split_once('{') {
-        Some((front, inner)) => (front, inner.trim_end().strip_suffix('}').expect("braces in pairs")),
+        Some((front, inner)) => {
+            (front, inner.trim_end().strip_suffix('}').expect("braces in pairs"))
+        }
         None => {
-            let (path, name) = tree.split_once(" as ").map_or((tree, None), |(path, name)| (path, Some(name)));
-            let path: Path = path.trim().split("::").filter(|word| *word != "self").map(str::to_owned).collect();
-            let name = name.map_or_else(|| path.last().cloned(), |name| Some(name.trim().to_owned()));
+            let (path, name) =
+                tree.split_once(" as ").map_or((tree, None), |(path, name)| (path, Some(name)));
+            let path: Path =
+                path.trim().split("::").filter(|word| *word != "self").map(str::to_owned).collect();
+            let name =
+                name.map_or_else(|| path.last().cloned(), |name| Some(name.trim().to_owned()));
             return vec![(path, name.unwrap_or_default())];
         }
     };
-    let front: Path = front.trim().split("::").filter(|word| !["", "self"].contains(word)).map(str::to_owned).collect();
+    let front: Path = front
+        .trim()
+        .split("::")
+        .filter(|word| !["", "self"].contains(word))
+        .map(str::to_owned)
+        .collect();
     let mut parts = vec![String::new()];
     let mut depth = 0;
     for c in inner.chars() {
@@ -106,7 +125,8 @@ fn flatten(tree: &str) -> Vec<(Path, String)> {
         }
         parts.last_mut().expect("there is one").push(c);
     }
-    let parts = parts.iter().filter(|part| !part.trim().is_empty()).flat_map(|part| flatten(part.trim()));
+    let parts =
+        parts.iter().filter(|part| !part.trim().is_empty()).flat_map(|part| flatten(part.trim()));
     let joined = parts.map(|(path, name)| {
         let path: Path = front.iter().cloned().chain(path).collect();
         let name = if name.is_empty() { path.last().cloned().unwrap_or_default() } else { name };
@@ -135,7 +155,8 @@ impl Crate {
                 at.push(word.to_owned());
                 if !self.0.contains_key(&at) {
                     // A module or an item that was imported under this name.
-                    let import = self.0[from].imports.get(word).filter(|import| **import != *path)?;
+                    let import =
+                        self.0[from].imports.get(word).filter(|import| **import != *path)?;
                     let whole: Path = import.iter().chain(rest).cloned().collect();
                     return self.target(from, &whole);
                 }
@@ -156,7 +177,8 @@ impl Crate {
             if self.0.contains_key(&child) {
                 at = child;
             } else if module.given.contains(word) && module.imports[word] != [word.clone()] {
-                let whole: Path = module.imports[word].iter().chain(&path[n + 1..]).cloned().collect();
+                let whole: Path =
+                    module.imports[word].iter().chain(&path[n + 1..]).cloned().collect();
                 return self.target(&at, &whole);
             } else {
                 break;
@@ -212,10 +234,13 @@ fn circles(sources: &[Source]) -> BTreeMap<String, Vec<String>> {
             circle.retain(|other| reachable(&graph, other).contains(node));
             if circle.contains(node) {
                 let names: Vec<_> = circle.iter().copied().collect();
-                let prefix = if folder.is_empty() { String::new() } else { folder.join("/") + ": " };
+                let prefix =
+                    if folder.is_empty() { String::new() } else { folder.join("/") + ": " };
                 let mut imports = Vec::new();
                 for from in &circle {
-                    imports.extend(graph[from].intersection(&circle).map(|to| format!("{from} -> {to}")));
+                    imports.extend(
+                        graph[from].intersection(&circle).map(|to| format!("{from} -> {to}")),
+                    );
                 }
                 circles.insert(prefix + &names.join(" <-> "), imports);
             }
@@ -234,7 +259,8 @@ fn modules_do_not_import_each_other_in_circles() {
 #[test]
 fn circles_are_found_through_re_exports_and_in_parents() {
     let found = |files: &[(&str, &str)]| -> Vec<String> {
-        let sources: Vec<_> = files.iter().map(|(path, text)| Source::parse((*path).to_owned(), text)).collect();
+        let sources: Vec<_> =
+            files.iter().map(|(path, text)| Source::parse((*path).to_owned(), text)).collect();
         circles(&sources).into_keys().collect()
     };
     let lib = ("lib.rs", "mod a;\nmod z;\npub use a::Thing;");
@@ -243,13 +269,25 @@ fn circles_are_found_through_re_exports_and_in_parents() {
         "mod b;\nmod c;\npub(crate) use b::{self, Thing};\npub(crate) use self::c::{\n    Other as More,\n};",
     );
     // A parent does not need what it only re-exports.
-    assert_eq!(found(&[lib, parent, ("a/b.rs", "use super::More;"), ("a/c.rs", "use crate::base;")]), [""; 0]);
-    assert_eq!(found(&[lib, parent, ("a/b.rs", "use super::More;"), ("a/c.rs", "use crate::Thing;")]), ["a: b <-> c"]);
+    assert_eq!(
+        found(&[lib, parent, ("a/b.rs", "use super::More;"), ("a/c.rs", "use crate::base;")]),
+        [""; 0]
+    );
+    assert_eq!(
+        found(&[lib, parent, ("a/b.rs", "use super::More;"), ("a/c.rs", "use crate::Thing;")]),
+        ["a: b <-> c"]
+    );
     let named = "fn other() -> crate::a::b::Thing {}";
-    assert_eq!(found(&[lib, parent, ("a/b.rs", "use super::{x, c::Other};"), ("a/c.rs", named)]), ["a: b <-> c"]);
+    assert_eq!(
+        found(&[lib, parent, ("a/b.rs", "use super::{x, c::Other};"), ("a/c.rs", named)]),
+        ["a: b <-> c"]
+    );
     // By the name of an imported module.
     let by_name = "use crate::a::b;\nfn other() -> b::Thing {}";
-    assert_eq!(found(&[lib, parent, ("a/b.rs", "use super::More;"), ("a/c.rs", by_name)]), ["a: b <-> c"]);
+    assert_eq!(
+        found(&[lib, parent, ("a/b.rs", "use super::More;"), ("a/c.rs", by_name)]),
+        ["a: b <-> c"]
+    );
     let needed = ("a/mod.rs", "mod b;\nuse b::Thing;\nstruct Own(Thing);");
     assert_eq!(found(&[lib, needed, ("a/b.rs", "use super::Own;")]), ["a: b <-> mod"]);
     let program = [
@@ -258,8 +296,22 @@ fn circles_are_found_through_re_exports_and_in_parents() {
         ("cli/c.rs", "use crate::b::Thing;\nuse a::OfTheLibrary;"),
     ];
     assert_eq!(found(&program), ["cli: b <-> c"]);
-    let above = [lib, parent, ("a/b.rs", "use crate::z::Z;"), ("a/c.rs", ""), ("z.rs", "use crate::Thing;")];
+    let above = [
+        lib,
+        parent,
+        ("a/b.rs", "use crate::z::Z;"),
+        ("a/c.rs", ""),
+        ("z.rs", "use crate::Thing;"),
+    ];
     assert_eq!(found(&above), ["a <-> z"]);
     let tests = "use super::More;\n// use crate::Thing;";
-    assert_eq!(found(&[lib, parent, ("a/b.rs", tests), ("a/c.rs", "mod tests {\n    use super::super::b;")]), [""; 0]);
+    assert_eq!(
+        found(&[
+            lib,
+            parent,
+            ("a/b.rs", tests),
+            ("a/c.rs", "mod tests {\n    use super::super::b;")
+        ]),
+        [""; 0]
+    );
 }

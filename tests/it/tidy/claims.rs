@@ -13,7 +13,9 @@ const LAST_SECTION: &str = "\n# Where each sentence is tested\n";
 /// The page without the comment markers.
 fn page() -> String {
     let text = fs::read_to_string(root().join(PAGE)).unwrap();
-    text.lines().map(|line| line.trim_start_matches("//!").trim_start_matches(' ').to_owned() + "\n").collect()
+    text.lines()
+        .map(|line| line.trim_start_matches("//!").trim_start_matches(' ').to_owned() + "\n")
+        .collect()
 }
 
 /// The texts between pairs of marks.
@@ -24,8 +26,12 @@ fn between<'a>(text: &'a str, mark: &str) -> impl Iterator<Item = &'a str> {
 /// The claims: the first cell of each row, and the beginning of each point.
 fn claims(text: &str) -> Vec<String> {
     let first_of = |line: &str| match line.strip_prefix("| ") {
-        Some(row) => row.split(" | ").next().filter(|cell| !cell.starts_with('|')).map(str::to_owned),
-        None => line.strip_prefix("- **").and_then(|point| point.split("**").next()).map(str::to_owned),
+        Some(row) => {
+            row.split(" | ").next().filter(|cell| !cell.starts_with('|')).map(str::to_owned)
+        }
+        None => {
+            line.strip_prefix("- **").and_then(|point| point.split("**").next()).map(str::to_owned)
+        }
     };
     text.lines().filter_map(first_of).collect()
 }
@@ -44,7 +50,8 @@ fn proofs(section: &str) -> BTreeMap<String, Vec<String>> {
 fn file_of(test: &str) -> Option<(PathBuf, &str)> {
     let (modules, name) = test.rsplit_once("::")?;
     let path = root().join("tests").join(modules.replace("::", "/"));
-    let file = [path.with_extension("rs"), path.join("mod.rs")].into_iter().find(|file| file.exists())?;
+    let file =
+        [path.with_extension("rs"), path.join("mod.rs")].into_iter().find(|file| file.exists())?;
     Some((file, name))
 }
 
@@ -57,9 +64,13 @@ fn is_tested(test: &str) -> bool {
     if lines.contains(&&*format!("pub(super) fn {name}(case: &mut Case) {{")) {
         return true;
     }
-    let Some(at) = lines.iter().position(|line| line.starts_with(&format!("fn {name}("))) else { return false };
-    let attributes: Vec<&&str> = lines[..at].iter().rev().take_while(|line| line.starts_with("#[")).collect();
-    attributes.iter().any(|line| **line == "#[test]") && !attributes.iter().any(|line| line.starts_with("#[ignore"))
+    let Some(at) = lines.iter().position(|line| line.starts_with(&format!("fn {name}("))) else {
+        return false;
+    };
+    let attributes: Vec<&&str> =
+        lines[..at].iter().rev().take_while(|line| line.starts_with("#[")).collect();
+    attributes.iter().any(|line| **line == "#[test]")
+        && !attributes.iter().any(|line| line.starts_with("#[ignore"))
 }
 
 fn is_measured(section: &str) -> bool {
@@ -83,7 +94,10 @@ fn what_is_said_of_each_store_is_tested() {
                 Some(section) => is_measured(section),
                 None => is_tested(proof),
             };
-            assert!(exists, "{PAGE}: {claim:?} names {proof}, and there is no such test or section");
+            assert!(
+                exists,
+                "{PAGE}: {claim:?} names {proof}, and there is no such test or section"
+            );
         }
     }
 }
@@ -92,8 +106,15 @@ fn what_is_said_of_each_store_is_tested() {
 fn what_is_not_there_is_not_found() {
     assert!(is_tested("it::tidy::claims::what_is_not_there_is_not_found"));
     assert!(is_tested("it::tidy::interface::the_changelog_knows_this_version"));
-    assert!(!is_tested("it::tidy::claims::page") && !is_tested("it::tidy::nowhere::x") && !is_tested("x"));
-    assert!(is_tested("it::contract::leases::renewal_keeps_it_for_many_leases"), "it is a test of each store");
+    assert!(
+        !is_tested("it::tidy::claims::page")
+            && !is_tested("it::tidy::nowhere::x")
+            && !is_tested("x")
+    );
+    assert!(
+        is_tested("it::contract::leases::renewal_keeps_it_for_many_leases"),
+        "it is a test of each store"
+    );
     assert!(!is_tested("it::contract::leases::holder_process"), "it is a program for other tests");
     assert!(is_measured("Method") && !is_measured("Metho"));
     assert_eq!(claims("| | a |\n|---|---|\n| x y | b |\n- **C**: d\n- e"), ["x y", "C"]);

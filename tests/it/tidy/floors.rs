@@ -33,12 +33,17 @@ fn imports_go_down_the_floors() {
     let floor = |module: &str| FLOORS.iter().position(|floor| floor.contains(&module));
     // The command is a separate package, for which the compiler allows only the public interface.
     for file in Source::all().iter().filter(|file| file.path != "lib.rs" && file.module != "cli") {
-        let own = floor(&file.module).unwrap_or_else(|| panic!("src/{} is on no floor: add it", file.path));
+        let own = floor(&file.module)
+            .unwrap_or_else(|| panic!("src/{} is on no floor: add it", file.path));
         for (place, word) in file.words_after("crate::") {
             // Exported items can also be named without their module.
             let module = exported.get(word).map_or(word, String::as_str);
-            let theirs = floor(module).unwrap_or_else(|| panic!("src/{place}: which floor is {word:?} on?"));
-            assert!(theirs <= own, "src/{place}: floor {own} must not know {module}, which is on floor {theirs}");
+            let theirs =
+                floor(module).unwrap_or_else(|| panic!("src/{place}: which floor is {word:?} on?"));
+            assert!(
+                theirs <= own,
+                "src/{place}: floor {own} must not know {module}, which is on floor {theirs}"
+            );
         }
         // Both would be ways around the check.
         if !file.path.contains('/') {
@@ -80,11 +85,12 @@ fn the_kernel_blocks_by_one_module() {
     // Counters that are only displayed and never decide anything: their steps would only make
     // schedules longer. `process` detects a fork, which no scheduler has.
     let figures = ["base/counters.rs", "base/histogram.rs", "base/process.rs", "base/traffic.rs"];
-    let kernel = ["base", "lease", "wait", "hold", "observe", "sync", "client", "in_memory", "testing"];
+    let kernel =
+        ["base", "lease", "wait", "hold", "observe", "sync", "client", "in_memory", "testing"];
     // The wire of Redis and Redlock. Not under the scheduler: the sockets of the system, and what
     // stands in for names in all clients of the process; sentinels, clusters, lists and diagnoses.
-    let sockets =
-        ["names", "scheduled", "stream", "tls_stream", "waits", "waker"].map(|name| format!("store/net/{name}.rs"));
+    let sockets = ["names", "scheduled", "stream", "tls_stream", "waits", "waker"]
+        .map(|name| format!("store/net/{name}.rs"));
     let is_wire = |path: &str| match path.strip_prefix("store/redis/") {
         Some(file) => (!file.contains('/') || file.starts_with("wire/")) && file != "wire/ask.rs",
         None => {
@@ -93,10 +99,15 @@ fn the_kernel_blocks_by_one_module() {
         }
     };
     let is_kernel = |file: &&Source| {
-        kernel.contains(&&*file.module) || file.path.starts_with("store/memory") || is_wire(&file.path)
+        kernel.contains(&&*file.module)
+            || file.path.starts_with("store/memory")
+            || is_wire(&file.path)
     };
     for file in Source::all().iter().filter(is_kernel) {
-        for what in by_others.iter().filter(|what| !(figures.contains(&&*file.path) && what.ends_with("atomic"))) {
+        for what in by_others
+            .iter()
+            .filter(|what| !(figures.contains(&&*file.path) && what.ends_with("atomic")))
+        {
             file.lacks(what);
         }
     }
@@ -106,7 +117,12 @@ fn the_kernel_blocks_by_one_module() {
 fn few_files_know_the_redis_crate() {
     for file in Source::all() {
         let first = file.words_after("redis::").map(|(place, _)| place).next();
-        assert_eq!(first.is_some(), KNOW_REDIS.contains(&&*file.path), "src/{}: {first:?}", file.path);
+        assert_eq!(
+            first.is_some(),
+            KNOW_REDIS.contains(&&*file.path),
+            "src/{}: {first:?}",
+            file.path
+        );
     }
 }
 
@@ -117,11 +133,15 @@ fn log_lines_are_written_by_the_macros_that_catch_panics() {
     let of_the_library = |file: &&Source| file.module != "cli" && file.path != "base/log.rs";
     let mut writers = 0;
     for file in Source::all().iter().filter(of_the_library) {
-        let writes = file.words_after("log::").any(|(_, word)| ["warn", "info", "debug", "line"].contains(&word));
+        let writes = file
+            .words_after("log::")
+            .any(|(_, word)| ["warn", "info", "debug", "line"].contains(&word));
         let imports = file.code.iter().any(|(_, line)| line == "use crate::base::log;");
         assert!(!writes || imports, "src/{} writes to the log: use crate::base::log", file.path);
         writers += u32::from(writes);
-        ["log::error!", "log::trace!", "log::log!", "log_enabled!", " ::log::"].iter().for_each(|own| file.lacks(own));
+        ["log::error!", "log::trace!", "log::log!", "log_enabled!", " ::log::"]
+            .iter()
+            .for_each(|own| file.lacks(own));
     }
     assert!(writers > 20, "the log lines are found");
 }

@@ -8,7 +8,8 @@ use super::{exports, root};
 fn the_changelog_knows_this_version() {
     let text = fs::read_to_string(root().join("CHANGELOG.md")).unwrap();
     let version = concat!("## [", env!("CARGO_PKG_VERSION"), "]");
-    let known = text.lines().any(|line| line.starts_with(version) || line.starts_with("## [Unreleased]"));
+    let known =
+        text.lines().any(|line| line.starts_with(version) || line.starts_with("## [Unreleased]"));
     assert!(known, "CHANGELOG.md has neither {version} nor an Unreleased section");
 }
 
@@ -121,13 +122,16 @@ fn send_and_sync_are_promised() {
     let asserted = include_str!("interface.rs");
     let modules = ["src/lib.rs", "src/fencing/mod.rs", "src/observe/mod.rs"];
     let all = modules.into_iter().flat_map(|file| exports(file).into_keys());
-    let is_type =
-        |name: &String| name.starts_with(|c: char| c.is_ascii_uppercase()) && name.contains(char::is_lowercase);
+    let is_type = |name: &String| {
+        name.starts_with(|c: char| c.is_ascii_uppercase()) && name.contains(char::is_lowercase)
+    };
     for name in all.filter(is_type) {
         let listed = ["both", "sync", "borrowing"].iter().any(|list| {
             // The second mark is for traits.
             let marks = [format!("    {list}::<{name}"), format!("    {list}::<Box<dyn {name}")];
-            let after = |line: &str| marks.iter().find_map(|mark| line.strip_prefix(&**mark).map(str::to_owned));
+            let after = |line: &str| {
+                marks.iter().find_map(|mark| line.strip_prefix(&**mark).map(str::to_owned))
+            };
             asserted.lines().filter_map(after).any(|rest| rest.starts_with(['>', '<']))
         });
         assert!(listed, "whether {name} is Send and Sync is not asserted here");
@@ -141,7 +145,13 @@ fn there_is_no_other_public_module() {
     let public: Vec<_> = text.lines().filter(|line| line.starts_with("pub mod ")).collect();
     // The guide has no code; `os` is public in a build for the scheduler only; the test of `testing`
     // asserts what of it is Send and Sync.
-    let expected = ["pub mod fencing;", "pub mod guide;", "pub mod observe;", "pub mod os;", "pub mod testing;"];
+    let expected = [
+        "pub mod fencing;",
+        "pub mod guide;",
+        "pub mod observe;",
+        "pub mod os;",
+        "pub mod testing;",
+    ];
     assert_eq!(public, expected);
     assert!(text.contains("#[cfg(shuttle)]\n#[doc(hidden)]\n#[allow("), "`os` is hidden");
 }

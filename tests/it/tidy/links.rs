@@ -27,8 +27,8 @@ fn broken(link: &str) -> Option<String> {
     if let Some(file) = link.strip_prefix(IN_THE_PACKAGE) {
         let manifest = fs::read_to_string(root().join("Cargo.toml")).unwrap();
         let folder = file.split_once('/').map_or("", |(folder, _)| folder);
-        let packaged =
-            matches!(folder, "" | "src" | "examples") && manifest.contains("include = [\"/src\", \"/examples");
+        let packaged = matches!(folder, "" | "src" | "examples")
+            && manifest.contains("include = [\"/src\", \"/examples");
         (!packaged || !root().join(file).is_file()).then(|| format!("the package has no {file}"))
     } else if let Some(page) = link.strip_prefix(IN_THE_DOCUMENTATION) {
         let page = page.trim_end_matches('/');
@@ -52,7 +52,10 @@ fn the_registry_can_show_all_links_of_the_readmes() {
 
 #[test]
 fn a_broken_link_is_found() {
-    assert_eq!(links("see [a](b.md), [c\nd](https://e/f)\n```\n[x](y)\n```\n[g](h)"), ["b.md", "https://e/f", "h"]);
+    assert_eq!(
+        links("see [a](b.md), [c\nd](https://e/f)\n```\n[x](y)\n```\n[g](h)"),
+        ["b.md", "https://e/f", "h"]
+    );
     let package = |file: &str| broken(&format!("{IN_THE_PACKAGE}{file}"));
     assert_eq!((package("CHANGELOG.md"), package("examples/README.md")), (None, None));
     assert!(package("MISSING.md").is_some() && package("packaging/README.md").is_some());

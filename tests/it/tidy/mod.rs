@@ -56,9 +56,12 @@ impl Source {
     }
 
     fn parse(path: String, text: &str) -> Self {
-        let is_code = |line: &&str| line.starts_with(char::is_whitespace) || !line.ends_with("mod tests {");
+        let is_code =
+            |line: &&str| line.starts_with(char::is_whitespace) || !line.ends_with("mod tests {");
         let lines = text.lines().take_while(|line| line.trim() != "#[cfg(test)]").count();
-        let all = (1..).zip(text.lines().take_while(is_code)).map(|(number, line)| (number, line.to_owned()));
+        let all = (1..)
+            .zip(text.lines().take_while(is_code))
+            .map(|(number, line)| (number, line.to_owned()));
         let (comments, code) = all.partition(|(_, line)| line.trim_start().starts_with("//"));
         let module = path.split(['/', '.']).next().unwrap().to_owned();
         Self { path, module, code, comments, lines }
@@ -67,7 +70,10 @@ impl Source {
     fn all() -> Vec<Self> {
         // The tests of a module may have a file of their own.
         let is_source = |path: &&std::path::PathBuf| !path.to_str().unwrap().ends_with("_tests.rs");
-        let all: Vec<_> = ["src", "cli/src"].iter().flat_map(|folder| files(&root().join(folder), "rs")).collect();
+        let all: Vec<_> = ["src", "cli/src"]
+            .iter()
+            .flat_map(|folder| files(&root().join(folder), "rs"))
+            .collect();
         let all: Vec<_> = all.iter().filter(is_source).map(|path| Self::read(path)).collect();
         assert!(all.len() > 20, "the sources are found");
         all
@@ -78,7 +84,9 @@ impl Source {
         self.code.iter().flat_map(move |(number, line)| {
             let hits = line.match_indices(mark).map(move |(at, _)| (at, &line[at + mark.len()..]));
             // Not the end of a longer path or word.
-            let own = hits.filter(|(at, _)| !line[..*at].ends_with(|c: char| c.is_alphanumeric() || "_:".contains(c)));
+            let own = hits.filter(|(at, _)| {
+                !line[..*at].ends_with(|c: char| c.is_alphanumeric() || "_:".contains(c))
+            });
             own.map(move |(_, rest)| (format!("{}:{number}", self.path), first_word(rest)))
         })
     }
@@ -99,7 +107,11 @@ fn exports(file: &str) -> BTreeMap<String, String> {
     let text = fs::read_to_string(root().join(file)).unwrap();
     let mut names = BTreeMap::new();
     // Items of other crates have no path here.
-    for line in text.lines().filter_map(|line| line.strip_prefix("pub use ")).filter(|line| line.contains("::")) {
+    for line in text
+        .lines()
+        .filter_map(|line| line.strip_prefix("pub use "))
+        .filter(|line| line.contains("::"))
+    {
         let (path, list) = line.trim_end_matches(';').rsplit_once("::").unwrap();
         let folder = path.split("::").next().unwrap();
         for name in list.trim_matches(['{', '}']).split(',') {

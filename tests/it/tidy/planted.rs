@@ -11,12 +11,21 @@ fn planted_bugs_apply() {
     for path in patches {
         let text = std::fs::read_to_string(&path).unwrap();
         for field in ["On: ", "Check: "] {
-            assert!(text.lines().any(|line| line.starts_with(field)), "{} has no line {field}", path.display());
+            assert!(
+                text.lines().any(|line| line.starts_with(field)),
+                "{} has no line {field}",
+                path.display()
+            );
         }
         // The patches have one line of context, so that they rarely need changes.
-        let git = Command::new("git").args(["apply", "--check"]).arg(&path).current_dir(root()).output();
+        let git =
+            Command::new("git").args(["apply", "--check"]).arg(&path).current_dir(root()).output();
         let output = git.expect("git is needed: install it");
         let said = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{} does not apply: create it again: {said}", path.display());
+        assert!(
+            output.status.success(),
+            "{} does not apply: create it again: {said}",
+            path.display()
+        );
     }
 }

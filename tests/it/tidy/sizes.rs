@@ -15,7 +15,8 @@ fn first_lines() {
     for path in ["src", "cli/src"].iter().flat_map(|folder| files(&root().join(folder), "rs")) {
         let path_in_src = path.strip_prefix(root()).unwrap().to_str().unwrap().replace('\\', "/");
         let text = std::fs::read_to_string(&path).unwrap();
-        let told: Vec<_> = text.lines().map_while(|line| line.strip_prefix("//!")).map(str::trim).collect();
+        let told: Vec<_> =
+            text.lines().map_while(|line| line.strip_prefix("//!")).map(str::trim).collect();
         let sentence = told.join(" ");
         let sentence = sentence.split(". ").next().unwrap_or_default().trim_end_matches('.');
         let is_test = path_in_src.ends_with("_tests.rs");
@@ -32,7 +33,12 @@ fn first_lines() {
 #[test]
 fn the_kernel_is_in_small_parts() {
     for file in Source::all().iter().filter(|file| KERNEL.contains(&&*file.module)) {
-        assert!(file.lines <= MOST_LINES, "src/{} has {} lines before its tests", file.path, file.lines);
+        assert!(
+            file.lines <= MOST_LINES,
+            "src/{} has {} lines before its tests",
+            file.path,
+            file.lines
+        );
         for (at, (number, line)) in file.code.iter().enumerate() {
             let indent = &line[..line.len() - line.trim_start().len()];
             let words: Vec<_> = line.split(|c: char| !c.is_alphanumeric() && c != '_').collect();
@@ -45,7 +51,11 @@ fn the_kernel_is_in_small_parts() {
                 && let Some(last) = end("}")
             {
                 let lines = last - number + 1;
-                assert!(lines <= MOST_OF_A_FUNCTION, "src/{}:{number}: a function of {lines} lines", file.path);
+                assert!(
+                    lines <= MOST_OF_A_FUNCTION,
+                    "src/{}:{number}: a function of {lines} lines",
+                    file.path
+                );
             }
             if words.contains(&"struct")
                 && line.ends_with('{')
@@ -54,10 +64,16 @@ fn the_kernel_is_in_small_parts() {
                 let fields = file.code[at + 1..].iter().take_while(|(at, _)| *at < last);
                 let is_field = |line: &str| {
                     let depth = line.len() - line.trim_start().len();
-                    depth == indent.len() + 4 && line.contains(": ") && !line.trim_start().starts_with('#')
+                    depth == indent.len() + 4
+                        && line.contains(": ")
+                        && !line.trim_start().starts_with('#')
                 };
                 let fields = fields.filter(|(_, line)| is_field(line)).count();
-                assert!(fields <= MOST_FIELDS, "src/{}:{number}: a type of {fields} fields", file.path);
+                assert!(
+                    fields <= MOST_FIELDS,
+                    "src/{}:{number}: a type of {fields} fields",
+                    file.path
+                );
             }
         }
     }

@@ -23,7 +23,8 @@ fn script_headers_tell_all_arguments() {
     for path in scripts {
         let text = fs::read_to_string(&path).unwrap();
         let header = text.lines().take_while(|line| line.starts_with("--")).count();
-        let (header, body): (Vec<_>, Vec<_>) = (1..).zip(text.lines()).partition(|(number, _)| *number <= header);
+        let (header, body): (Vec<_>, Vec<_>) =
+            (1..).zip(text.lines()).partition(|(number, _)| *number <= header);
         for table in ["KEYS[", "ARGV["] {
             let used = |lines: &[(usize, &str)]| -> BTreeSet<String> {
                 let after = lines.iter().flat_map(|(_, line)| line.split(table).skip(1));
@@ -32,10 +33,13 @@ fn script_headers_tell_all_arguments() {
             let (declared, used) = (used(&header), used(&body));
             assert_eq!(declared, used, "{}: {table}...] in header and body", path.display());
             // Without gaps, unless it takes any number of them.
-            let numbers: Vec<usize> = declared.iter().filter_map(|index| index.parse().ok()).collect();
+            let numbers: Vec<usize> =
+                declared.iter().filter_map(|index| index.parse().ok()).collect();
             let variadic = declared.contains("i") && numbers.is_empty();
             assert!(
-                variadic || (numbers.len() == declared.len() && (1..=declared.len()).all(|n| numbers.contains(&n))),
+                variadic
+                    || (numbers.len() == declared.len()
+                        && (1..=declared.len()).all(|n| numbers.contains(&n))),
                 "{declared:?}"
             );
         }
@@ -47,13 +51,25 @@ fn script_headers_tell_all_arguments() {
 /// the name of a lock in it.
 #[test]
 fn only_an_advice_names_the_interface() {
-    let types = ["Builder", "Cluster", "LockClient", "Postgres", "Redis", "Redlock", "Sentinel", "ZooKeeper"];
-    let names: Vec<String> = types.iter().chain(&["guide", "leasehold"]).map(|name| format!("{name}::")).collect();
+    let types = [
+        "Builder",
+        "Cluster",
+        "LockClient",
+        "Postgres",
+        "Redis",
+        "Redlock",
+        "Sentinel",
+        "ZooKeeper",
+    ];
+    let names: Vec<String> =
+        types.iter().chain(&["guide", "leasehold"]).map(|name| format!("{name}::")).collect();
     let is_printed = |file: &&Source| {
-        !["guide/", "cli/"].iter().any(|folder| file.path.starts_with(folder)) && file.path != "base/advice.rs"
+        !["guide/", "cli/"].iter().any(|folder| file.path.starts_with(folder))
+            && file.path != "base/advice.rs"
     };
     for file in Source::all().iter().filter(is_printed) {
-        let lines = file.code.iter().map(|(_, line)| line.trim()).filter(|line| !line.starts_with("#["));
+        let lines =
+            file.code.iter().map(|(_, line)| line.trim()).filter(|line| !line.starts_with("#["));
         let code = lines.fold(String::new(), |code, line| match code.strip_suffix('\\') {
             Some(text) => format!("{text}{line}"),
             None => format!("{code}\n{line}"),
@@ -72,10 +88,15 @@ const MAX_COMMENT_WIDTH: usize = 100;
 fn comments_wrap() {
     for file in Source::all() {
         // The rows of tables cannot wrap.
-        let is_row = |line: &str| line.trim_start().trim_start_matches(['/', '!']).starts_with(" |");
+        let is_row =
+            |line: &str| line.trim_start().trim_start_matches(['/', '!']).starts_with(" |");
         for (number, line) in file.comments.iter().filter(|(_, line)| !is_row(line)) {
             let width = line.chars().count();
-            assert!(width <= MAX_COMMENT_WIDTH, "src/{}:{number} is {width} columns wide", file.path);
+            assert!(
+                width <= MAX_COMMENT_WIDTH,
+                "src/{}:{number} is {width} columns wide",
+                file.path
+            );
         }
     }
 }
@@ -86,7 +107,11 @@ fn comments_wrap() {
 fn a_module_with_children_is_one_folder() {
     for folder in ["src", "cli", "tests", "benches", "examples"] {
         for file in files(&root().join(folder), "rs") {
-            assert!(!file.with_extension("").is_dir(), "{} is next to its folder: make it mod.rs", file.display());
+            assert!(
+                !file.with_extension("").is_dir(),
+                "{} is next to its folder: make it mod.rs",
+                file.display()
+            );
         }
     }
 }
@@ -98,14 +123,20 @@ fn nothing_above_the_stores_names_redis() {
     let below = ["base/", "store/"];
     let front_door = ["client.rs", "lib.rs", "testing.rs"];
     let may_name_redis = |file: &Source| {
-        below.iter().chain(&["builder/", "guide/", "cli/"]).any(|folder| file.path.starts_with(folder))
+        below
+            .iter()
+            .chain(&["builder/", "guide/", "cli/"])
+            .any(|folder| file.path.starts_with(folder))
             || front_door.contains(&&*file.path)
     };
     // The docs of public items say what a primitive is in Redisson's protocol.
-    let has_public_docs = |file: &Source| ["sync/", "observe/"].iter().any(|folder| file.path.starts_with(folder));
-    let is_doc = |file: &Source, line: &str| has_public_docs(file) && line.trim_start().starts_with("///");
+    let has_public_docs =
+        |file: &Source| ["sync/", "observe/"].iter().any(|folder| file.path.starts_with(folder));
+    let is_doc =
+        |file: &Source, line: &str| has_public_docs(file) && line.trim_start().starts_with("///");
     for file in Source::all().into_iter().filter(|file| !may_name_redis(file)) {
-        let lines = file.code.iter().chain(file.comments.iter().filter(|(_, line)| !is_doc(&file, line)));
+        let lines =
+            file.code.iter().chain(file.comments.iter().filter(|(_, line)| !is_doc(&file, line)));
         for (number, line) in lines {
             // The ids by which Redisson knows a permit, which a user asks for.
             let named = line.to_lowercase().replace("redisson_ids", "").contains("redis");

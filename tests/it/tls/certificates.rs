@@ -14,7 +14,9 @@ fn a_server_whose_authority_is_named_is_trusted() {
     works(&client(&server, trusting(&certificates).also_system_authorities()));
     let by_name = server.url().replace("127.0.0.1", "localhost");
     works(&settings(&by_name, trusting(&certificates)).build().unwrap());
-    works(&settings(&server.url(), trusting(&certificates).server_name("localhost")).build().unwrap());
+    works(
+        &settings(&server.url(), trusting(&certificates).server_name("localhost")).build().unwrap(),
+    );
     let valkeys = server.url().replace("rediss", "valkeys");
     works(&settings(&valkeys, trusting(&certificates)).build().unwrap());
     server.assert_clean();
@@ -26,7 +28,11 @@ fn a_certificate_that_is_wrong_is_refused_with_the_reason() {
     let server = Server::start_tls(&certificates, &[]);
     let refused_as = |says: &[&str], tls: Tls| {
         let error = refused(ErrorKind::Tls, says, settings(&server.url(), tls.clone()));
-        assert!(error.to_string().starts_with(server.url().trim_start_matches("rediss://").trim_end_matches('/')));
+        assert!(
+            error
+                .to_string()
+                .starts_with(server.url().trim_start_matches("rediss://").trim_end_matches('/'))
+        );
         // A waiting call does not wait it out: somebody must act.
         let lazy = settings(&server.url(), tls).connect_lazily().build().unwrap();
         let error = lazy.lock("job").unwrap_err();
@@ -76,7 +82,11 @@ fn the_systems_verifier_also_trusts_the_authorities_of_the_settings() {
     let certificates = Certificates::new();
     let server = Server::start_tls(&certificates, &[]);
     works(&client(&server, trusting(&certificates).platform_verifier()));
-    refused(ErrorKind::Tls, &["authority"], settings(&server.url(), Tls::new().platform_verifier()));
+    refused(
+        ErrorKind::Tls,
+        &["authority"],
+        settings(&server.url(), Tls::new().platform_verifier()),
+    );
     server.present(&certificates.other_name());
     let other = || trusting(&certificates).platform_verifier();
     refused(ErrorKind::Tls, &["redis.example"], settings(&server.url(), other()));
@@ -91,7 +101,11 @@ fn cryptography_that_is_not_validated_is_refused_where_fips_is_required() {
     let certificates = Certificates::new();
     let server = Server::start_tls(&certificates, &[]);
     let says = ["require_fips", "aws-lc-rs"];
-    refused(ErrorKind::InvalidInput, &says, settings(&server.url(), trusting(&certificates).require_fips()));
+    refused(
+        ErrorKind::InvalidInput,
+        &says,
+        settings(&server.url(), trusting(&certificates).require_fips()),
+    );
 }
 
 #[test]
@@ -102,7 +116,8 @@ fn a_user_logs_in_over_tls() {
     let url = |user: &str| server.url().replace("//", &format!("//{user}@")) + "2";
     works(&settings(&url("app:s3cr3t-pw"), trusting(&certificates)).build().unwrap());
     works(&settings(&url(":of-all"), trusting(&certificates)).build().unwrap());
-    let error = refused(ErrorKind::Denied, &[], settings(&url("app:other-pw"), trusting(&certificates)));
+    let error =
+        refused(ErrorKind::Denied, &[], settings(&url("app:other-pw"), trusting(&certificates)));
     assert!(!format!("{error:?}").contains("other-pw"), "{error:?}");
 }
 
@@ -132,9 +147,14 @@ fn a_server_that_asks_for_a_client_certificate_gets_one() {
             settings(&server.url(), trusting()),
         );
         let wrong = trusting().identity_files(&strange.certificate, &strange.key);
-        refused(ErrorKind::Tls, &["refused the client certificate"], settings(&server.url(), wrong));
+        refused(
+            ErrorKind::Tls,
+            &["refused the client certificate"],
+            settings(&server.url(), wrong),
+        );
         // The subscriber connects separately.
-        let [holder, client] = [(); 2].map(|()| client(&server, trusting().identity_files(&own.certificate, &own.key)));
+        let [holder, client] = [(); 2]
+            .map(|()| client(&server, trusting().identity_files(&own.certificate, &own.key)));
         let guard = holder.lock("job").unwrap();
         std::thread::scope(|s| {
             let waiter = s.spawn(|| client.lock("job").unwrap().unlock());
@@ -163,7 +183,10 @@ fn settings_that_cannot_work_are_refused_when_the_client_is_built() {
     invalid("missing.pem", trusting().identity_files(&missing, &own.key));
     invalid("empty.pem has no private key", trusting().identity_files(&own.certificate, &empty));
     invalid("has no private key", trusting().identity_files(&own.certificate, &own.certificate));
-    invalid("is not that of", trusting().identity_files(&own.certificate, &certificates.server().key));
+    invalid(
+        "is not that of",
+        trusting().identity_files(&own.certificate, &certificates.server().key),
+    );
     invalid("server_name", trusting().server_name("not a name"));
     let plain = LockClient::builder().url("redis://127.0.0.1:1/").tls(Tls::new()).connect_lazily();
     refused(ErrorKind::InvalidInput, &["rediss://"], plain);
@@ -181,11 +204,14 @@ fn certificates_are_rotated_while_a_client_lives() {
     let certificates = Certificates::new();
     let server = Server::start_tls(&certificates, &["--tls-auth-clients", "yes"]);
     let dir = fresh_dir();
-    let (ca, certificate, key) = (dir.join("ca.pem"), dir.join("client.pem"), dir.join("client.key"));
+    let (ca, certificate, key) =
+        (dir.join("ca.pem"), dir.join("client.pem"), dir.join("client.key"));
     let install = |from: &Certificates| {
-        for (from, to) in
-            [(&from.ca_file(), &ca), (&from.client().certificate, &certificate), (&from.client().key, &key)]
-        {
+        for (from, to) in [
+            (&from.ca_file(), &ca),
+            (&from.client().certificate, &certificate),
+            (&from.client().key, &key),
+        ] {
             let beside = to.with_extension("new");
             std::fs::copy(from, &beside).unwrap();
             std::fs::rename(&beside, to).unwrap();
@@ -218,7 +244,11 @@ fn certificates_are_rotated_while_a_client_lives() {
     let warned = logged(log::Level::Warn, &[&key.display().to_string()]);
     assert!(warned.iter().any(|line| line.contains("stay in use")), "{warned:?}");
     reconnects().unwrap();
-    assert_eq!(logged(log::Level::Warn, &[&key.display().to_string()]).len(), warned.len(), "once is enough");
+    assert_eq!(
+        logged(log::Level::Warn, &[&key.display().to_string()]).len(),
+        warned.len(),
+        "once is enough"
+    );
     install(&other);
     reconnects().unwrap();
     guard.ensure_held().unwrap();

@@ -52,7 +52,9 @@ fn a_call_that_is_cut_at_any_byte_is_undone_or_repeated() {
             wire.cut_at(toward, at);
             match client.try_lock("job") {
                 Ok(guard) => drop(guard.expect("no other client has it")),
-                Err(error) => assert_eq!(error.kind(), ErrorKind::Unreachable, "{toward:?} {at}: {error:?}"),
+                Err(error) => {
+                    assert_eq!(error.kind(), ErrorKind::Unreachable, "{toward:?} {at}: {error:?}")
+                }
             }
             wire.repair();
             wait_until("nothing is left", || server.lock_keys().is_empty());
@@ -68,7 +70,9 @@ fn an_end_that_falls_silent_costs_one_io_timeout() {
     let server = Server::start_tls(&certificates, &[]);
     let wire = Wire::to(&server);
     let builder = || settings(&wire.url(), trusting(&certificates)).io_timeout(ms(700));
-    for (toward, at) in [(Toward::Client, 1), (Toward::Client, 700), (Toward::Server, 1), (Toward::Server, 250)] {
+    for (toward, at) in
+        [(Toward::Client, 1), (Toward::Client, 700), (Toward::Server, 1), (Toward::Server, 250)]
+    {
         wire.silent_at(toward, at);
         let start = Instant::now();
         let error = builder().build().unwrap_err();
@@ -79,7 +83,9 @@ fn an_end_that_falls_silent_costs_one_io_timeout() {
     }
     let client = builder().build().unwrap();
     works(&client);
-    for (toward, at) in [(Toward::Client, 1), (Toward::Client, 20), (Toward::Server, 1), (Toward::Server, 40)] {
+    for (toward, at) in
+        [(Toward::Client, 1), (Toward::Client, 20), (Toward::Server, 1), (Toward::Server, 40)]
+    {
         wire.silent_at(toward, at);
         let start = Instant::now();
         let error = client.try_lock("job").unwrap_err();
@@ -97,13 +103,15 @@ fn bytes_that_trickle_extend_no_deadline() {
     let certificates = Certificates::new();
     let server = Server::start_tls(&certificates, &[]);
     let wire = Wire::to(&server);
-    let client = settings(&wire.url(), trusting(&certificates)).io_timeout(ms(400)).build().unwrap();
+    let client =
+        settings(&wire.url(), trusting(&certificates)).io_timeout(ms(400)).build().unwrap();
     works(&client);
     wire.trickle(40);
     let start = Instant::now();
     let error = client.try_lock("job").unwrap_err();
     assert!(error.to_string().contains("io_timeout"), "{error}");
-    let error = settings(&wire.url(), trusting(&certificates)).io_timeout(ms(400)).build().unwrap_err();
+    let error =
+        settings(&wire.url(), trusting(&certificates)).io_timeout(ms(400)).build().unwrap_err();
     assert!(error.to_string().contains("io_timeout"), "{error}");
     assert!(start.elapsed() < SOON, "{:?}", start.elapsed());
     wire.trickle(0);
@@ -137,7 +145,10 @@ fn replies_in_tiny_records_and_in_large_ones_are_whole() {
     let front = TlsFront::start(&certificates, server.socket());
     for bytes in [1, 7, 5000, 0] {
         front.send_in_pieces_of(bytes);
-        let client = settings(&front.url(), trusting(&certificates)).io_timeout(IO_TIMEOUT * 5).build().unwrap();
+        let client = settings(&front.url(), trusting(&certificates))
+            .io_timeout(IO_TIMEOUT * 5)
+            .build()
+            .unwrap();
         works(&client);
         let guard = client.lock("held").unwrap();
         wakes_up(&server, &front.url(), trusting(&certificates), guard);
@@ -202,9 +213,11 @@ fn a_waiter_is_woken_behind_a_burst_of_messages() {
 #[test]
 fn a_server_that_restarts_or_hangs_is_ridden_out() {
     let certificates = Certificates::new();
-    let mut server = Server::start_tls(&certificates, &["--appendonly", "yes", "--appendfsync", "always"]);
+    let mut server =
+        Server::start_tls(&certificates, &["--appendonly", "yes", "--appendfsync", "always"]);
     // Its record would stay for a lease if it was written while the server hangs.
-    let client = || settings(&server.url(), trusting(&certificates)).announce_owner(false).build().unwrap();
+    let client =
+        || settings(&server.url(), trusting(&certificates)).announce_owner(false).build().unwrap();
     let [holder, other] = [client(), client()];
     let guard = holder.lock("job").unwrap();
     std::thread::scope(|s| {
@@ -274,14 +287,17 @@ fn redlock_goes_on_without_a_master_whose_certificate_is_refused() {
     let certificates = Certificates::new();
     let masters = Masters((0..3).map(|_| Server::start_tls(&certificates, &[])).collect());
     let builder = || {
-        LockClient::builder().redlock(Redlock::new(masters.urls()).admit_fresh_nodes(true)).tls(trusting(&certificates))
+        LockClient::builder()
+            .redlock(Redlock::new(masters.urls()).admit_fresh_nodes(true))
+            .tls(trusting(&certificates))
     };
     masters.0[1].present(&certificates.expired());
     let client = builder().build().unwrap();
     wait_for_votes(&client, 2);
     works(&client);
     let nodes = client.nodes();
-    let error = nodes.iter().find_map(|node| node.last_error()).expect("the third reports why it is down");
+    let error =
+        nodes.iter().find_map(|node| node.last_error()).expect("the third reports why it is down");
     assert!(error.to_string().contains("expired"), "{error}");
     masters.0[1].present(certificates.server());
     wait_for_votes(&client, 3);
@@ -311,8 +327,9 @@ fn redlock_does_not_wait_for_a_record_that_trickles() {
     let masters = Masters((0..3).map(|_| Server::start_tls(&certificates, &[])).collect());
     let wire = Wire::to(&masters.0[0]);
     let urls = [wire.url(), masters.0[1].url(), masters.0[2].url()];
-    let builder =
-        LockClient::builder().redlock(Redlock::new(urls).admit_fresh_nodes(true)).tls(trusting(&certificates));
+    let builder = LockClient::builder()
+        .redlock(Redlock::new(urls).admit_fresh_nodes(true))
+        .tls(trusting(&certificates));
     let client = builder.lease(LEASE).io_timeout(IO_TIMEOUT * 2).build().unwrap();
     wait_for_votes(&client, 3);
     works(&client);
@@ -331,7 +348,8 @@ fn redlock_does_not_wait_for_a_record_that_trickles() {
 fn redlock_gathers_replies_that_come_in_tiny_records() {
     let certificates = Certificates::new();
     let masters = Masters::fresh(3);
-    let fronts: Vec<_> = masters.0.iter().map(|server| TlsFront::start(&certificates, server.socket())).collect();
+    let fronts: Vec<_> =
+        masters.0.iter().map(|server| TlsFront::start(&certificates, server.socket())).collect();
     let urls: Vec<String> = fronts.iter().map(TlsFront::url).collect();
     let client = LockClient::builder().redlock(Redlock::new(urls)).tls(trusting(&certificates));
     let client = client.lease(Duration::from_secs(60)).io_timeout(IO_TIMEOUT * 5).build().unwrap();
@@ -372,7 +390,8 @@ fn a_client_that_was_stopped_finds_its_reply() {
 #[test]
 #[ignore = "a program for other tests"]
 fn asking_process() {
-    let (url, ca) = (std::env::var("LEASEHOLD_TEST_URL").unwrap(), std::env::var("LEASEHOLD_TEST_CA").unwrap());
+    let (url, ca) =
+        (std::env::var("LEASEHOLD_TEST_URL").unwrap(), std::env::var("LEASEHOLD_TEST_CA").unwrap());
     let client = settings(&url, Tls::new().ca_file(ca)).io_timeout(IO_TIMEOUT * 2).build().unwrap();
     works(&client);
     println!("@@ready");
@@ -406,7 +425,8 @@ fn a_fork_owns_nothing_and_writes_nothing() {
 #[test]
 #[ignore = "a program for other tests"]
 fn forking_process() {
-    let (url, ca) = (std::env::var("LEASEHOLD_TEST_URL").unwrap(), std::env::var("LEASEHOLD_TEST_CA").unwrap());
+    let (url, ca) =
+        (std::env::var("LEASEHOLD_TEST_URL").unwrap(), std::env::var("LEASEHOLD_TEST_CA").unwrap());
     let client = settings(&url, Tls::new().ca_file(ca)).build().unwrap();
     let guard = client.lock("job").unwrap();
     let mut lines = std::io::stdin().lines();
@@ -424,7 +444,12 @@ fn forking_process() {
             println!("@@child ended");
             lines.next();
             for _ in 0..3 {
-                client.try_lock("again").unwrap().expect("no other client has it").unlock().unwrap();
+                client
+                    .try_lock("again")
+                    .unwrap()
+                    .expect("no other client has it")
+                    .unlock()
+                    .unwrap();
             }
             println!("@@parent held={}", guard.is_held());
             lines.next();

@@ -6,7 +6,8 @@ const BEGIN: &str = "A user with an ACL needs these";
 const END: &str = "# Keys and channels";
 
 fn section() -> String {
-    let docs = DOCS.lines().filter_map(|line| line.strip_prefix("//!")).collect::<Vec<_>>().join(" ");
+    let docs =
+        DOCS.lines().filter_map(|line| line.strip_prefix("//!")).collect::<Vec<_>>().join(" ");
     let (_, section) = docs.split_once(BEGIN).expect("the docs have the section on ACLs");
     let (section, _) = section.split_once(END).expect("the section on ACLs ends");
     section.to_owned()
@@ -32,7 +33,9 @@ pub fn acl_words() -> Vec<String> {
     // Redis 6.2 does not know the commands of sharded channels.
     let (section, _) = section.split_once("[`Builder::cluster`]").expect("clusters come last");
     let words = section.split(|c: char| c.is_whitespace() || "`.,();".contains(c));
-    let permits = |word: &&str| word.starts_with(['+', '&']) || word.starts_with("~re") || word.starts_with("~le");
+    let permits = |word: &&str| {
+        word.starts_with(['+', '&']) || word.starts_with("~re") || word.starts_with("~le")
+    };
     words.filter(permits).map(str::to_owned).collect()
 }
 
@@ -40,7 +43,11 @@ pub fn acl_words() -> Vec<String> {
 pub fn role_grants() -> String {
     let chapter = include_str!("../../../src/guide/postgres.rs");
     let lines = chapter.lines().map(|line| line.trim_start_matches("//!").trim());
-    let grants: String = lines.skip_while(|line| *line != "```sql").skip(1).take_while(|line| *line != "```").collect();
+    let grants: String = lines
+        .skip_while(|line| *line != "```sql")
+        .skip(1)
+        .take_while(|line| *line != "```")
+        .collect();
     assert!(grants.contains("GRANT"), "{grants}");
     grants
 }

@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use rcgen::{
-    BasicConstraints, Certificate, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair,
-    KeyUsagePurpose, date_time_ymd,
+    BasicConstraints, Certificate, CertificateParams, CertifiedIssuer, DnType,
+    ExtendedKeyUsagePurpose, IsCa, KeyPair, KeyUsagePurpose, date_time_ymd,
 };
 
 use super::fresh_dir;
@@ -67,7 +67,8 @@ impl Certificates {
 
     /// Signed with SHA-512 by RSA, which requires other keys than those generated here.
     pub fn with_sha512(&self) -> Identity {
-        let key = KeyPair::from_pem_and_sign_algo(include_str!("rsa.key"), &rcgen::PKCS_RSA_SHA512).unwrap();
+        let key = KeyPair::from_pem_and_sign_algo(include_str!("rsa.key"), &rcgen::PKCS_RSA_SHA512)
+            .unwrap();
         write(&self.dir, "sha512", &server_params(&NAMES).self_signed(&key).unwrap(), &key)
     }
 
@@ -112,13 +113,19 @@ fn authority(name: &str) -> CertifiedIssuer<'static, KeyPair> {
 fn server_params(names: &[&str]) -> CertificateParams {
     let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
     let mut params = CertificateParams::new(names).unwrap();
-    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
+    params.extended_key_usages =
+        vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
     params.distinguished_name.push(DnType::CommonName, "server");
     params
 }
 
 /// Writes the files; without a CA the certificate is self-signed.
-fn sign(dir: &Path, name: &str, params: CertificateParams, ca: Option<&CertifiedIssuer<'static, KeyPair>>) -> Identity {
+fn sign(
+    dir: &Path,
+    name: &str,
+    params: CertificateParams,
+    ca: Option<&CertifiedIssuer<'static, KeyPair>>,
+) -> Identity {
     let key = KeyPair::generate().unwrap();
     let signed = match ca {
         Some(ca) => params.signed_by(&key, ca),
@@ -128,7 +135,10 @@ fn sign(dir: &Path, name: &str, params: CertificateParams, ca: Option<&Certified
 }
 
 fn write(dir: &Path, name: &str, certificate: &Certificate, key: &KeyPair) -> Identity {
-    let files = Identity { certificate: dir.join(format!("{name}.pem")), key: dir.join(format!("{name}.key")) };
+    let files = Identity {
+        certificate: dir.join(format!("{name}.pem")),
+        key: dir.join(format!("{name}.key")),
+    };
     std::fs::write(&files.certificate, certificate.pem()).unwrap();
     std::fs::write(&files.key, key.serialize_pem()).unwrap();
     files

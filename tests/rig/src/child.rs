@@ -43,7 +43,9 @@ impl Child {
             .unwrap();
         let (sender, lines) = unbounded();
         let stdout = BufReader::new(process.stdout.take().unwrap());
-        std::thread::spawn(move || stdout.lines().map_while(Result::ok).try_for_each(|line| sender.send(line)));
+        std::thread::spawn(move || {
+            stdout.lines().map_while(Result::ok).try_for_each(|line| sender.send(line))
+        });
         let stdin = process.stdin.take().unwrap();
         Self { process, stdin, lines, seen: Vec::new() }
     }
@@ -61,8 +63,12 @@ impl Child {
                     }
                     self.seen.push(line);
                 }
-                Err(RecvTimeoutError::Timeout) => panic!("no {wanted:?} from the child; its output: {:?}", self.seen),
-                Err(RecvTimeoutError::Disconnected) => panic!("the child ended; its output: {:?}", self.seen),
+                Err(RecvTimeoutError::Timeout) => {
+                    panic!("no {wanted:?} from the child; its output: {:?}", self.seen)
+                }
+                Err(RecvTimeoutError::Disconnected) => {
+                    panic!("the child ended; its output: {:?}", self.seen)
+                }
             }
         }
     }
@@ -88,7 +94,11 @@ impl Child {
     #[track_caller]
     pub fn wait(mut self) {
         let status = self.process.wait().unwrap();
-        assert!(status.success(), "the child failed; its output: {:?}", self.lines.try_iter().collect::<Vec<_>>());
+        assert!(
+            status.success(),
+            "the child failed; its output: {:?}",
+            self.lines.try_iter().collect::<Vec<_>>()
+        );
     }
 }
 

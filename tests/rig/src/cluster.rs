@@ -48,7 +48,9 @@ impl Cluster {
         let cluster = Self { nodes, ids };
         cluster.wait_ok();
         let feeds = |primary: &Server| primary.feeds(usize::from(options.replicas));
-        wait_until("the primaries feed their replicas", || cluster.nodes[..PRIMARIES].iter().all(feeds));
+        wait_until("the primaries feed their replicas", || {
+            cluster.nodes[..PRIMARIES].iter().all(feeds)
+        });
         cluster
     }
 
@@ -166,7 +168,10 @@ impl Cluster {
         // forever.
         let seen_by = |node: &Server| {
             let lines = view(node).into_iter();
-            lines.filter(|line| line.id == self.ids[to] && line.owns(slot)).map(|line| line.epoch).next()
+            lines
+                .filter(|line| line.id == self.ids[to] && line.owns(slot))
+                .map(|line| line.epoch)
+                .next()
         };
         wait_until("all nodes know the new owner", || {
             let own = seen_by(self.node(to));
@@ -195,14 +200,24 @@ impl Cluster {
     #[track_caller]
     pub fn wait_ok(&self) {
         wait_until("the cluster is ok", || {
-            let running: Vec<&str> = self.running().map(|(index, _)| self.ids[index].as_str()).collect();
+            let running: Vec<&str> =
+                self.running().map(|(index, _)| self.ids[index].as_str()).collect();
             let mut agreed = None;
             self.running().all(|(_, node)| {
                 let lines = view(node);
-                let known = running.iter().all(|id| lines.iter().any(|line| line.id == *id && line.reached));
-                let owners: BTreeMap<_, _> =
-                    lines.into_iter().filter(|line| !line.slots.is_empty()).map(|line| (line.id, line.slots)).collect();
-                let covered: usize = owners.values().flatten().map(|(first, last)| usize::from(last - first) + 1).sum();
+                let known = running
+                    .iter()
+                    .all(|id| lines.iter().any(|line| line.id == *id && line.reached));
+                let owners: BTreeMap<_, _> = lines
+                    .into_iter()
+                    .filter(|line| !line.slots.is_empty())
+                    .map(|line| (line.id, line.slots))
+                    .collect();
+                let covered: usize = owners
+                    .values()
+                    .flatten()
+                    .map(|(first, last)| usize::from(last - first) + 1)
+                    .sum();
                 known
                     && covered == SLOTS
                     && *agreed.get_or_insert_with(|| owners.clone()) == owners
@@ -251,7 +266,8 @@ fn parse(line: &str) -> Line {
     Line {
         id: words[0].to_owned(),
         myself: flags.contains("myself"),
-        reached: words[7] == "connected" && !["fail", "handshake", "noaddr"].iter().any(|flag| flags.contains(flag)),
+        reached: words[7] == "connected"
+            && !["fail", "handshake", "noaddr"].iter().any(|flag| flags.contains(flag)),
         epoch: words[6].parse().unwrap(),
         slots: slots.collect(),
     }
@@ -266,9 +282,16 @@ fn id(node: &Server) -> String {
 /// that form a cluster, so that no test waits for gossip to spread.
 fn nodes_of(options: &ClusterOptions<'_>) -> Vec<Server> {
     let timeout = options.node_timeout.to_string();
-    let cluster =
-        ["--cluster-enabled", "yes", "--cluster-config-file", "nodes.conf", "--cluster-node-timeout", &timeout];
-    let tls = options.tls.map_or(&[][..], |_| &["--tls-cluster", "yes", "--tls-replication", "yes"]);
+    let cluster = [
+        "--cluster-enabled",
+        "yes",
+        "--cluster-config-file",
+        "nodes.conf",
+        "--cluster-node-timeout",
+        &timeout,
+    ];
+    let tls =
+        options.tls.map_or(&[][..], |_| &["--tls-cluster", "yes", "--tls-replication", "yes"]);
     let args = [&cluster, &PROMPT_SYNC[..], tls, options.args].concat();
     let count = if options.replicas { 2 * PRIMARIES } else { PRIMARIES };
     let prepare = || {
@@ -282,7 +305,8 @@ fn nodes_of(options: &ClusterOptions<'_>) -> Vec<Server> {
     let nodes: Vec<Server> = std::iter::repeat_with(prepare).take(count).collect();
     for (own, node) in nodes.iter().enumerate() {
         let line = |index: usize| {
-            let (id, port, primary) = (id(&nodes[index]), nodes[index].announced_port(), index % PRIMARIES);
+            let (id, port, primary) =
+                (id(&nodes[index]), nodes[index].announced_port(), index % PRIMARIES);
             let bus = nodes[index].port() + TO_BUS;
             let myself = if index == own { "myself," } else { "" };
             let (role, of, slots) = match index < PRIMARIES {
@@ -291,8 +315,14 @@ fn nodes_of(options: &ClusterOptions<'_>) -> Vec<Server> {
             };
             let epoch = primary + 1;
             // Without it Valkey does not find its own shard, and crashes at the first SPUBLISH.
-            let shard = if Server::is_valkey() { format!(",,shard-id={epoch:040x}") } else { String::new() };
-            format!("{id} 127.0.0.1:{port}@{bus}{shard} {myself}{role} {of} 0 0 {epoch} connected{slots}\n")
+            let shard = if Server::is_valkey() {
+                format!(",,shard-id={epoch:040x}")
+            } else {
+                String::new()
+            };
+            format!(
+                "{id} 127.0.0.1:{port}@{bus}{shard} {myself}{role} {of} 0 0 {epoch} connected{slots}\n"
+            )
         };
         let lines: String = (0..count).map(line).collect();
         let text = format!("{lines}vars currentEpoch {PRIMARIES} lastVoteEpoch 0\n");

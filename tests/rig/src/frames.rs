@@ -26,7 +26,9 @@ pub fn next_request(
     loop {
         let parsed = match protocol {
             Protocol::Redis => parse_request(pending),
-            Protocol::Postgres => parse_transaction(pending).map(|length| (length, vec![pending[..length].to_vec()])),
+            Protocol::Postgres => {
+                parse_transaction(pending).map(|length| (length, vec![pending[..length].to_vec()]))
+            }
         };
         if let Some((length, words)) = parsed {
             let rest = pending.split_off(length);
@@ -126,8 +128,8 @@ fn parse_transaction(bytes: &[u8]) -> Option<usize> {
 fn answers_all(bytes: &[u8]) -> bool {
     let (mut at, mut is_over) = (0, false);
     while let Some(end) = message_end(bytes, at) {
-        let asks_for_more =
-            bytes[at] == b'R' && bytes.get(at + 5..at + 9).is_some_and(|code| ![0, 12].contains(&code[3]));
+        let asks_for_more = bytes[at] == b'R'
+            && bytes.get(at + 5..at + 9).is_some_and(|code| ![0, 12].contains(&code[3]));
         is_over = bytes[at] == b'Z' || asks_for_more;
         at = end;
     }

@@ -89,16 +89,22 @@ pub fn threads_named(prefix: &str) -> usize {
 /// Sends a signal by name to a process. After STOP, returns once all of its threads have stopped:
 /// the others run on until the kernel schedules the thread that it chose to handle the signal.
 pub fn signal(pid: u32, name: &str) {
-    let status = std::process::Command::new("kill").args([&format!("-{name}"), &pid.to_string()]).status().unwrap();
+    let status = std::process::Command::new("kill")
+        .args([&format!("-{name}"), &pid.to_string()])
+        .status()
+        .unwrap();
     assert!(status.success(), "kill -{name} {pid}");
     if name == "STOP" {
         wait_until("it is stopped", || {
             let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
             // `pid (comm) state ...`
-            let stat =
-                |task: std::io::Result<std::fs::DirEntry>| std::fs::read_to_string(task.unwrap().path().join("stat"));
+            let stat = |task: std::io::Result<std::fs::DirEntry>| {
+                std::fs::read_to_string(task.unwrap().path().join("stat"))
+            };
             // A child of a stopped process stays a zombie when it ends.
-            tasks.map(stat).all(|stat| stat.is_ok_and(|stat| stat.contains(") T ") || stat.contains(") Z ")))
+            tasks
+                .map(stat)
+                .all(|stat| stat.is_ok_and(|stat| stat.contains(") T ") || stat.contains(") Z ")))
         });
     }
 }

@@ -38,6 +38,8 @@ pub fn logged_anywhere(word: &str) -> Vec<String> {
 /// the test's own server, because all tests share the recording.
 pub fn logged(level: log::Level, words: &[&str]) -> Vec<String> {
     let lines = LINES.lock();
-    let fits = |line: &&(log::Level, String)| line.0 == level && words.iter().all(|word| line.1.contains(word));
+    let fits = |line: &&(log::Level, String)| {
+        line.0 == level && words.iter().all(|word| line.1.contains(word))
+    };
     lines.iter().filter(fits).map(|(_, line)| line.clone()).collect()
 }

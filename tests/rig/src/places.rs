@@ -32,10 +32,14 @@ pub fn fresh_dir() -> PathBuf {
 /// A free TCP port of 127.0.0.1 whose port for a cluster's bus is free too. This process uses each
 /// port once; another process may take it before the server does.
 pub fn free_port() -> u16 {
-    static NEXT: LazyLock<AtomicU32> = LazyLock::new(|| AtomicU32::new(rand::random_range(0..COUNT)));
+    static NEXT: LazyLock<AtomicU32> =
+        LazyLock::new(|| AtomicU32::new(rand::random_range(0..COUNT)));
     let is_free = |port: u16| TcpListener::bind(("127.0.0.1", port)).is_ok();
-    let mut candidates = std::iter::repeat_with(|| FIRST + NEXT.fetch_add(1, Ordering::Relaxed) % COUNT);
+    let mut candidates =
+        std::iter::repeat_with(|| FIRST + NEXT.fetch_add(1, Ordering::Relaxed) % COUNT);
     candidates
-        .find_map(|port| u16::try_from(port).ok().filter(|port| is_free(*port) && is_free(port + TO_BUS)))
+        .find_map(|port| {
+            u16::try_from(port).ok().filter(|port| is_free(*port) && is_free(port + TO_BUS))
+        })
         .unwrap()
 }

@@ -71,8 +71,10 @@ fn template() -> &'static Path {
     static MADE: LazyLock<PathBuf> = LazyLock::new(|| {
         let initdb_program = binaries().join("initdb");
         let version = Command::new(initdb_program).arg("--version").output().unwrap().stdout;
-        let name: String =
-            version.iter().map(|byte| if byte.is_ascii_alphanumeric() { *byte as char } else { '-' }).collect();
+        let name: String = version
+            .iter()
+            .map(|byte| if byte.is_ascii_alphanumeric() { *byte as char } else { '-' })
+            .collect();
         let home = crate::kept_dir().join("postgres");
         // Servers of root run as another user, who must own their data.
         let made = home.join(if is_root() { name + "root" } else { name });
@@ -101,7 +103,8 @@ static SHARED_SINCE: LazyLock<Instant> = LazyLock::new(Instant::now);
 fn shared_server() -> &'static Postgres {
     static SHARED: LazyLock<Postgres> = LazyLock::new(|| {
         LazyLock::force(&SHARED_SINCE);
-        let settings = "max_connections = 400\nshared_buffers = 64MB\nlog_line_prefix = '%m [%p] %d '";
+        let settings =
+            "max_connections = 400\nshared_buffers = 64MB\nlog_line_prefix = '%m [%p] %d '";
         let server = Postgres::start_with(settings);
         server.run_sql("CREATE DATABASE with_schema");
         server.database("with_schema".to_owned()).run_sql(SCHEMA);
@@ -143,7 +146,17 @@ fn has_tls(binaries: &Path) -> bool {
 fn initdb(data: &Path) {
     let mut initdb = command(&binaries().join("initdb"));
     initdb.arg("-D").arg(data);
-    initdb.args(["-U", "leasehold", "-A", "trust", "-E", "UTF8", "--no-locale", "--no-sync", "--wal-segsize=1"]);
+    initdb.args([
+        "-U",
+        "leasehold",
+        "-A",
+        "trust",
+        "-E",
+        "UTF8",
+        "--no-locale",
+        "--no-sync",
+        "--wal-segsize=1",
+    ]);
     run(&mut initdb);
 }
 
@@ -157,7 +170,8 @@ fn command(program: &Path) -> Command {
         return Command::new(program);
     }
     let mut command = Command::new("setpriv");
-    let ids = [format!("--reuid={NOBODY}"), format!("--regid={NOBODY}"), "--clear-groups".to_owned()];
+    let ids =
+        [format!("--reuid={NOBODY}"), format!("--regid={NOBODY}"), "--clear-groups".to_owned()];
     command.args(ids).arg(program);
     command
 }
@@ -189,12 +203,15 @@ impl Postgres {
     /// change neither the server nor its settings and roles, and that stop none of its processes.
     pub fn shared() -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(1);
-        let own = shared_server().database(format!("test_{}", NEXT.fetch_add(1, Ordering::Relaxed)));
+        let own =
+            shared_server().database(format!("test_{}", NEXT.fetch_add(1, Ordering::Relaxed)));
         shared_server().run_sql(&format!("CREATE DATABASE {} TEMPLATE with_schema", own.database));
         // Ten minutes after the schema was made, the first client of each copy would sweep it, and
         // some tests count requests.
         if SHARED_SINCE.elapsed() > Duration::from_secs(300) {
-            own.connect().batch_execute("UPDATE leasehold.meta SET swept = clock_timestamp()").unwrap();
+            own.connect()
+                .batch_execute("UPDATE leasehold.meta SET swept = clock_timestamp()")
+                .unwrap();
         }
         own
     }
@@ -286,7 +303,8 @@ impl Postgres {
     pub fn follow(&self, primary: &Self) {
         fs::write(self.data().join("standby.signal"), "").unwrap();
         self.own(&self.data().join("standby.signal"));
-        let source = format!("host={} port={} user=leasehold", primary.dir.display(), primary.number());
+        let source =
+            format!("host={} port={} user=leasehold", primary.dir.display(), primary.number());
         let auto = self.data().join("postgresql.auto.conf");
         let mut text = fs::read_to_string(&auto).unwrap();
         text += &format!("primary_conninfo = '{source}'\n");
@@ -305,7 +323,16 @@ impl Postgres {
         let standby = Self::empty(settings);
         let mut backup = command(&binaries().join("pg_basebackup"));
         let source = format!("host={} port=5432 user=leasehold", self.dir.display());
-        backup.arg("-D").arg(standby.data()).args(["-R", "-X", "stream", "-c", "fast", "--no-sync", "-d", &source]);
+        backup.arg("-D").arg(standby.data()).args([
+            "-R",
+            "-X",
+            "stream",
+            "-c",
+            "fast",
+            "--no-sync",
+            "-d",
+            &source,
+        ]);
         run(&mut backup);
         standby
     }
@@ -329,15 +356,32 @@ impl Postgres {
             fs::write(&main, before + own).unwrap();
         }
         let mut start = command(&binaries().join("pg_ctl"));
-        start.arg("-D").arg(self.data()).arg("-l").arg(self.dir.join("log")).args(["-w", "-t", "60", "start"]);
+        start
+            .arg("-D")
+            .arg(self.data())
+            .arg("-l")
+            .arg(self.dir.join("log"))
+            .args(["-w", "-t", "60", "start"]);
         // The output is discarded rather than read to its end, because the server keeps it open.
-        let status = start.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status().unwrap();
-        assert!(status.success(), "{}", fs::read_to_string(self.dir.join("log")).unwrap_or_default());
+        let status = start
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .status()
+            .unwrap();
+        assert!(
+            status.success(),
+            "{}",
+            fs::read_to_string(self.dir.join("log")).unwrap_or_default()
+        );
     }
 
     /// `mode`: smart, fast, or immediate, which is like a crash.
     pub fn stop(&self, mode: &str) {
-        run(command(&binaries().join("pg_ctl")).arg("-D").arg(self.data()).args(["-m", mode, "-w", "stop"]));
+        run(command(&binaries().join("pg_ctl"))
+            .arg("-D")
+            .arg(self.data())
+            .args(["-m", mode, "-w", "stop"]));
     }
 
     pub fn promote(&self) {
@@ -406,7 +450,10 @@ impl Postgres {
     }
 
     /// Runs `work` on a connection that nothing else uses at that time.
-    fn look<T>(&self, mut work: impl FnMut(&mut postgres::Client) -> Result<T, postgres::Error>) -> T {
+    fn look<T>(
+        &self,
+        mut work: impl FnMut(&mut postgres::Client) -> Result<T, postgres::Error>,
+    ) -> T {
         let kept = self.kept.lock().take();
         if let Some(mut kept) = kept {
             let found = work(&mut kept);
@@ -476,7 +523,9 @@ impl Postgres {
             let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
             stat.rsplit_once(") ")?.1.split(' ').nth(1)?.parse().ok()
         };
-        let all = fs::read_dir("/proc").unwrap().filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+        let all = fs::read_dir("/proc")
+            .unwrap()
+            .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
         std::iter::once(main).chain(all.filter(|pid| parent(*pid) == Some(main))).collect()
     }
 
@@ -494,7 +543,10 @@ impl Postgres {
     fn try_resume(&self) -> bool {
         let kill = |pid: u32| Command::new("kill").args(["-CONT", &pid.to_string()]).status();
         // The main process resumes at once, and may end a child before that is signalled.
-        let resume = |pid| kill(pid).is_ok_and(|done| done.success() || !Path::new(&format!("/proc/{pid}")).exists());
+        let resume = |pid| {
+            kill(pid)
+                .is_ok_and(|done| done.success() || !Path::new(&format!("/proc/{pid}")).exists())
+        };
         self.processes().into_iter().all(resume)
     }
 
@@ -548,13 +600,17 @@ impl Drop for Postgres {
         if std::thread::panicking() {
             let log = fs::read_to_string(self.dir.join("log")).unwrap_or_default();
             // The shared server logs the database that each line belongs to.
-            let is_own = |line: &&str| self.end.is_some() || line.contains(&format!(" {} ", self.database));
+            let is_own =
+                |line: &&str| self.end.is_some() || line.contains(&format!(" {} ", self.database));
             log.lines().filter(is_own).for_each(|line| eprintln!("{line}"));
             if self.end.is_some() && self.data().join("postmaster.pid").exists() {
                 let _ = self.try_resume();
             }
         } else if self.end.is_none() && self.database != "with_schema" {
-            let drop = format!("SET statement_timeout = '5s'; DROP DATABASE {} WITH (FORCE)", self.database);
+            let drop = format!(
+                "SET statement_timeout = '5s'; DROP DATABASE {} WITH (FORCE)",
+                self.database
+            );
             let _ = shared_server().try_connect().map(|mut db| db.batch_execute(&drop));
         }
     }

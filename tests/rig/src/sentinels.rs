@@ -74,7 +74,8 @@ impl Sentinels {
         let mut master = None;
         wait_until("most sentinels name one master", || {
             let named = self.named();
-            master = (0..self.servers.len()).find(|index| named.iter().filter(|name| *name == index).count() > 1);
+            master = (0..self.servers.len())
+                .find(|index| named.iter().filter(|name| *name == index).count() > 1);
             master.is_some()
         });
         master.unwrap()
@@ -87,8 +88,12 @@ impl Sentinels {
     /// The server that each running sentinel names as the master.
     fn named(&self) -> Vec<usize> {
         let name = |sentinel: &Server| {
-            let (_, port): (String, u16) = sentinel.cmd(&["SENTINEL", "GET-MASTER-ADDR-BY-NAME", MASTER_NAME]);
-            self.servers.iter().position(|server| server.announced_port() == port).expect("a server of this rig")
+            let (_, port): (String, u16) =
+                sentinel.cmd(&["SENTINEL", "GET-MASTER-ADDR-BY-NAME", MASTER_NAME]);
+            self.servers
+                .iter()
+                .position(|server| server.announced_port() == port)
+                .expect("a server of this rig")
         };
         self.running_sentinels().map(name).collect()
     }
@@ -159,7 +164,12 @@ fn data_server(options: &SentinelOptions<'_>) -> Server {
     let args = [&PROMPT_SYNC[..], tls, options.server_args].concat();
     let mut server = Server::prepare(Listen::with(options.tls), &args).configured_by_file(&[]);
     if options.proxies {
-        let announce = |port| vec!["replica-announce-ip 127.0.0.1".to_owned(), format!("replica-announce-port {port}")];
+        let announce = |port| {
+            vec![
+                "replica-announce-ip 127.0.0.1".to_owned(),
+                format!("replica-announce-port {port}"),
+            ]
+        };
         server.hide_behind_a_proxy(announce);
     }
     server
@@ -186,11 +196,14 @@ pub fn sentinel_of(port: u16) -> (Server, String) {
 /// Sentinels that know everything from the start: discovery would take two seconds.
 fn sentinels_of(servers: &[Server], options: &SentinelOptions<'_>) -> Vec<Server> {
     let tls = options.tls.map_or(&[][..], |_| &["--tls-replication", "yes"]);
-    let prepare = || Server::prepare(Listen::with(options.tls), tls).configured_by_file(&["--sentinel"]);
+    let prepare =
+        || Server::prepare(Listen::with(options.tls), tls).configured_by_file(&["--sentinel"]);
     let mut sentinels: Vec<Server> = std::iter::repeat_with(prepare).take(3).collect();
     // Unique on this machine, so that a sentinel of another rig is never mistaken for one of these.
-    let ids: Vec<(u16, String)> =
-        sentinels.iter().map(|s| (s.port(), format!("{:032x}{:08x}", std::process::id(), s.port()))).collect();
+    let ids: Vec<(u16, String)> = sentinels
+        .iter()
+        .map(|s| (s.port(), format!("{:032x}{:08x}", std::process::id(), s.port())))
+        .collect();
     let (master, replicas) = servers.split_first().unwrap();
     for (sentinel, (port, id)) in sentinels.iter_mut().zip(&ids) {
         let mut lines = vec![
@@ -200,11 +213,14 @@ fn sentinels_of(servers: &[Server], options: &SentinelOptions<'_>) -> Vec<Server
             format!("sentinel failover-timeout {MASTER_NAME} 3000"),
             format!("sentinel parallel-syncs {MASTER_NAME} 2"),
         ];
-        let known =
-            |server: &Server| format!("sentinel known-replica {MASTER_NAME} 127.0.0.1 {}", server.announced_port());
+        let known = |server: &Server| {
+            format!("sentinel known-replica {MASTER_NAME} 127.0.0.1 {}", server.announced_port())
+        };
         lines.extend(replicas.iter().map(known));
         let others = ids.iter().filter(|(other, _)| other != port);
-        lines.extend(others.map(|(port, id)| format!("sentinel known-sentinel {MASTER_NAME} 127.0.0.1 {port} {id}")));
+        lines.extend(others.map(|(port, id)| {
+            format!("sentinel known-sentinel {MASTER_NAME} 127.0.0.1 {port} {id}")
+        }));
         lines.extend(options.sentinel_lines.iter().map(|line| (*line).to_owned()));
         sentinel.configure(&lines);
     }

@@ -24,7 +24,8 @@ impl<'a> Listen<'a> {
 }
 
 /// Sends and loads the snapshot for a replica at once; by default both wait until the next second.
-pub const PROMPT_SYNC: [&str; 4] = ["--repl-diskless-sync", "no", "--repl-diskless-load", "on-empty-db"];
+pub const PROMPT_SYNC: [&str; 4] =
+    ["--repl-diskless-sync", "no", "--repl-diskless-load", "on-empty-db"];
 
 pub struct Server {
     dir: PathBuf,
@@ -44,10 +45,19 @@ fn binary() -> String {
     if let Ok(named) = std::env::var("LEASEHOLD_SERVER") {
         return named;
     }
-    let found = ["redis-server", "valkey-server"]
-        .into_iter()
-        .find(|name| Command::new(name).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok());
-    found.expect("no redis-server or valkey-server: install one, or run `sh tests/run.sh`, which does").to_owned()
+    let found = ["redis-server", "valkey-server"].into_iter().find(|name| {
+        Command::new(name)
+            .arg("--version")
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .status()
+            .is_ok()
+    });
+    found
+        .expect(
+            "no redis-server or valkey-server: install one, or run `sh tests/run.sh`, which does",
+        )
+        .to_owned()
 }
 
 /// Starts servers in parallel, and creates all of them again if one cannot start: another process
@@ -124,13 +134,20 @@ impl Server {
             Self::assert_has_tls();
             std::fs::copy(certificates.ca_file(), dir.join("ca.pem")).unwrap();
             copy(certificates.server(), &dir);
-            for (option, value) in [("cert", "server.pem"), ("key", "server.key"), ("ca-cert", "ca.pem")] {
+            for (option, value) in
+                [("cert", "server.pem"), ("key", "server.key"), ("ca-cert", "ca.pem")]
+            {
                 all.extend([format!("--tls-{option}-file"), path(value)]);
             }
             all.extend(["--tls-auth-clients", "no"].map(str::to_owned));
         }
-        all.extend(["--bind", "127.0.0.1", "--dir", &path(""), "--unixsocket", &path("s")].map(str::to_owned));
-        all.extend(["--save", "", "--appendonly", "no", "--loglevel", "warning"].map(str::to_owned));
+        all.extend(
+            ["--bind", "127.0.0.1", "--dir", &path(""), "--unixsocket", &path("s")]
+                .map(str::to_owned),
+        );
+        all.extend(
+            ["--save", "", "--appendonly", "no", "--loglevel", "warning"].map(str::to_owned),
+        );
         all.extend(args.iter().map(|arg| (*arg).to_owned()));
         let password = all.iter().skip_while(|arg| *arg != "--requirepass").nth(1).cloned();
         Self { dir, args: all, process: None, port, tls, password, proxy: None, clock: None }
@@ -184,18 +201,27 @@ impl Server {
         static HAS: OnceLock<bool> = OnceLock::new();
         let has = *HAS.get_or_init(|| {
             // It ends because it has no certificate, or because it does not know the option.
-            let output = Command::new(binary()).args(["--port", "0", "--tls-port", "1"]).output().unwrap();
+            let output =
+                Command::new(binary()).args(["--port", "0", "--tls-port", "1"]).output().unwrap();
             String::from_utf8_lossy(&output.stdout).contains("No tls-cert-file configured")
         });
         let binary = binary();
-        assert!(has, "{binary} is built without TLS: name another in LEASEHOLD_SERVER, or leave this out: --skip tls");
+        assert!(
+            has,
+            "{binary} is built without TLS: name another in LEASEHOLD_SERVER, or leave this out: --skip tls"
+        );
     }
 
     /// Presents this certificate on new connections.
     pub fn present(&self, identity: &Identity) {
         copy(identity, &self.dir);
         // Both files are read again, although their names are unchanged.
-        self.cmd::<()>(&["CONFIG", "SET", "tls-cert-file", self.dir.join("server.pem").to_str().unwrap()]);
+        self.cmd::<()>(&[
+            "CONFIG",
+            "SET",
+            "tls-cert-file",
+            self.dir.join("server.pem").to_str().unwrap(),
+        ]);
     }
 
     fn spawn(&mut self) {
@@ -208,7 +234,10 @@ impl Server {
         let mut ended = false;
         wait_until("the server's first PONG", || {
             ended = self.process.as_mut().unwrap().try_wait().unwrap().is_some();
-            ended || self.try_connect().is_some_and(|mut c| redis::cmd("PING").query::<String>(&mut c).is_ok())
+            ended
+                || self
+                    .try_connect()
+                    .is_some_and(|mut c| redis::cmd("PING").query::<String>(&mut c).is_ok())
         });
         !ended
     }
@@ -218,7 +247,9 @@ impl Server {
         if let Some(clock) = &self.clock {
             clock.apply(&mut command);
         }
-        self.process = Some(command.args(&self.args).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
+        self.process = Some(
+            command.args(&self.args).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap(),
+        );
     }
 
     pub fn socket(&self) -> PathBuf {
@@ -266,7 +297,8 @@ impl Server {
 
     pub fn try_connect(&self) -> Option<redis::Connection> {
         let url = format!("redis+unix://{}", self.socket().display());
-        let mut connection = redis::Client::open(url).unwrap().get_connection_with_timeout(ms(2000)).ok()?;
+        let mut connection =
+            redis::Client::open(url).unwrap().get_connection_with_timeout(ms(2000)).ok()?;
         connection.set_read_timeout(Some(ms(10_000))).unwrap();
         if let Some(password) = &self.password {
             redis::cmd("AUTH").arg(password).exec(&mut connection).ok()?;
@@ -276,7 +308,11 @@ impl Server {
 
     pub fn connect(&self) -> redis::Connection {
         // A sentinel that changes the role of a server closes the connections to it.
-        std::iter::repeat_with(|| self.try_connect()).take(3).flatten().next().expect("the server can be reached")
+        std::iter::repeat_with(|| self.try_connect())
+            .take(3)
+            .flatten()
+            .next()
+            .expect("the server can be reached")
     }
 
     pub fn cmd<T: redis::FromRedisValue>(&self, words: &[&str]) -> T {
@@ -296,7 +332,10 @@ impl Server {
     pub fn info(&self, section: &str, field: &str) -> String {
         let ask = || redis::cmd("INFO").arg(section).query::<String>(&mut self.try_connect()?).ok();
         // For the same reason as in `connect`.
-        let info = std::iter::repeat_with(ask).take(3).find_map(|info| info).expect("the server answers INFO");
+        let info = std::iter::repeat_with(ask)
+            .take(3)
+            .find_map(|info| info)
+            .expect("the server answers INFO");
         let value = info.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
         value.unwrap_or_default().to_owned()
     }
@@ -307,7 +346,8 @@ impl Server {
 
     /// Whether the master has this many replicas and streams its writes to them.
     pub fn feeds(&self, replicas: usize) -> bool {
-        let online = |index| self.info("replication", &format!("slave{index}")).contains("state=online");
+        let online =
+            |index| self.info("replication", &format!("slave{index}")).contains("state=online");
         (0..replicas).all(online)
     }
 
@@ -317,8 +357,11 @@ impl Server {
 
     /// False if it is suspended or killed.
     pub fn runs(&self) -> bool {
-        let stat = |process: &Child| std::fs::read_to_string(format!("/proc/{}/stat", process.id()));
-        self.process.as_ref().is_some_and(|process| stat(process).is_ok_and(|stat| !stat.contains(") T ")))
+        let stat =
+            |process: &Child| std::fs::read_to_string(format!("/proc/{}/stat", process.id()));
+        self.process
+            .as_ref()
+            .is_some_and(|process| stat(process).is_ok_and(|stat| !stat.contains(") T ")))
     }
 
     pub fn suspend(&self) {
@@ -364,7 +407,8 @@ impl Server {
         // A replica in a cluster reports the keys of others only then, and others refuse it.
         let _ = redis::cmd("READONLY").exec(&mut connection);
         let keys: Vec<String> = redis::cmd("KEYS").arg("*").query(&mut connection).unwrap();
-        let mut expires = |key: &str| redis::cmd("PTTL").arg(key).query::<i64>(&mut connection).unwrap() != -1;
+        let mut expires =
+            |key: &str| redis::cmd("PTTL").arg(key).query::<i64>(&mut connection).unwrap() != -1;
         let mut stays = |key: &str| {
             key == "leasehold:node"
                 || key.starts_with("leasehold_client:")
@@ -430,14 +474,17 @@ impl Server {
     /// Keys of locks and clients, connections of clients that are not servers (without the one that
     /// asks), and channels.
     fn left(&self) -> Vec<String> {
-        let mut clients: Vec<_> = self.client_lines().into_iter().filter(|line| !is_of_a_server(line)).collect();
+        let mut clients: Vec<_> =
+            self.client_lines().into_iter().filter(|line| !is_of_a_server(line)).collect();
         if let Some(asker) = clients.iter().position(|line| line.contains("cmd=client")) {
             clients.remove(asker);
         }
         // Unknown before version 7.
-        let sharded = redis::cmd("PUBSUB").arg("SHARDCHANNELS").query::<Vec<String>>(&mut self.connect());
+        let sharded =
+            redis::cmd("PUBSUB").arg("SHARDCHANNELS").query::<Vec<String>>(&mut self.connect());
         let about_clients: Vec<String> = self.cmd(&["KEYS", "leasehold_client:*"]);
-        [self.lock_keys(), about_clients, clients, self.channels(), sharded.unwrap_or_default()].concat()
+        [self.lock_keys(), about_clients, clients, self.channels(), sharded.unwrap_or_default()]
+            .concat()
     }
 }
 

@@ -63,8 +63,10 @@ impl SteppedClock {
         let clock = Self { library: dir.join("clock.so"), seconds: dir.join("clock") };
         let source = dir.join("clock.c");
         fs::write(&source, SOURCE).unwrap();
-        let compiled =
-            Command::new("cc").args(["-shared", "-fPIC", "-O1", "-o"]).args([&clock.library, &source]).output();
+        let compiled = Command::new("cc")
+            .args(["-shared", "-fPIC", "-O1", "-o"])
+            .args([&clock.library, &source])
+            .output();
         let compiled = compiled.expect("`cc`, with which Rust links");
         assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));
         clock.step(0);
@@ -73,7 +75,12 @@ impl SteppedClock {
 
     /// From now on it is this many seconds ahead of the machine's.
     pub(super) fn step(&self, seconds: i64) {
-        let file = fs::OpenOptions::new().create(true).truncate(false).write(true).open(&self.seconds).unwrap();
+        let file = fs::OpenOptions::new()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .open(&self.seconds)
+            .unwrap();
         // In place, because the server has mapped the file.
         file.write_all_at(&seconds.to_ne_bytes(), 0).unwrap();
     }

@@ -43,12 +43,21 @@ impl TlsFront {
         })
     }
 
-    fn listen(certificates: &Certificates, upstream: PathBuf, prelude: fn(&TcpStream) -> std::io::Result<()>) -> Self {
+    fn listen(
+        certificates: &Certificates,
+        upstream: PathBuf,
+        prelude: fn(&TcpStream) -> std::io::Result<()>,
+    ) -> Self {
         let identity = certificates.server();
-        let chain = CertificateDer::pem_file_iter(&identity.certificate).unwrap().map(Result::unwrap).collect();
+        let chain = CertificateDer::pem_file_iter(&identity.certificate)
+            .unwrap()
+            .map(Result::unwrap)
+            .collect();
         let key = PrivateKeyDer::from_pem_file(&identity.key).unwrap();
         let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let config = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
+        let config = ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .unwrap();
         let config = Arc::new(config.with_no_client_auth().with_single_cert(chain, key).unwrap());
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
@@ -62,7 +71,8 @@ impl TlsFront {
                 let Ok(server) = UnixStream::connect(&upstream) else { continue };
                 client.set_nodelay(true).unwrap();
                 shared.streams.lock().push(client.try_clone().unwrap());
-                let (state, session) = (shared.clone(), ServerConnection::new(config.clone()).unwrap());
+                let (state, session) =
+                    (shared.clone(), ServerConnection::new(config.clone()).unwrap());
                 std::thread::spawn(move || {
                     if prelude(&client).is_ok() {
                         carry(session, &client, &server, &state);
@@ -126,7 +136,11 @@ fn close(client: &TcpStream, server: &UnixStream) {
     let _ = server.shutdown(Shutdown::Both);
 }
 
-fn upstream(session: &Mutex<ServerConnection>, mut client: &TcpStream, mut server: &UnixStream) -> std::io::Result<()> {
+fn upstream(
+    session: &Mutex<ServerConnection>,
+    mut client: &TcpStream,
+    mut server: &UnixStream,
+) -> std::io::Result<()> {
     let mut chunk = [0; 4096];
     loop {
         let mut plain = Vec::new();

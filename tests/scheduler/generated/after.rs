@@ -35,7 +35,9 @@ pub(crate) fn check(play: Play) {
     for client in living.iter().copied().chain([&third]) {
         (0..program.things.len()).for_each(|thing| is_free(&program, client, thing));
     }
-    let may_be_deaf = |step: &Step| matches!(step, Step::Cut(_) | Step::Hang(_) | Step::Fail(Request::Subscribe, _));
+    let may_be_deaf = |step: &Step| {
+        matches!(step, Step::Cut(_) | Step::Hang(_) | Step::Fail(Request::Subscribe, _))
+    };
     if program.any(may_be_deaf) {
         living.into_iter().for_each(|client| hears(&stage, client, &third));
     }
@@ -44,16 +46,28 @@ pub(crate) fn check(play: Play) {
     for promise in &*promises.lock().unwrap_or_else(PoisonError::into_inner) {
         let reasons = promise.told.reasons();
         let counted = (promise.least..=promise.most).contains(&reasons.len());
-        assert!(counted, "a callback ran {} times, not {} to {}", reasons.len(), promise.least, promise.most);
+        assert!(
+            counted,
+            "a callback ran {} times, not {} to {}",
+            reasons.len(),
+            promise.least,
+            promise.most
+        );
         let wrong = reasons.iter().find(|reason| !promise.reasons.contains(reason));
-        assert!(wrong.is_none(), "a callback was told {wrong:?}, and the program says {:?}", promise.reasons);
+        assert!(
+            wrong.is_none(),
+            "a callback was told {wrong:?}, and the program says {:?}",
+            promise.reasons
+        );
     }
     // Of several locks as one it is told of one grant, and of the end of each. A latch that was
     // waited for is a grant without an end. A close or a loss may end a hold that was not announced
     // yet.
     let is_even = |step: &Step| match step {
         Step::Take(take) => !take.mode.takes_all(),
-        Step::Close(_) | Step::WaitFor(_) | Step::Force(_) | Step::Lose(_) | Step::Advance(_) => false,
+        Step::Close(_) | Step::WaitFor(_) | Step::Force(_) | Step::Lose(_) | Step::Advance(_) => {
+            false
+        }
         _ => true,
     };
     if program.settings.listener == Code::Calm && !program.any(|step| !is_even(step)) {
@@ -69,13 +83,16 @@ fn is_free(program: &Arc<Program>, client: &LockClient, thing: usize) {
         Family::Semaphore | Family::Counting => Mode::OnePermit,
         Family::Latch => return,
     };
-    let wait = Wait::For(super::program::Micros(program.longest_wait_at_all(thing).as_micros() as u64));
+    let wait =
+        Wait::For(super::program::Micros(program.longest_wait_at_all(thing).as_micros() as u64));
     let (terms, inside, end) = (Terms::Usual, Vec::new(), End::Unlock);
     let take = Take { mode, thing, wait, cancellable: false, terms, inside, end };
     // Faults that nobody has met yet.
     for _ in 0..10 {
         match acquire(client, program, &take, wait, &CancelToken::new()) {
-            Ok(None) => panic!("something is left of {:?}, which keeps later calls from it", name_of(thing)),
+            Ok(None) => {
+                panic!("something is left of {:?}, which keeps later calls from it", name_of(thing))
+            }
             Ok(Some(guard)) => match guard.unlock() {
                 Ok(()) => return,
                 Err(e) => assert_eq!(e.kind(), ErrorKind::Unreachable, "{e}"),
@@ -93,7 +110,8 @@ fn hears(stage: &Stage, client: &LockClient, other: &LockClient) {
         let guard = other.lock("heard").expect("it becomes free");
         let waiting = client.clone();
         let waits = stage.spawn(move |_| {
-            let guard = waiting.try_lock_for("heard", Duration::from_secs(20)).expect("the store answers");
+            let guard =
+                waiting.try_lock_for("heard", Duration::from_secs(20)).expect("the store answers");
             drop(guard.expect("it becomes free"));
             now()
         });
@@ -120,10 +138,13 @@ fn nothing_is_left(program: &Program, stage: Stage) {
     let began = now();
     for (thing, family) in program.things.iter().enumerate() {
         let all = i64::from(program.settings.permits);
-        let is_known = !program.has_failures() && !program.any(|step| matches!(step, Step::Close(_)));
+        let is_known =
+            !program.has_failures() && !program.any(|step| matches!(step, Step::Close(_)));
         if *family == Family::Semaphore && is_known && !is_forgotten {
             let semaphore = stage.one.semaphore(name_of(thing));
-            wait_until("all permits are back", || semaphore.available_permits().expect("the store answers") == all);
+            wait_until("all permits are back", || {
+                semaphore.available_permits().expect("the store answers") == all
+            });
         }
     }
     assert!(since(began) < Duration::from_secs(10), "a look takes no time");

@@ -3,7 +3,9 @@
 
 use std::time::Duration;
 
-use super::program::{Code, End, Inside, Micros, Program, Request, Settings, Step, Take, Terms, When};
+use super::program::{
+    Code, End, Inside, Micros, Program, Request, Settings, Step, Take, Terms, When,
+};
 
 /// What a listener, a tracer or a callback that blocks takes.
 pub(crate) const BLOCKED: Duration = Duration::from_secs(40);
@@ -21,13 +23,17 @@ const UNDONE: Duration = Duration::from_secs(4);
 impl Take {
     /// For how long its guard lives.
     pub(crate) fn stays(&self) -> Duration {
-        let stay = |inside: &Inside| if let Inside::Stay(time) = inside { time.time() } else { Duration::ZERO };
+        let stay = |inside: &Inside| {
+            if let Inside::Stay(time) = inside { time.time() } else { Duration::ZERO }
+        };
         self.inside.iter().map(stay).sum()
     }
 
     /// The longest lease that it asks for by itself; zero for the usual one.
     pub(crate) fn own_lease(&self) -> Duration {
-        let extended = |inside: &Inside| if let Inside::Extend(time) = inside { time.time() } else { Duration::ZERO };
+        let extended = |inside: &Inside| {
+            if let Inside::Extend(time) = inside { time.time() } else { Duration::ZERO }
+        };
         let longest = self.inside.iter().map(extended).max().unwrap_or_default();
         if let Terms::Lease(lease) = self.terms { longest.max(lease.time()) } else { longest }
     }
@@ -38,7 +44,9 @@ impl Take {
         let is_entered_once = !self.inside.iter().any(again);
         match self.terms {
             // Each extension may begin later, and each further level is one.
-            Terms::Lease(lease) if self.own_lease() == lease.time() && is_entered_once => Some(lease.time()),
+            Terms::Lease(lease) if self.own_lease() == lease.time() && is_entered_once => {
+                Some(lease.time())
+            }
             Terms::Lease(_) => Some(self.stays() + self.own_lease()),
             Terms::MaxHold(most) => Some(most.time() + settings.lease.time().max(self.own_lease())),
             Terms::Usual | Terms::MinHold(_) => None,
@@ -87,8 +95,11 @@ impl Program {
 
     /// How long any call for this thing may wait, if no outage keeps holds at the store.
     pub(crate) fn longest_wait(&self, thing: usize) -> Duration {
-        let before: Duration =
-            self.takes().filter(|take| self.taken(take).contains(&thing)).map(|take| take.keeps(&self.settings)).sum();
+        let before: Duration = self
+            .takes()
+            .filter(|take| self.taken(take).contains(&thing))
+            .map(|take| take.keeps(&self.settings))
+            .sum();
         SLACK + before + self.faults()
     }
 
@@ -102,7 +113,8 @@ impl Program {
         let of = |(_, step): (_, &Step)| match step {
             Step::Take(take) => {
                 let things = self.taken(take).into_iter();
-                things.map(|thing| self.longest_wait_at_all(thing)).max().unwrap_or_default() + take.stays()
+                things.map(|thing| self.longest_wait_at_all(thing)).max().unwrap_or_default()
+                    + take.stays()
             }
             Step::Sleep(Micros(us)) => Duration::from_micros(*us),
             Step::Hang(_) => 4 * HANGS,
@@ -111,7 +123,13 @@ impl Program {
         };
         let blocks = |code: Code| if code == Code::Blocks { 4 * BLOCKED } else { Duration::ZERO };
         let steps: Duration = self.steps().map(of).sum();
-        let after: Duration = (0..self.things.len()).map(|thing| 8 * self.longest_wait_at_all(thing)).sum();
-        20 * SLACK + self.outages() + steps + after + blocks(self.settings.listener) + blocks(self.settings.callbacks)
+        let after: Duration =
+            (0..self.things.len()).map(|thing| 8 * self.longest_wait_at_all(thing)).sum();
+        20 * SLACK
+            + self.outages()
+            + steps
+            + after
+            + blocks(self.settings.listener)
+            + blocks(self.settings.callbacks)
     }
 }

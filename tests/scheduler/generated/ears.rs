@@ -34,8 +34,12 @@ impl Ears {
 
     /// Every hold that was announced has ended once.
     pub(crate) fn check(&self) {
-        let (acquired, ended) = (self.acquired.load(Ordering::SeqCst), self.ended.load(Ordering::SeqCst));
-        assert_eq!(acquired, ended, "a listener is told once of the end of each hold (left: holds, right: ends)");
+        let (acquired, ended) =
+            (self.acquired.load(Ordering::SeqCst), self.ended.load(Ordering::SeqCst));
+        assert_eq!(
+            acquired, ended,
+            "a listener is told once of the end of each hold (left: holds, right: ends)"
+        );
     }
 
     fn count(&self, what: &AtomicU32) {

@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use leasehold::os::thread::{JoinHandle, spawn};
 use leasehold::{
-    CancelToken, CountingPermit, FairMutexGuard, Held, LockClient, MultiLockGuard, OwnedFairMutexGuard,
-    OwnedMultiLockGuard, OwnedMutexGuard, OwnedRwLockReadGuard, OwnedRwLockWriteGuard, ReentrantMutexGuard, Result,
-    RwLockReadGuard, RwLockWriteGuard, SemaphorePermit,
+    CancelToken, CountingPermit, FairMutexGuard, Held, LockClient, MultiLockGuard,
+    OwnedFairMutexGuard, OwnedMultiLockGuard, OwnedMutexGuard, OwnedRwLockReadGuard,
+    OwnedRwLockWriteGuard, ReentrantMutexGuard, Result, RwLockReadGuard, RwLockWriteGuard,
+    SemaphorePermit,
 };
 
 use super::program::{Family, Mode, Program, Take, Terms, Wait};
@@ -129,7 +130,8 @@ pub(crate) fn acquire(
         let multi = on_all_terms!(client.multi(names), take, cancel);
         return match take.mode {
             Mode::All => Ok(wait!(multi, wait, lock, try_lock, try_lock_for)?.map(Guard::All)),
-            _ => Ok(wait!(multi, wait, lock_owned, try_lock_owned, try_lock_owned_for)?.map(Guard::OwnedAll)),
+            _ => Ok(wait!(multi, wait, lock_owned, try_lock_owned, try_lock_owned_for)?
+                .map(Guard::OwnedAll)),
         };
     }
     match program.things[take.thing] {
@@ -137,7 +139,8 @@ pub(crate) fn acquire(
             let mutex = on_all_terms!(client.mutex(name), take, cancel);
             match take.mode {
                 Mode::Owned => {
-                    Ok(wait!(mutex, wait, lock_owned, try_lock_owned, try_lock_owned_for)?.map(Guard::OwnedMutex))
+                    Ok(wait!(mutex, wait, lock_owned, try_lock_owned, try_lock_owned_for)?
+                        .map(Guard::OwnedMutex))
                 }
                 _ => Ok(wait!(mutex, wait, lock, try_lock, try_lock_for)?.map(Guard::Mutex)),
             }
@@ -146,7 +149,8 @@ pub(crate) fn acquire(
             let fair = on_all_terms!(client.fair(name), take, cancel);
             match take.mode {
                 Mode::Owned => {
-                    Ok(wait!(fair, wait, lock_owned, try_lock_owned, try_lock_owned_for)?.map(Guard::OwnedFair))
+                    Ok(wait!(fair, wait, lock_owned, try_lock_owned, try_lock_owned_for)?
+                        .map(Guard::OwnedFair))
                 }
                 _ => Ok(wait!(fair, wait, lock, try_lock, try_lock_for)?.map(Guard::Fair)),
             }
@@ -154,26 +158,47 @@ pub(crate) fn acquire(
         Family::ReadWrite => read_or_write(client, take, wait, cancel),
         Family::Semaphore => {
             let semaphore = on_terms!(client.semaphore(name), take, cancel);
-            let taken = wait!(semaphore, wait, acquire_many, try_acquire_many, try_acquire_many_for, permits)?;
+            let taken = wait!(
+                semaphore,
+                wait,
+                acquire_many,
+                try_acquire_many,
+                try_acquire_many_for,
+                permits
+            )?;
             Ok(taken.map(Guard::Permit))
         }
         Family::Counting | Family::Latch => {
             let semaphore = client.counting_semaphore(name);
-            let semaphore = if take.cancellable { semaphore.with_cancel(cancel) } else { semaphore };
-            let taken = wait!(semaphore, wait, acquire_many, try_acquire_many, try_acquire_many_for, permits)?;
+            let semaphore =
+                if take.cancellable { semaphore.with_cancel(cancel) } else { semaphore };
+            let taken = wait!(
+                semaphore,
+                wait,
+                acquire_many,
+                try_acquire_many,
+                try_acquire_many_for,
+                permits
+            )?;
             Ok(taken.map(Guard::Counted))
         }
     }
 }
 
-fn read_or_write(client: &LockClient, take: &Take, wait: Wait, cancel: &CancelToken) -> Result<Option<Guard>> {
+fn read_or_write(
+    client: &LockClient,
+    take: &Take,
+    wait: Wait,
+    cancel: &CancelToken,
+) -> Result<Option<Guard>> {
     let lock = on_all_terms!(client.rw_lock(name_of(take.thing)), take, cancel);
     Ok(match take.mode {
-        Mode::OwnedRead => wait!(lock, wait, read_owned, try_read_owned, try_read_owned_for)?.map(Guard::OwnedRead),
-        Mode::Write => wait!(lock, wait, write, try_write, try_write_for)?.map(Guard::Write),
-        Mode::OwnedWrite => {
-            wait!(lock, wait, write_owned, try_write_owned, try_write_owned_for)?.map(Guard::OwnedWrite)
+        Mode::OwnedRead => {
+            wait!(lock, wait, read_owned, try_read_owned, try_read_owned_for)?.map(Guard::OwnedRead)
         }
+        Mode::Write => wait!(lock, wait, write, try_write, try_write_for)?.map(Guard::Write),
+        Mode::OwnedWrite => wait!(lock, wait, write_owned, try_write_owned, try_write_owned_for)?
+            .map(Guard::OwnedWrite),
         _ => wait!(lock, wait, read, try_read, try_read_for)?.map(Guard::Read),
     })
 }

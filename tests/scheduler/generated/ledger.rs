@@ -137,7 +137,9 @@ pub(crate) fn doubt(thing: usize) -> usize {
 
 /// The holds of this thing that are known now.
 pub(crate) fn known(thing: usize) -> Vec<Rc<Believer>> {
-    with(|ledger| ledger.believers.iter().filter(|one| one.things.contains(&thing)).cloned().collect())
+    with(|ledger| {
+        ledger.believers.iter().filter(|one| one.things.contains(&thing)).cloned().collect()
+    })
 }
 
 pub(crate) fn doubt_is_over(doubt: usize, by: Option<Client>) {
@@ -158,7 +160,8 @@ impl Doubt {
 }
 
 fn is_excused(one: &Believer) -> bool {
-    let was_given_back = |ledger: &Ledger| one.guard.held().is_none() && ledger.closed.contains(&one.client);
+    let was_given_back =
+        |ledger: &Ledger| one.guard.held().is_none() && ledger.closed.contains(&one.client);
     with(|ledger| was_given_back(ledger) || ledger.doubts.iter().any(|doubt| doubt.excuses(one)))
 }
 

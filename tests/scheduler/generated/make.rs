@@ -1,7 +1,8 @@
 //! Makes a program from a seed.
 
 use super::program::{
-    Client, Code, End, Family, Inside, Micros, Mode, Program, Request, Settings, Step, Take, Terms, Thread, Wait, When,
+    Client, Code, End, Family, Inside, Micros, Mode, Program, Request, Settings, Step, Take, Terms,
+    Thread, Wait, When,
 };
 
 /// What a program is about besides taking and giving back. One at a time: a program of all faults
@@ -21,7 +22,8 @@ enum Theme {
     Foreign,
 }
 
-const THEMES: [Theme; 6] = [Theme::Plain, Theme::Ends, Theme::Losses, Theme::Failures, Theme::Outages, Theme::Foreign];
+const THEMES: [Theme; 6] =
+    [Theme::Plain, Theme::Ends, Theme::Losses, Theme::Failures, Theme::Outages, Theme::Foreign];
 
 /// Steele, Lea, Flood: Fast splittable pseudorandom number generators (SplitMix64).
 struct Dice(u64);
@@ -97,7 +99,11 @@ fn settings(dice: &mut Dice, theme: Theme) -> Settings {
     };
     let mut settings = Settings {
         lease,
-        outage: if theme == Theme::Outages { dice.of(&[Micros::ms(2_000), lease, lease]) } else { lease },
+        outage: if theme == Theme::Outages {
+            dice.of(&[Micros::ms(2_000), lease, lease])
+        } else {
+            lease
+        },
         permits: dice.of(&[1, 2, 2]),
         tokens: !dice.once_in(4),
         races: dice.once_in(3),
@@ -123,10 +129,17 @@ fn any_mode(dice: &mut Dice, family: Family, things: &[Family]) -> Mode {
     match family {
         Family::Mutex if several && dice.once_in(3) => dice.of(&[Mode::All, Mode::OwnedAll]),
         Family::Mutex | Family::Fair => dice.of(&[Mode::Plain, Mode::Plain, Mode::Owned]),
-        Family::ReadWrite => {
-            dice.of(&[Mode::Read, Mode::Read, Mode::OwnedRead, Mode::Write, Mode::Write, Mode::OwnedWrite])
+        Family::ReadWrite => dice.of(&[
+            Mode::Read,
+            Mode::Read,
+            Mode::OwnedRead,
+            Mode::Write,
+            Mode::Write,
+            Mode::OwnedWrite,
+        ]),
+        Family::Semaphore | Family::Counting | Family::Latch => {
+            dice.of(&[Mode::OnePermit, Mode::TwoPermits])
         }
-        Family::Semaphore | Family::Counting | Family::Latch => dice.of(&[Mode::OnePermit, Mode::TwoPermits]),
     }
 }
 
@@ -196,7 +209,9 @@ impl Maker {
             return None;
         }
         match self.theme {
-            Theme::Plain | Theme::Foreign if self.settings.logger == Code::Panics => Some(self.failure()),
+            Theme::Plain | Theme::Foreign if self.settings.logger == Code::Panics => {
+                Some(self.failure())
+            }
             Theme::Plain | Theme::Foreign => None,
             Theme::Ends if has_latch || self.dice.once_in(2) => None,
             Theme::Ends => {
@@ -217,7 +232,11 @@ impl Maker {
             Theme::Outages => {
                 let times = [1, 100, 250, 290, 310, 1_000, 5_000, 100_000];
                 let time = Micros::ms(self.dice.of(&times));
-                Some(if self.dice.once_in(4) { Step::Hang(Micros::ms(100_000)) } else { Step::Cut(time) })
+                Some(if self.dice.once_in(4) {
+                    Step::Hang(Micros::ms(100_000))
+                } else {
+                    Step::Cut(time)
+                })
             }
         }
     }
@@ -239,7 +258,9 @@ impl Maker {
         let request = self.dice.of(if logs { &requests[..5] } else { &requests });
         let when = match request {
             _ if logs => self.dice.of(&[When::Before, When::After]),
-            Request::Acquire => self.dice.of(&[When::Before, When::After, When::After, When::NotConfirmed]),
+            Request::Acquire => {
+                self.dice.of(&[When::Before, When::After, When::After, When::NotConfirmed])
+            }
             _ => self.dice.of(&[When::Before, When::After]),
         };
         Step::Fail(request, when)
@@ -256,7 +277,14 @@ impl Maker {
                 Micros::ms(290),
                 Micros::ms(310),
             ]),
-            _ => self.dice.of(&[Micros(20), Micros(300), Micros(600), Micros::ms(3), Micros::ms(12), Micros::ms(400)]),
+            _ => self.dice.of(&[
+                Micros(20),
+                Micros(300),
+                Micros(600),
+                Micros::ms(3),
+                Micros::ms(12),
+                Micros::ms(400),
+            ]),
         }
     }
 
@@ -269,9 +297,12 @@ impl Maker {
         let cancellable = self.cancels && self.dice.once_in(2);
         let (terms, wait) = (self.terms(thing, mode), self.wait());
         let inside = self.inside(thing, mode, terms);
-        let ends = [End::Unlock, End::Unlock, End::Unlock, End::Drop, End::Panic, End::DropElsewhere];
+        let ends =
+            [End::Unlock, End::Unlock, End::Unlock, End::Drop, End::Panic, End::DropElsewhere];
         let end = match self.dice.of(&ends) {
-            End::DropElsewhere if !mode.is_owned() || self.settings.logger == Code::Panics => End::Unlock,
+            End::DropElsewhere if !mode.is_owned() || self.settings.logger == Code::Panics => {
+                End::Unlock
+            }
             end => end,
         };
         Take { mode, thing, wait, cancellable, terms, inside, end }
@@ -280,8 +311,12 @@ impl Maker {
     fn wait(&mut self) -> Wait {
         match self.dice.below(8) {
             0 => Wait::Never,
-            1 | 2 => Wait::For(self.dice.of(&[Micros(50), Micros(700), Micros::ms(1), Micros::ms(3)])),
-            3 => Wait::For(self.dice.of(&[Micros::ms(300), Micros::ms(2_000), Micros::ms(200_000)])),
+            1 | 2 => {
+                Wait::For(self.dice.of(&[Micros(50), Micros(700), Micros::ms(1), Micros::ms(3)]))
+            }
+            3 => {
+                Wait::For(self.dice.of(&[Micros::ms(300), Micros::ms(2_000), Micros::ms(200_000)]))
+            }
             _ => Wait::Ever,
         }
     }
@@ -298,7 +333,11 @@ impl Maker {
             // A multi-lock has none of its own.
             1 if !mode.takes_all() => {
                 let near = Micros(10_000_000 + 2 * self.dice.below(200) as u64);
-                Terms::MaxHold(if self.settings.lease == LONG { near } else { self.dice.of(&[Micros::ms(100), SHORT]) })
+                Terms::MaxHold(if self.settings.lease == LONG {
+                    near
+                } else {
+                    self.dice.of(&[Micros::ms(100), SHORT])
+                })
             }
             _ => Terms::Lease(self.dice.of(&[Micros::ms(20), Micros::ms(50), SHORT])),
         }
@@ -311,7 +350,9 @@ impl Maker {
         }
         if self.dice.once_in(2) {
             let stay = match terms {
-                Terms::Lease(lease) => self.dice.of(&[Micros(lease.0 - 1_000), Micros(lease.0 * 2), Micros::ms(1)]),
+                Terms::Lease(lease) => {
+                    self.dice.of(&[Micros(lease.0 - 1_000), Micros(lease.0 * 2), Micros::ms(1)])
+                }
                 // Its guard lives on.
                 Terms::MaxHold(most) if self.settings.lease == LONG => Micros(most.0 + 60_000_000),
                 Terms::MaxHold(most) => Micros(most.0 * 3),

@@ -27,7 +27,8 @@ const SCHEDULES: usize = 16;
 /// The number of schedules in which a smaller program is tried.
 pub(crate) const MOST: usize = 2 * SCHEDULES;
 
-const ORDERS: [Order; 4] = [Order::Priorities(3), Order::Random, Order::Priorities(2), Order::Priorities(4)];
+const ORDERS: [Order; 4] =
+    [Order::Priorities(3), Order::Random, Order::Priorities(2), Order::Priorities(4)];
 
 /// The time to make a failed program smaller.
 const SHRINKING: Duration = Duration::from_secs(20);
@@ -53,7 +54,12 @@ pub(crate) fn explore(seed: u64, until: Instant, ran: &mut Ran) -> Option<Failed
         let n = ran.programs;
         let program = Arc::new(make::make(seed.wrapping_add(n)));
         ran.programs += 1;
-        match play(&program, ORDERS[(n % ORDERS.len() as u64) as usize], seed.wrapping_add(n), SCHEDULES) {
+        match play(
+            &program,
+            ORDERS[(n % ORDERS.len() as u64) as usize],
+            seed.wrapping_add(n),
+            SCHEDULES,
+        ) {
             Ok(schedules) => ran.schedules += schedules,
             Err(failed) => return Some(make_smaller(failed)),
         }
@@ -91,10 +97,20 @@ fn make_smaller(mut failed: Failed) -> Failed {
 }
 
 /// Plays a program under the schedules of one seed after another.
-pub(crate) fn explore_one(program: &Arc<Program>, seed: u64, until: Instant, ran: &mut Ran) -> Option<Failed> {
+pub(crate) fn explore_one(
+    program: &Arc<Program>,
+    seed: u64,
+    until: Instant,
+    ran: &mut Ran,
+) -> Option<Failed> {
     while Instant::now() < until {
         let n = ran.schedules as u64;
-        match play(program, ORDERS[n as usize / SCHEDULES % ORDERS.len()], seed.wrapping_add(n), SCHEDULES) {
+        match play(
+            program,
+            ORDERS[n as usize / SCHEDULES % ORDERS.len()],
+            seed.wrapping_add(n),
+            SCHEDULES,
+        ) {
             Ok(schedules) => ran.schedules += schedules,
             Err(failed) => return Some(failed),
         }

@@ -62,7 +62,8 @@ pub(crate) fn play() {
         })
         .collect();
     join_all(threads);
-    let droppers = std::mem::take(&mut *play.droppers.lock().unwrap_or_else(PoisonError::into_inner));
+    let droppers =
+        std::mem::take(&mut *play.droppers.lock().unwrap_or_else(PoisonError::into_inner));
     join_all(droppers);
     logger_panics(false);
     after::check(play);
@@ -75,15 +76,20 @@ impl Play {
         let stage = Stage::with(|builder| {
             let heard = Ears::new(settings.listener);
             ears.borrow_mut().push(heard.clone());
-            let builder = builder.lease(settings.lease.time()).outage_timeout(settings.outage.time());
-            // Without a listener a call that waits takes another path.
             let builder =
-                if settings.tokens || settings.listener != Code::Calm { builder.listener(heard) } else { builder };
+                builder.lease(settings.lease.time()).outage_timeout(settings.outage.time());
+            // Without a listener a call that waits takes another path.
+            let builder = if settings.tokens || settings.listener != Code::Calm {
+                builder.listener(heard)
+            } else {
+                builder
+            };
             builder.fencing(settings.tokens)
         });
         for (thing, family) in program.things.iter().enumerate() {
             let name = name_of(thing);
-            let counts = program.steps().filter(|(_, step)| **step == Step::CountDown(thing)).count() as u32;
+            let counts =
+                program.steps().filter(|(_, step)| **step == Step::CountDown(thing)).count() as u32;
             match family {
                 Family::Semaphore => {
                     let set = stage.one.semaphore(name).try_set_permits(settings.permits);
@@ -93,7 +99,9 @@ impl Play {
                     let set = stage.one.counting_semaphore(name).try_set_permits(settings.permits);
                     assert!(set.expect("it answers").is_new());
                 }
-                Family::Latch if counts > 0 => stage.one.latch(name).set_count(counts).expect("it answers"),
+                Family::Latch if counts > 0 => {
+                    stage.one.latch(name).set_count(counts).expect("it answers")
+                }
                 _ => {}
             }
         }
@@ -131,7 +139,10 @@ impl Play {
             Step::Close(closed) => {
                 ledger::closes(*closed);
                 let closes = self.client(*closed).close(std::time::Duration::from_secs(1));
-                assert!(closes.is_ok() || self.program.has_failures(), "it closes within its timeout: {closes:?}");
+                assert!(
+                    closes.is_ok() || self.program.has_failures(),
+                    "it closes within its timeout: {closes:?}"
+                );
             }
             Step::StopWaiting(client) => self.client(*client).stop_waiting(),
             Step::Force(thing) => self.force(client, *thing),
@@ -151,7 +162,9 @@ impl Play {
             Step::WaitFor(thing) => {
                 let began = now();
                 match self.client(client).latch(name_of(*thing)).wait() {
-                    Ok(()) => assert!(since(began) <= self.program.limit(), "a latch opens in time"),
+                    Ok(()) => {
+                        assert!(since(began) <= self.program.limit(), "a latch opens in time")
+                    }
                     Err(e) => self.expect(&e, client, false),
                 }
             }
@@ -194,7 +207,11 @@ impl Play {
             ErrorKind::Cancelled => cancellable && program.any(|step| *step == Step::Cancel),
             _ => false,
         };
-        assert!(has_reason, "nothing in the program explains this error of client {}: {error}", client.word());
+        assert!(
+            has_reason,
+            "nothing in the program explains this error of client {}: {error}",
+            client.word()
+        );
     }
 }
 

@@ -194,7 +194,8 @@ impl Program {
     }
 
     pub(crate) fn takes(&self) -> impl Iterator<Item = &Take> {
-        self.steps().filter_map(|(_, step)| if let Step::Take(take) = step { Some(take) } else { None })
+        self.steps()
+            .filter_map(|(_, step)| if let Step::Take(take) = step { Some(take) } else { None })
     }
 
     pub(crate) fn any(&self, is_it: impl Fn(&Step) -> bool) -> bool {
@@ -203,7 +204,9 @@ impl Program {
 
     /// What a take takes: one thing, or all mutexes.
     pub(crate) fn taken(&self, take: &Take) -> Vec<usize> {
-        let mutexes = || (0..self.things.len()).filter(|thing| self.things[*thing] == Family::Mutex).collect();
+        let mutexes = || {
+            (0..self.things.len()).filter(|thing| self.things[*thing] == Family::Mutex).collect()
+        };
         if take.mode.takes_all() { mutexes() } else { vec![take.thing] }
     }
 

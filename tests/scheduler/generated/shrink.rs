@@ -52,7 +52,9 @@ pub(crate) fn smaller(program: &Program) -> Vec<Program> {
     let last = program.things.len() - 1;
     let uses_last = |step: &Step| match step {
         Step::Take(take) => program.taken(take).contains(&last),
-        Step::Force(thing) | Step::Lose(thing) | Step::CountDown(thing) | Step::WaitFor(thing) => *thing == last,
+        Step::Force(thing) | Step::Lose(thing) | Step::CountDown(thing) | Step::WaitFor(thing) => {
+            *thing == last
+        }
         _ => false,
     };
     if last > 0 && !program.any(uses_last) {
@@ -64,7 +66,8 @@ pub(crate) fn smaller(program: &Program) -> Vec<Program> {
 }
 
 fn places(program: &Program) -> Vec<(usize, usize)> {
-    let of = |thread: usize| (0..program.threads[thread].steps.len()).map(move |step| (thread, step));
+    let of =
+        |thread: usize| (0..program.threads[thread].steps.len()).map(move |step| (thread, step));
     (0..program.threads.len()).flat_map(of).collect()
 }
 

@@ -72,11 +72,15 @@ impl Play {
         match taken {
             Ok(Some(guard)) => {
                 let longest = bound(true);
-                assert!(waited <= longest, "{take}: it waited for {waited:?}, and nothing before it takes {longest:?}");
+                assert!(
+                    waited <= longest,
+                    "{take}: it waited for {waited:?}, and nothing before it takes {longest:?}"
+                );
                 if let Terms::MinHold(least) = take.terms {
                     traffic.free = now() + least.time();
                 }
-                let section = Section { play: self, client, take, granted: now(), told: Told::default() };
+                let section =
+                    Section { play: self, client, take, granted: now(), told: Told::default() };
                 section.run(began, guard, traffic);
             }
             // Its deadline passed in its listener.
@@ -85,19 +89,32 @@ impl Play {
             Err(e) => {
                 self.expect(&e, client, take.cancellable);
                 let longest = bound(false);
-                assert!(waited <= longest, "{take}: it waited {waited:?} for an error, at most {longest:?}: {e}");
+                assert!(
+                    waited <= longest,
+                    "{take}: it waited {waited:?} for an error, at most {longest:?}: {e}"
+                );
             }
         }
     }
 
     /// A call has given up. It may not if nobody else has or wants the lock.
-    fn check_none(&self, take: &Take, began: Instant, waited: Duration, longest: Duration, things: &[usize]) {
+    fn check_none(
+        &self,
+        take: &Take,
+        began: Instant,
+        waited: Duration,
+        longest: Duration,
+        things: &[usize],
+    ) {
         let deadline = match take.wait {
             Wait::Ever => panic!("{take}: a call without a deadline has given up"),
             Wait::Never => began,
             Wait::For(time) => {
                 assert!(since(began) >= time.time(), "{take}: it gave up after {waited:?}");
-                assert!(time.time() <= longest, "{take}: it gave up, and nothing before it takes {longest:?}");
+                assert!(
+                    time.time() <= longest,
+                    "{take}: it gave up, and nothing before it takes {longest:?}"
+                );
                 began + time.time()
             }
         };
@@ -107,10 +124,15 @@ impl Play {
         };
         // A fair lock that is kept (`min_hold`) notifies the head of its queue of the end. If that
         // one leaves, the next one does not know of it for a third of the waiter timeout.
-        let is_kept_fair =
-            |take: &Take| self.program.things[take.thing] == Family::Fair && matches!(take.terms, Terms::MinHold(_));
+        let is_kept_fair = |take: &Take| {
+            self.program.things[take.thing] == Family::Fair
+                && matches!(take.terms, Terms::MinHold(_))
+        };
         let is_calm = !self.program.has_failures() && !self.program.takes().any(is_kept_fair);
-        assert!(!(is_calm && things.iter().all(was_free)), "{take}: it gave up, and the lock was free");
+        assert!(
+            !(is_calm && things.iter().all(was_free)),
+            "{take}: it gave up, and the lock was free"
+        );
     }
 }
 
@@ -169,7 +191,8 @@ impl Section<'_> {
     }
 
     fn enter(&self, began: Instant, guard: Guard, traffic: &Traffic, share: Share) -> Rc<Believer> {
-        let token = guard.held().and_then(|held| held.fencing_token().ok()).map(|token| token.get());
+        let token =
+            guard.held().and_then(|held| held.fencing_token().ok()).map(|token| token.get());
         let lease = self.play.program.settings.lease.time().max(self.take.own_lease());
         let (things, client, is_taken) = (traffic.things.clone(), self.client, Cell::new(false));
         Believer { things, share, client, began, lease, is_taken, guard }.enter(token)
@@ -181,7 +204,8 @@ impl Section<'_> {
         let is_held = believer.guard.is_held();
         assert!(is_held || self.may_be_lost(), "{}: nothing took it away", self.take);
         let most = self.take.ends_after(&self.play.program.settings);
-        let is_late = is_held && believer.guard.held().is_some() && most.is_some_and(|most| looked > most);
+        let is_late =
+            is_held && believer.guard.held().is_some() && most.is_some_and(|most| looked > most);
         assert!(!is_late, "{}: it believes {looked:?} after its grant", self.take);
     }
 
@@ -193,7 +217,11 @@ impl Section<'_> {
         }
         match acquire(self.play.client(self.client), program, self.take, Wait::Never, cancel) {
             Ok(taken) => {
-                assert!(taken.is_some() || self.may_be_lost(), "{}: its own thread has it", self.take);
+                assert!(
+                    taken.is_some() || self.may_be_lost(),
+                    "{}: its own thread has it",
+                    self.take
+                );
                 taken
             }
             Err(e) => {
@@ -211,7 +239,8 @@ impl Section<'_> {
 
     fn end(self, believer: Believer, traffic: Traffic) {
         // A hold that passes on, or is shared, asks the store later.
-        let asks = believer.share != Share::Reader && again_is_given_up(self.take) && self.is_only_one();
+        let asks =
+            believer.share != Share::Reader && again_is_given_up(self.take) && self.is_only_one();
         let (was_taken, guard) = (asks && believer.is_taken.get(), believer.guard);
         let believed = guard.is_held();
         let is_lost = guard.held().is_some_and(|held| held.loss().is_some());
@@ -219,12 +248,17 @@ impl Section<'_> {
             End::Unlock => match guard.unlock() {
                 Ok(()) => {
                     assert!(believed, "{}: unlock reported that it was held to the end", self.take);
-                    assert!(!was_taken, "{}: the store had lost it, and unlock reported no loss", self.take);
+                    assert!(
+                        !was_taken,
+                        "{}: the store had lost it, and unlock reported no loss",
+                        self.take
+                    );
                     self.promise(&self.told, 0, 0);
                 }
                 Err(e) => {
                     self.expect_loss(&e);
-                    let is_told = usize::from(matches!(e.kind(), ErrorKind::Lost | ErrorKind::Closed));
+                    let is_told =
+                        usize::from(matches!(e.kind(), ErrorKind::Lost | ErrorKind::Closed));
                     self.promise(&self.told, is_told, is_told);
                 }
             },
@@ -252,11 +286,16 @@ impl Section<'_> {
     fn is_only_one(&self) -> bool {
         let things = self.play.program.taken(self.take);
         let wants = |step: &Step| match step {
-            Step::Take(take) => self.play.program.taken(take).iter().any(|thing| things.contains(thing)),
+            Step::Take(take) => {
+                self.play.program.taken(take).iter().any(|thing| things.contains(thing))
+            }
             _ => false,
         };
         let threads = self.play.program.threads.iter();
-        threads.filter(|thread| thread.client == self.client && thread.steps.iter().any(wants)).count() == 1
+        threads
+            .filter(|thread| thread.client == self.client && thread.steps.iter().any(wants))
+            .count()
+            == 1
     }
 
     fn promise(&self, told: &Told, least: usize, most: usize) {
@@ -291,7 +330,9 @@ impl Section<'_> {
         }
         for (_, step) in program.steps() {
             match step {
-                Step::Force(thing) | Step::Lose(thing) if things.contains(thing) => reasons.push(LossReason::TakenAway),
+                Step::Force(thing) | Step::Lose(thing) if things.contains(thing) => {
+                    reasons.push(LossReason::TakenAway)
+                }
                 Step::Advance(_) => reasons.extend([LossReason::NotRenewed, LossReason::TakenAway]),
                 Step::Cut(_) | Step::Hang(_) | Step::Fail(..) => {
                     reasons.extend([LossReason::NotRenewed, LossReason::TakenAway]);
@@ -310,8 +351,12 @@ impl Section<'_> {
     /// Checks that the program gives a reason for this error of a guard.
     fn expect_loss(&self, error: &leasehold::Error) {
         match error.kind() {
-            ErrorKind::Lost => assert!(self.may_be_lost(), "{}: nothing took it away: {error}", self.take),
-            ErrorKind::Closed | ErrorKind::Unreachable => self.play.expect(error, self.client, self.take.cancellable),
+            ErrorKind::Lost => {
+                assert!(self.may_be_lost(), "{}: nothing took it away: {error}", self.take)
+            }
+            ErrorKind::Closed | ErrorKind::Unreachable => {
+                self.play.expect(error, self.client, self.take.cancellable)
+            }
             _ => panic!("{} {}: {error}", self.take, name_of(self.take.thing)),
         }
     }

@@ -4,7 +4,8 @@
 use std::fmt;
 
 use super::program::{
-    Client, Code, End, Family, Inside, Micros, Mode, Program, Request, Settings, Step, Take, Terms, Thread, Wait, When,
+    Client, Code, End, Family, Inside, Micros, Mode, Program, Request, Settings, Step, Take, Terms,
+    Thread, Wait, When,
 };
 
 const NAMES: [&str; 3] = ["a", "b", "c"];
@@ -43,7 +44,10 @@ impl fmt::Display for Settings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { lease, outage, permits, tokens, races, listener, callbacks, logger } = self;
         let (listener, callbacks, logger) = (listener.word(), callbacks.word(), logger.word());
-        write!(f, "settings lease {lease} outage {outage} permits {permits} tokens {tokens} races {races} ")?;
+        write!(
+            f,
+            "settings lease {lease} outage {outage} permits {permits} tokens {tokens} races {races} "
+        )?;
         write!(f, "listener {listener} callbacks {callbacks} logger {logger}")
     }
 }
@@ -111,10 +115,17 @@ pub(crate) fn parse(text: &str) -> Result<Program, String> {
                 words.next()?;
                 program.things.push(words.read(Family::of)?);
             }
-            "thread" => program.threads.push(Thread { client: words.read(Client::of)?, steps: Vec::new() }),
+            "thread" => {
+                program.threads.push(Thread { client: words.read(Client::of)?, steps: Vec::new() })
+            }
             first => {
                 let step = words.step(first)?;
-                program.threads.last_mut().ok_or("a step before the first thread")?.steps.push(step);
+                program
+                    .threads
+                    .last_mut()
+                    .ok_or("a step before the first thread")?
+                    .steps
+                    .push(step);
             }
         }
     }
@@ -202,7 +213,8 @@ impl<'t> Words<'t> {
                 "extend" => take.inside.push(Inside::Extend(self.time()?)),
                 "downgrade" => take.inside.push(Inside::Downgrade),
                 word => {
-                    take.end = End::of(word).ok_or_else(|| format!("{word:?} is no part of a take"))?;
+                    take.end =
+                        End::of(word).ok_or_else(|| format!("{word:?} is no part of a take"))?;
                     return Ok(take);
                 }
             }

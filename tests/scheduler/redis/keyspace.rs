@@ -102,14 +102,19 @@ impl Keyspace {
 
     fn add(&mut self, key: &[u8], more: i64) -> Outcome {
         let sum = self.text(key)?.map_or(Ok(0), |text| number(text))? + more;
-        let entry = self.entries.entry(key.to_vec()).or_insert(Entry { data: Data::Text(Vec::new()), ends: None });
+        let entry = self
+            .entries
+            .entry(key.to_vec())
+            .or_insert(Entry { data: Data::Text(Vec::new()), ends: None });
         entry.data = Data::Text(sum.to_string().into_bytes());
         Ok(Value::Int(sum))
     }
 
     /// `SET` with the options `PX`, `XX`, `NX` and `KEEPTTL`.
     fn set(&mut self, key: &[u8], text: &[u8], options: &[Vec<u8>], now: Duration) -> Outcome {
-        let has = |option: &str| options.iter().position(|other| other.eq_ignore_ascii_case(option.as_bytes()));
+        let has = |option: &str| {
+            options.iter().position(|other| other.eq_ignore_ascii_case(option.as_bytes()))
+        };
         let old = self.entries.get(key);
         if has("xx").is_some() && old.is_none() || has("nx").is_some() && old.is_some() {
             return Ok(Value::Nil);
@@ -143,9 +148,17 @@ impl Keyspace {
             }
             "hset" => {
                 let pairs = rest.chunks_exact(2).map(|pair| (pair[0].clone(), pair[1].clone()));
-                Value::Int(pairs.filter_map(|(field, value)| fields.insert(field, value).is_none().then_some(1)).sum())
+                Value::Int(
+                    pairs
+                        .filter_map(|(field, value)| {
+                            fields.insert(field, value).is_none().then_some(1)
+                        })
+                        .sum(),
+                )
             }
-            "hdel" => Value::Int(rest.iter().filter(|field| fields.remove(*field).is_some()).count() as i64),
+            "hdel" => Value::Int(
+                rest.iter().filter(|field| fields.remove(*field).is_some()).count() as i64,
+            ),
             _ => return Err(format!("ERR unknown command '{command}'")),
         };
         // An empty hash does not exist.
@@ -172,9 +185,10 @@ impl Keyspace {
             "incr" => self.add(key, 1),
             "incrby" => self.add(key, number(&rest[0])?),
             "decrby" => self.add(key, -number(&rest[0])?),
-            "del" => {
-                Ok(Value::Int(command[1..].iter().filter(|key| self.entries.remove(*key).is_some()).count() as i64))
-            }
+            "del" => Ok(Value::Int(
+                command[1..].iter().filter(|key| self.entries.remove(*key).is_some()).count()
+                    as i64,
+            )),
             "exists" => Ok(Value::Int(i64::from(self.entries.contains_key(key)))),
             "pttl" => Ok(Value::Int(match self.entries.get(key).map(|entry| entry.ends) {
                 None => -2,

@@ -76,7 +76,8 @@ impl Server {
     /// A server that listens at this port.
     pub(crate) fn start(port: u16) -> Self {
         let address = (Ipv4Addr::LOCALHOST, port).into();
-        let server = Self(Arc::new(Shared { address, listener: Mutex::default(), state: Mutex::default() }));
+        let server =
+            Self(Arc::new(Shared { address, listener: Mutex::default(), state: Mutex::default() }));
         server.listen();
         server
     }
@@ -203,7 +204,8 @@ impl Server {
             Some(Mishap::CutBefore) => return false,
             _ => {}
         }
-        let [runs_late, answered_late] = if is_script(request) { self.state().late } else { [Duration::ZERO; 2] };
+        let [runs_late, answered_late] =
+            if is_script(request) { self.state().late } else { [Duration::ZERO; 2] };
         if !runs_late.is_zero() {
             sleep(runs_late);
         }
@@ -213,7 +215,9 @@ impl Server {
             return false;
         }
         let (answer, late) = match mishap {
-            Some(Mishap::Refused(delay)) => (Value::Error("BUSY Redis is busy running a script.".into()), delay),
+            Some(Mishap::Refused(delay)) => {
+                (Value::Error("BUSY Redis is busy running a script.".into()), delay)
+            }
             Some(Mishap::AnsweredLate(delay)) => (state.run(id, request), delay),
             _ => (state.run(id, request), answered_late),
         };
@@ -228,12 +232,16 @@ impl Server {
 }
 
 fn spawn(run: impl FnOnce() + Send + 'static) {
-    Builder::new().name("server".to_owned()).spawn(run).expect("the scheduler can always run another thread");
+    Builder::new()
+        .name("server".to_owned())
+        .spawn(run)
+        .expect("the scheduler can always run another thread");
 }
 
 /// A script begins with a comment that has its name, and so does each library in front of it.
 fn name_in(source: &str) -> Arc<str> {
-    let mut heads = source.lines().filter_map(|line| Some(line.strip_prefix("-- ")?.split_once(": ")?.0));
+    let mut heads =
+        source.lines().filter_map(|line| Some(line.strip_prefix("-- ")?.split_once(": ")?.0));
     heads.find(|name| !name.contains(['/', ' '])).unwrap_or_default().into()
 }
 
@@ -258,7 +266,9 @@ impl State {
     fn name_of(&self, request: &Request) -> Arc<str> {
         let text = |word: &Vec<u8>| String::from_utf8_lossy(word).into_owned();
         match &*request[0].to_ascii_uppercase() {
-            b"EVALSHA" => self.scripts.get(&text(&request[1])).map_or("".into(), |known| known.name.clone()),
+            b"EVALSHA" => {
+                self.scripts.get(&text(&request[1])).map_or("".into(), |known| known.name.clone())
+            }
             b"EVAL" => name_in(&text(&request[1])),
             command => String::from_utf8_lossy(command).into(),
         }
@@ -269,15 +279,16 @@ impl State {
             return None;
         }
         let name = self.name_of(request);
-        let at = self
-            .mishaps
-            .iter()
-            .position(|(other, mishap)| **other == *name && (is_last || *mishap != Mishap::AnsweredTwice))?;
+        let at = self.mishaps.iter().position(|(other, mishap)| {
+            **other == *name && (is_last || *mishap != Mishap::AnsweredTwice)
+        })?;
         Some(self.mishaps.remove(at).1)
     }
 
     fn run(&mut self, id: u64, request: &Request) -> Value {
-        let text = |at: usize| request.get(at).map(|word| String::from_utf8_lossy(word)).unwrap_or_default();
+        let text = |at: usize| {
+            request.get(at).map(|word| String::from_utf8_lossy(word)).unwrap_or_default()
+        };
         let (command, second) = (text(0).to_uppercase(), text(1).to_uppercase());
         match (&*command, &*second) {
             ("CLIENT", "INFO") => Value::text(format!("id={id} user=default")),
@@ -287,9 +298,10 @@ impl State {
             ("CLIENT", "KILL") => Value::Int(i64::from(self.kill(text(3).parse().unwrap_or(0)))),
             ("CLIENT" | "SELECT", _) => Value::Status("OK"),
             ("PING", _) => Value::Status("PONG"),
-            ("INFO", "SERVER") => {
-                Value::text(format!("redis_version:7.4.0\r\nredis_mode:standalone\r\nrun_id:{}\r\n", self.run_id))
-            }
+            ("INFO", "SERVER") => Value::text(format!(
+                "redis_version:7.4.0\r\nredis_mode:standalone\r\nrun_id:{}\r\n",
+                self.run_id
+            )),
             ("INFO", "REPLICATION") => Value::text("role:master\r\n"),
             ("INFO", _) => Value::text("maxmemory:0\r\n"),
             ("SCRIPT", _) => Value::text(self.learn(&text(2))),
@@ -301,7 +313,11 @@ impl State {
             ("SUBSCRIBE", _) => {
                 let subscribe = |channel: &Vec<u8>| {
                     self.subscribers.entry(channel.clone()).or_default().insert(id);
-                    Value::List(vec![Value::text("subscribe"), Value::text(channel.clone()), Value::Int(1)])
+                    Value::List(vec![
+                        Value::text("subscribe"),
+                        Value::text(channel.clone()),
+                        Value::Int(1),
+                    ])
                 };
                 let mut answers: Vec<Value> = request[1..].iter().map(subscribe).collect();
                 let last = answers.pop().expect("it names a channel");
@@ -310,7 +326,11 @@ impl State {
             }
             ("UNSUBSCRIBE", _) => {
                 self.subscribers.entry(request[1].clone()).or_default().remove(&id);
-                Value::List(vec![Value::text("unsubscribe"), Value::text(request[1].clone()), Value::Int(0)])
+                Value::List(vec![
+                    Value::text("unsubscribe"),
+                    Value::text(request[1].clone()),
+                    Value::Int(0),
+                ])
             }
             _ => self.command(request).unwrap_or_else(Value::Error),
         }
@@ -355,7 +375,8 @@ impl State {
 
     fn publish(&mut self, channel: &[u8], message: &[u8]) -> i64 {
         let ids: Vec<u64> = self.subscribers.get(channel).into_iter().flatten().copied().collect();
-        let message = Value::List(vec![Value::text("message"), Value::text(channel), Value::text(message)]);
+        let message =
+            Value::List(vec![Value::text("message"), Value::text(channel), Value::text(message)]);
         ids.iter().for_each(|id| self.send(*id, std::slice::from_ref(&message)));
         ids.len() as i64
     }

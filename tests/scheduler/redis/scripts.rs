@@ -41,7 +41,9 @@ pub(crate) fn run(
     call: impl FnMut(&[Vec<u8>]) -> Outcome,
 ) -> Value {
     INTERPRETER.with_borrow_mut(|interpreter| {
-        interpreter.run(sha, source, keys, args, call).unwrap_or_else(|error| Value::Error(of_script(&error)))
+        interpreter
+            .run(sha, source, keys, args, call)
+            .unwrap_or_else(|error| Value::Error(of_script(&error)))
     })
 }
 
@@ -78,7 +80,10 @@ impl Interpreter {
         };
         let texts = |texts: &[Vec<u8>]| {
             lua.create_sequence_from(
-                texts.iter().map(|text| lua.create_string(text)).collect::<mlua::Result<Vec<_>>>()?,
+                texts
+                    .iter()
+                    .map(|text| lua.create_string(text))
+                    .collect::<mlua::Result<Vec<_>>>()?,
             )
         };
         lua.globals().set("KEYS", texts(keys)?)?;
@@ -98,8 +103,9 @@ impl Interpreter {
             redis.set("pcall", scope.create_function(|lua, words| command(lua, words, false))?)?;
             redis.set(
                 "error_reply",
-                scope
-                    .create_function(|lua, text: mlua::LuaString| to_lua(lua, &Value::Error(text.to_string_lossy())))?,
+                scope.create_function(|lua, text: mlua::LuaString| {
+                    to_lua(lua, &Value::Error(text.to_string_lossy()))
+                })?,
             )?;
             lua.globals().set("redis", redis)?;
             script.call::<mlua::Value>(()).map(|answer| from_lua(&answer))
@@ -130,7 +136,8 @@ fn to_lua(lua: &Lua, value: &Value) -> mlua::Result<mlua::Value> {
         Value::Status(text) => with("ok", text),
         Value::Error(text) => with("err", text),
         Value::List(values) => {
-            let values = values.iter().map(|value| to_lua(lua, value)).collect::<mlua::Result<Vec<_>>>()?;
+            let values =
+                values.iter().map(|value| to_lua(lua, value)).collect::<mlua::Result<Vec<_>>>()?;
             lua.create_sequence_from(values).map(mlua::Value::Table)
         }
     }
@@ -155,6 +162,7 @@ fn from_table(table: &Table) -> Value {
         return Value::Status("OK");
     }
     // A list ends with its first nil.
-    let elements = (1..).map_while(|at| table.raw_get::<mlua::Value>(at).ok().filter(|value| !value.is_nil()));
+    let elements =
+        (1..).map_while(|at| table.raw_get::<mlua::Value>(at).ok().filter(|value| !value.is_nil()));
     Value::List(elements.map(|value| from_lua(&value)).collect())
 }

@@ -20,15 +20,18 @@ pub(crate) fn cancel() {
     let token = CancelToken::new();
     let cancelled = [true, false].map(|is_one| {
         let token = token.clone();
-        stage.spawn(move |stage| match stage.client(is_one).mutex("job").with_cancel(&token).lock() {
-            Ok(guard) => {
-                stage.book.section("job", As::Writer, None, &guard);
-                guard.unlock().expect("it is held");
+        stage.spawn(move |stage| {
+            match stage.client(is_one).mutex("job").with_cancel(&token).lock() {
+                Ok(guard) => {
+                    stage.book.section("job", As::Writer, None, &guard);
+                    guard.unlock().expect("it is held");
+                }
+                Err(e) => assert_eq!(e.kind(), ErrorKind::Cancelled),
             }
-            Err(e) => assert_eq!(e.kind(), ErrorKind::Cancelled),
         })
     });
-    let others = [true, true].map(|is_one| stage.spawn(move |stage| section(&stage, stage.client(is_one))));
+    let others =
+        [true, true].map(|is_one| stage.spawn(move |stage| section(&stage, stage.client(is_one))));
     pause();
     token.cancel();
     join_all(cancelled);

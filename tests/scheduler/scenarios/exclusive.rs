@@ -38,7 +38,9 @@ pub(crate) fn two_clients() {
 /// Threads that lock again and again, so that hand-overs meet new callers.
 pub(crate) fn rounds() {
     let stage = Stage::new();
-    join_all([0, 1, 2].map(|n| stage.spawn(move |stage| (0..3).for_each(|_| section(&stage, stage.client(n != 2))))));
+    join_all([0, 1, 2].map(|n| {
+        stage.spawn(move |stage| (0..3).for_each(|_| section(&stage, stage.client(n != 2))))
+    }));
     assert_eq!(stage.book.sections("job"), 9);
     stage.end();
 }
@@ -75,7 +77,8 @@ pub(crate) fn same_deadline() {
     let guard = stage.other.lock("job").expect("it is free");
     let give_up = [(); 2].map(|()| {
         stage.spawn(|stage| {
-            let taken = stage.one.try_lock_for("job", Duration::from_millis(1)).expect("the store answers");
+            let taken =
+                stage.one.try_lock_for("job", Duration::from_millis(1)).expect("the store answers");
             assert!(taken.is_none(), "another client has it");
         })
     });
@@ -95,7 +98,8 @@ pub(crate) fn re_entry() {
             let outer = client.lock("job").expect("it becomes free");
             let token = outer.fencing_token().expect("a mutex has tokens").get();
             stage.book.enter("job", As::Writer, Some(token));
-            let inner = client.try_lock("job").expect("the store answers").expect("its own thread has it");
+            let inner =
+                client.try_lock("job").expect("the store answers").expect("its own thread has it");
             assert_eq!(inner.hold_count(), 2);
             pause();
             // In either order, as Rust drops them.
@@ -156,7 +160,8 @@ pub(crate) fn min_hold() {
     join_all([true, true, false].map(|is_one| {
         stage.spawn(move |stage| {
             let began = leasehold::os::now();
-            let guard = stage.client(is_one).mutex("job").min_hold(least).lock().expect("it becomes free");
+            let guard =
+                stage.client(is_one).mutex("job").min_hold(least).lock().expect("it becomes free");
             let token = guard.fencing_token().expect("a mutex has tokens").get();
             stage.book.section("job", As::Writer, Some(token), &guard);
             guard.unlock().expect("it is held");
@@ -174,7 +179,8 @@ pub(crate) fn min_hold() {
 pub(crate) fn shares() {
     let stage = Stage::new();
     let done = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
-    let is_done = |done: &std::sync::atomic::AtomicBool| done.load(std::sync::atomic::Ordering::SeqCst);
+    let is_done =
+        |done: &std::sync::atomic::AtomicBool| done.load(std::sync::atomic::Ordering::SeqCst);
     let busy = [(); 3].map(|()| {
         let done = done.clone();
         stage.spawn(move |stage| {
@@ -188,7 +194,8 @@ pub(crate) fn shares() {
         })
     });
     sleep(Duration::from_millis(5));
-    let guard = stage.other.try_lock_for("job", Duration::from_millis(500)).expect("the store answers");
+    let guard =
+        stage.other.try_lock_for("job", Duration::from_millis(500)).expect("the store answers");
     done.store(true, std::sync::atomic::Ordering::SeqCst);
     drop(guard.expect("a client beside another gets its share"));
     join_all(busy);
@@ -211,8 +218,13 @@ pub(crate) fn shares_with_the_deaf() {
         })
     });
     sleep(Duration::from_millis(5));
-    let taken =
-        [(); 3].map(|()| stage.other.try_lock_for("job", Duration::from_secs(2)).expect("the store answers").is_some());
+    let taken = [(); 3].map(|()| {
+        stage
+            .other
+            .try_lock_for("job", Duration::from_secs(2))
+            .expect("the store answers")
+            .is_some()
+    });
     done.store(true, std::sync::atomic::Ordering::SeqCst);
     assert_eq!(taken, [true; 3], "a client without messages gets its share");
     join_all(busy);

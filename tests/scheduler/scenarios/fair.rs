@@ -23,7 +23,9 @@ pub(crate) fn order() {
             guard.unlock().expect("it is held");
         }));
         // It is in the queue before the next one arrives.
-        wait_until("it is in the queue", || stage.one.fair("job").queue_len().expect("the store answers") > n);
+        wait_until("it is in the queue", || {
+            stage.one.fair("job").queue_len().expect("the store answers") > n
+        });
     }
     guard.unlock().expect("it is held");
     join_all(threads);
@@ -38,7 +40,11 @@ pub(crate) fn gives_up() {
     join_all([0, 1, 2].map(|n| {
         stage.spawn(move |stage| {
             let fair = stage.client(n != 2).fair("job");
-            let timeout = std::time::Duration::from_micros(if n == 0 { [30, 500][choose(2)] } else { 500_000 });
+            let timeout = std::time::Duration::from_micros(if n == 0 {
+                [30, 500][choose(2)]
+            } else {
+                500_000
+            });
             match fair.try_lock_for(timeout) {
                 Ok(Some(guard)) => {
                     stage.book.section("job", As::Writer, None, &guard);

@@ -26,7 +26,8 @@ fn section_if_reached(stage: &Stage, client: &LockClient) {
 /// Requests of unknown outcome are resolved long before a lease ends.
 fn is_free(stage: &Stage) {
     for client in [&stage.one, &stage.other] {
-        let guard = client.try_lock_for("job", Duration::from_secs(10)).expect("the store answers again");
+        let guard =
+            client.try_lock_for("job", Duration::from_secs(10)).expect("the store answers again");
         guard.expect("nothing is left of it").unlock().expect("it is held");
     }
 }
@@ -38,12 +39,14 @@ fn any_failure() -> Failure {
 /// Any two requests fail.
 pub(crate) fn lost_replies() {
     let stage = Stage::new();
-    (0..2).for_each(|_| stage.faults.fail_next([Operation::Acquire, Operation::Release][choose(2)], any_failure()));
-    join_all(
-        [true, true, false].map(|is_one| {
-            stage.spawn(move |stage| (0..2).for_each(|_| section_if_reached(&stage, stage.client(is_one))))
-        }),
-    );
+    (0..2).for_each(|_| {
+        stage.faults.fail_next([Operation::Acquire, Operation::Release][choose(2)], any_failure())
+    });
+    join_all([true, true, false].map(|is_one| {
+        stage.spawn(move |stage| {
+            (0..2).for_each(|_| section_if_reached(&stage, stage.client(is_one)))
+        })
+    }));
     is_free(&stage);
     stage.end();
 }
@@ -51,7 +54,9 @@ pub(crate) fn lost_replies() {
 /// The same for readers and writers.
 pub(crate) fn lost_replies_of_readers() {
     let stage = Stage::new();
-    (0..2).for_each(|_| stage.faults.fail_next([Operation::Acquire, Operation::Release][choose(2)], any_failure()));
+    (0..2).for_each(|_| {
+        stage.faults.fail_next([Operation::Acquire, Operation::Release][choose(2)], any_failure())
+    });
     let unreachable = |e: &leasehold::Error| assert_eq!(e.kind(), ErrorKind::Unreachable, "{e}");
     join_all([true, true, false].map(|is_one| {
         stage.spawn(move |stage| {
@@ -68,7 +73,10 @@ pub(crate) fn lost_replies_of_readers() {
         })
     }));
     for client in [&stage.one, &stage.other] {
-        let guard = client.rw_lock("job").try_write_for(Duration::from_secs(10)).expect("the store answers again");
+        let guard = client
+            .rw_lock("job")
+            .try_write_for(Duration::from_secs(10))
+            .expect("the store answers again");
         guard.expect("nothing is left of it").unlock().expect("it is held");
     }
     stage.end();
@@ -77,12 +85,15 @@ pub(crate) fn lost_replies_of_readers() {
 /// The same for a fair lock, whose queue entries are left behind.
 pub(crate) fn lost_replies_in_a_queue() {
     let stage = Stage::new();
-    (0..2).for_each(|_| stage.faults.fail_next([Operation::Acquire, Operation::Release][choose(2)], any_failure()));
+    (0..2).for_each(|_| {
+        stage.faults.fail_next([Operation::Acquire, Operation::Release][choose(2)], any_failure())
+    });
     let unreachable = |e: &leasehold::Error| assert_eq!(e.kind(), ErrorKind::Unreachable, "{e}");
     join_all([true, true, false].map(|is_one| {
         stage.spawn(move |stage| {
             let timeout = [Duration::from_millis(1), Duration::from_secs(10)][choose(2)];
-            let guard = stage.client(is_one).fair("job").try_lock_for(timeout).inspect_err(unreachable);
+            let guard =
+                stage.client(is_one).fair("job").try_lock_for(timeout).inspect_err(unreachable);
             if let Ok(Some(guard)) = guard {
                 stage.book.section("job", As::Writer, None, &guard);
                 let _ = guard.unlock().inspect_err(unreachable);
@@ -90,7 +101,10 @@ pub(crate) fn lost_replies_in_a_queue() {
         })
     }));
     for client in [&stage.one, &stage.other] {
-        let guard = client.fair("job").try_lock_for(Duration::from_secs(10)).expect("the store answers again");
+        let guard = client
+            .fair("job")
+            .try_lock_for(Duration::from_secs(10))
+            .expect("the store answers again");
         guard.expect("nothing is left of it").unlock().expect("it is held");
     }
     stage.end();
@@ -127,8 +141,11 @@ pub(crate) fn unconfirmed() {
 /// The store is unreachable for a while, and all subscriptions end.
 pub(crate) fn cut() {
     let stage = Stage::new();
-    let threads = [true, true, false]
-        .map(|is_one| stage.spawn(move |stage| (0..2).for_each(|_| section_if_reached(&stage, stage.client(is_one)))));
+    let threads = [true, true, false].map(|is_one| {
+        stage.spawn(move |stage| {
+            (0..2).for_each(|_| section_if_reached(&stage, stage.client(is_one)))
+        })
+    });
     pause();
     stage.faults.cut(Duration::from_millis([1, 300][choose(2)]));
     join_all(threads);

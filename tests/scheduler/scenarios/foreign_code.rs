@@ -54,7 +54,8 @@ pub(crate) fn panicking_logger() {
         stage.spawn(move |stage| {
             let _ = catch_unwind(AssertUnwindSafe(|| {
                 // Not `expect`: a message for each of these panics would bury that of a failure.
-                let guard = stage.client(is_one).lock("job").unwrap_or_else(|_| panic_any(OnPurpose));
+                let guard =
+                    stage.client(is_one).lock("job").unwrap_or_else(|_| panic_any(OnPurpose));
                 stage.book.section("job", As::Writer, None, &guard);
                 guard.unlock()
             }));
@@ -77,7 +78,9 @@ struct Rude {
 impl Rude {
     fn act(&self) {
         match self.sleeps {
-            Some((nth, duration)) if self.waits.fetch_add(1, Ordering::SeqCst) == nth => sleep(duration),
+            Some((nth, duration)) if self.waits.fetch_add(1, Ordering::SeqCst) == nth => {
+                sleep(duration)
+            }
             Some(_) => {}
             None if choose(2) == 0 => panic_any(OnPurpose),
             None => {}
@@ -105,7 +108,9 @@ impl Listener for Rude {
 
 /// A listener that panics has no effect.
 pub(crate) fn panicking_listener() {
-    let stage = Stage::with(|builder| builder.listener(Arc::new(Rude { sleeps: None, waits: AtomicU32::new(0) })));
+    let stage = Stage::with(|builder| {
+        builder.listener(Arc::new(Rude { sleeps: None, waits: AtomicU32::new(0) }))
+    });
     join_all([true, true, false].map(|is_one| {
         stage.spawn(move |stage| {
             let guard = stage.client(is_one).lock("job").expect("it becomes free");
@@ -120,7 +125,9 @@ pub(crate) fn panicking_listener() {
 /// all others.
 pub(crate) fn slow_listener() {
     let sleeps = Some((1, Duration::from_millis(400)));
-    let stage = Stage::with(|builder| builder.listener(Arc::new(Rude { sleeps, waits: AtomicU32::new(0) })));
+    let stage = Stage::with(|builder| {
+        builder.listener(Arc::new(Rude { sleeps, waits: AtomicU32::new(0) }))
+    });
     let guard = stage.one.lock("job").expect("it is free");
     // The first one leads the queue; the second one is queued behind it, inside its listener.
     let waiting = [(); 2].map(|()| {
@@ -142,7 +149,9 @@ pub(crate) fn slow_listener() {
 /// nor readers or fair waiters of another client by what it has left in the store.
 pub(crate) fn blocking_listener() {
     let sleeps = Some((0, Duration::from_secs(60)));
-    let stage = Stage::with(|builder| builder.listener(Arc::new(Rude { sleeps, waits: AtomicU32::new(0) })));
+    let stage = Stage::with(|builder| {
+        builder.listener(Arc::new(Rude { sleeps, waits: AtomicU32::new(0) }))
+    });
     let kind = choose(3);
     let held: Box<dyn Any> = match kind {
         0 => Box::new(stage.other.mutex("job").lock().expect("it is free")),
@@ -164,7 +173,10 @@ pub(crate) fn blocking_listener() {
                 1 => client.fair("job").try_lock_for(soon).map(|guard| guard.is_some()),
                 _ => client.rw_lock("job").try_read_for(soon).map(|guard| guard.is_some()),
             };
-            assert!(got.expect("the store answers"), "a listener of another call keeps it from kind {kind}");
+            assert!(
+                got.expect("the store answers"),
+                "a listener of another call keeps it from kind {kind}"
+            );
         })
     });
     sleep(Duration::from_millis(5));

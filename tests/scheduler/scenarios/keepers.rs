@@ -47,7 +47,8 @@ pub(crate) fn is_closed() {
         Ok(guard) => drop(guard),
         Err(e) => assert_eq!(e.kind(), ErrorKind::Closed, "{e}"),
     });
-    let closes = stage.spawn(|stage| stage.one.close(Duration::from_secs(1)).expect("it closes in time"));
+    let closes =
+        stage.spawn(|stage| stage.one.close(Duration::from_secs(1)).expect("it closes in time"));
     let other = stage.spawn(|stage| section(&stage, &stage.other));
     pause();
     if let Err(e) = guard.unlock() {
@@ -86,7 +87,10 @@ pub(crate) fn is_forced() {
     if stage.one.mutex("job").force_unlock().expect("the store answers")
         && let Some(guard) = stage.other.try_lock("job").expect("the store answers")
     {
-        assert!(stage.one.try_lock("job").expect("the store answers").is_none(), "another client has it");
+        assert!(
+            stage.one.try_lock("job").expect("the store answers").is_none(),
+            "another client has it"
+        );
         guard.unlock().expect("it is held");
     }
     join_all(threads);

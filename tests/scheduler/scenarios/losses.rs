@@ -52,8 +52,9 @@ fn owned(client: &LockClient) -> leasehold::Result<OwnedMutexGuard> {
 pub(crate) fn forced_by_its_client() {
     let stage = Stage::new();
     let works = |_: &Arc<OwnedMutexGuard>| sleep([Duration::ZERO, 2 * TOLD][choose(2)]);
-    let threads =
-        [(); 3].map(|()| stage.spawn(move |stage| (0..2).for_each(|_| believe(&stage, || owned(&stage.one), works))));
+    let threads = [(); 3].map(|()| {
+        stage.spawn(move |stage| (0..2).for_each(|_| believe(&stage, || owned(&stage.one), works)))
+    });
     pause();
     if stage.one.mutex("job").force_unlock().expect("the store answers")
         && let Some(guard) = stage.other.mutex("job").try_lock_owned().expect("the store answers")
@@ -73,9 +74,11 @@ pub(crate) fn forced_by_its_client() {
 pub(crate) fn forced_by_another() {
     let stage = Stage::new();
     let threads = [true, true, false].map(|is_one| {
-        stage.spawn(move |stage| match stage.client(is_one).lock("job").expect("it becomes free").unlock() {
-            Ok(()) => {}
-            Err(e) => assert_eq!(e.kind(), ErrorKind::Lost, "{e}"),
+        stage.spawn(move |stage| {
+            match stage.client(is_one).lock("job").expect("it becomes free").unlock() {
+                Ok(()) => {}
+                Err(e) => assert_eq!(e.kind(), ErrorKind::Lost, "{e}"),
+            }
         })
     });
     pause();
@@ -88,8 +91,9 @@ pub(crate) fn forced_by_another() {
 /// before, or whose grant was still in transit, is lost.
 pub(crate) fn suspended() {
     let stage = Stage::new();
-    let threads = [true, true, false]
-        .map(|is_one| stage.spawn(move |stage| (0..2).for_each(|_| alone(&stage, || owned(stage.client(is_one))))));
+    let threads = [true, true, false].map(|is_one| {
+        stage.spawn(move |stage| (0..2).for_each(|_| alone(&stage, || owned(stage.client(is_one)))))
+    });
     pause();
     stage.faults.advance(Duration::from_secs(40));
     join_all(threads);
@@ -216,7 +220,9 @@ pub(crate) fn lost_reads() {
     });
     pause();
     let was_held = stage.faults.lose("job");
-    if was_held && let Some(writer) = stage.other.rw_lock("job").try_write().expect("the store answers") {
+    if was_held
+        && let Some(writer) = stage.other.rw_lock("job").try_write().expect("the store answers")
+    {
         // After a third of the lease every earlier reader has been notified.
         sleep(Duration::from_millis(120));
         let snapshot = stage.one.snapshot();
@@ -253,7 +259,8 @@ pub(crate) fn counted() {
     let stage = Stage::with(|builder| builder.lease(Duration::from_millis(300)));
     let guards = ["a", "b"].map(|name| stage.one.mutex(name).lock_owned().expect("it is free"));
     stage.faults.cut(Duration::from_secs(1));
-    let time = stage.spawn(|stage| (0..40).for_each(|_| stage.faults.advance(Duration::from_millis(10))));
+    let time =
+        stage.spawn(|stage| (0..40).for_each(|_| stage.faults.advance(Duration::from_millis(10))));
     wait_until("all are counted", || stage.one.stats().total().lost() == 2);
     join_all([time]);
     // The store answers again, and requests of unknown outcome are undone.

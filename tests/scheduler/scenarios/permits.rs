@@ -13,7 +13,8 @@ pub(crate) fn semaphore() {
     stage.one.semaphore("pool").try_set_permits(2).expect("the store answers");
     join_all([true, true, false, false].map(|is_one| {
         stage.spawn(move |stage| {
-            let permit = stage.client(is_one).semaphore("pool").acquire().expect("one becomes free");
+            let permit =
+                stage.client(is_one).semaphore("pool").acquire().expect("one becomes free");
             stage.book.section("pool", As::Permit(2), None, &permit);
             permit.release().expect("it is held");
         })
@@ -45,10 +46,23 @@ pub(crate) fn counting() {
 /// Permits that are added while threads wait for them.
 pub(crate) fn added() {
     let stage = Stage::new();
-    assert!(stage.one.counting_semaphore("pool").try_set_permits(0).expect("the store answers").is_new());
+    assert!(
+        stage
+            .one
+            .counting_semaphore("pool")
+            .try_set_permits(0)
+            .expect("the store answers")
+            .is_new()
+    );
     let waiting = [true, false].map(|is_one| {
         stage.spawn(move |stage| {
-            stage.client(is_one).counting_semaphore("pool").acquire().expect("it is added").release().expect("taken");
+            stage
+                .client(is_one)
+                .counting_semaphore("pool")
+                .acquire()
+                .expect("it is added")
+                .release()
+                .expect("taken");
         })
     });
     pause();
@@ -64,7 +78,8 @@ pub(crate) fn closed_as_they_are_given_back() {
     let stage = Stage::new();
     stage.one.counting_semaphore("pool").try_set_permits(2).expect("the store answers");
     let taken = stage.one.counting_semaphore("pool").acquire_many(2).expect("they are free");
-    let closes = stage.spawn(|stage| stage.one.close(Duration::from_secs(1)).expect("it closes in time"));
+    let closes =
+        stage.spawn(|stage| stage.one.close(Duration::from_secs(1)).expect("it closes in time"));
     let gives_back = stage.spawn(move |_| match taken.release() {
         Ok(()) => {}
         Err(e) => assert_eq!(e.kind(), ErrorKind::Closed, "{e}"),
@@ -79,10 +94,13 @@ pub(crate) fn closed_as_they_are_given_back() {
 pub(crate) fn latch() {
     let stage = Stage::new();
     stage.one.latch("start").set_count(2).expect("the store answers");
-    let waiting = [true, false]
-        .map(|is_one| stage.spawn(move |stage| stage.client(is_one).latch("start").wait().expect("it opens")));
+    let waiting = [true, false].map(|is_one| {
+        stage.spawn(move |stage| stage.client(is_one).latch("start").wait().expect("it opens"))
+    });
     let counting = [true, false].map(|is_one| {
-        stage.spawn(move |stage| stage.client(is_one).latch("start").count_down().expect("the store answers"))
+        stage.spawn(move |stage| {
+            stage.client(is_one).latch("start").count_down().expect("the store answers")
+        })
     });
     join_all(waiting);
     let mut left = join_all(counting);

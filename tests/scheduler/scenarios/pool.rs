@@ -20,7 +20,8 @@ const REQUESTS: [&str; 2] = ["mutex_acquire", "mutex_release"];
 
 fn any_mishap() -> Mishap {
     let late = Duration::from_millis([1, 30][choose(2)]);
-    let all = [Mishap::RunsLate(late), Mishap::AnsweredLate(late), Mishap::CutBefore, Mishap::CutAfter];
+    let all =
+        [Mishap::RunsLate(late), Mishap::AnsweredLate(late), Mishap::CutBefore, Mishap::CutAfter];
     all[choose(all.len())]
 }
 
@@ -28,14 +29,19 @@ fn any_mishap() -> Mishap {
 /// beside those of the locks.
 fn few(wire: &Wire, connections: usize) {
     let most = wire.servers[0].connections().1;
-    assert!(most <= connections + 3, "{most} connections at once, where {connections} were allowed");
+    assert!(
+        most <= connections + 3,
+        "{most} connections at once, where {connections} were allowed"
+    );
 }
 
 /// Locks of their own, so that all threads wait for connections only. Nothing fails.
 fn each_its_own(wire: &Wire, client: &LockClient, rounds: usize) {
     join_all(NAMES.map(|name| {
         let client = client.clone();
-        wire.spawn(move |wire| (0..rounds).for_each(|_| assert!(wire.section(&client, name), "nothing is in the way")))
+        wire.spawn(move |wire| {
+            (0..rounds).for_each(|_| assert!(wire.section(&client, name), "nothing is in the way"))
+        })
     }));
 }
 
@@ -180,7 +186,10 @@ pub(crate) fn closed_while_waiting() {
                 Err(e) => assert_eq!(e.kind(), ErrorKind::Closed, "{e}"),
             }
             let took = now() - began;
-            assert!(took < 3 * late / 2, "the late answer is all that there is to wait for: {took:?}");
+            assert!(
+                took < 3 * late / 2,
+                "the late answer is all that there is to wait for: {took:?}"
+            );
         })
     });
     pause();

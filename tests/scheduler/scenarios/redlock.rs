@@ -70,7 +70,12 @@ pub(crate) fn lost_replies() {
     let wire = Wire::of(3);
     let clients = clients(&wire);
     for _ in 0..3 {
-        let mishaps = [Mishap::RunsLate(late()), Mishap::AnsweredLate(late()), Mishap::CutBefore, Mishap::CutAfter];
+        let mishaps = [
+            Mishap::RunsLate(late()),
+            Mishap::AnsweredLate(late()),
+            Mishap::CutBefore,
+            Mishap::CutAfter,
+        ];
         let request = ["redlock_acquire", "mutex_release"][choose(2)];
         wire.servers[choose(3)].next(request, mishaps[choose(4)]);
     }
@@ -125,7 +130,9 @@ pub(crate) fn restarted() {
                 wire.book.leave("job", As::Writer);
                 drop(guard);
             }
-            Err(e) => assert!([ErrorKind::NoQuorum, ErrorKind::Unreachable].contains(&e.kind()), "{e}"),
+            Err(e) => {
+                assert!([ErrorKind::NoQuorum, ErrorKind::Unreachable].contains(&e.kind()), "{e}")
+            }
         }
         other
     });

@@ -32,7 +32,8 @@ pub(crate) fn readers_of_one() {
 
 pub(crate) fn readers_of_two() {
     let stage = Stage::new();
-    let readers = [true, true, false].map(|is_one| stage.spawn(move |stage| read(&stage, stage.client(is_one))));
+    let readers = [true, true, false]
+        .map(|is_one| stage.spawn(move |stage| read(&stage, stage.client(is_one))));
     let writer = stage.spawn(|stage| write(&stage, &stage.other));
     join_all(readers);
     join_all([writer]);
@@ -61,7 +62,10 @@ pub(crate) fn nobody_passes_a_writer() {
         }),
         queue_up(3, |stage, has_written| {
             let guard = stage.one.rw_lock("job").read().expect("it becomes free");
-            assert!(has_written.load(Ordering::Acquire), "a reader has passed the writer queued before it");
+            assert!(
+                has_written.load(Ordering::Acquire),
+                "a reader has passed the writer queued before it"
+            );
             guard.unlock().expect("it is held");
         }),
     ];

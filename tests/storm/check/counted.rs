@@ -8,14 +8,20 @@ const CHECK: &str = "counted";
 
 pub(super) fn check(history: &History) -> Vec<Violation> {
     let Some(left) = history.counted_left else { return Vec::new() };
-    let lost = history.attempts.iter().filter(|one| one.kind == Kind::Count && may_be_lost(history, one)).count();
+    let lost = history
+        .attempts
+        .iter()
+        .filter(|one| one.kind == Kind::Count && may_be_lost(history, one))
+        .count();
     let all = i64::try_from(history.counted).unwrap_or(i64::MAX);
     let found = |text| vec![Violation { check: CHECK, at: history.over, text }];
     if left > all {
         return found(format!("{left} permits are free, of {all} that exist"));
     }
     if left + i64::try_from(lost).unwrap_or(i64::MAX) < all {
-        return found(format!("{left} of {all} permits are free, and {lost} may be lost with their processes"));
+        return found(format!(
+            "{left} of {all} permits are free, and {lost} may be lost with their processes"
+        ));
     }
     Vec::new()
 }

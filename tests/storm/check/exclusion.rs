@@ -17,14 +17,17 @@ pub(super) fn check(history: &History) -> Vec<Violation> {
 
 fn of_name(history: &History, name: &str) -> Vec<Violation> {
     let mut found = Vec::new();
-    let mut holds: Vec<&Attempt> = holds_of(history, name).into_iter().filter(|hold| hold.belief().is_some()).collect();
+    let mut holds: Vec<&Attempt> =
+        holds_of(history, name).into_iter().filter(|hold| hold.belief().is_some()).collect();
     holds.sort_by_key(|hold| hold.got());
     let mut active: Vec<&Attempt> = Vec::new();
     for next in holds {
         let (from, to) = next.belief().expect("filtered");
         active.retain(|hold| hold.belief().is_some_and(|(_, end)| end > from));
-        let beside: Vec<_> =
-            active.iter().filter(|hold| conflict(hold, next) && !is_excused(history, hold, next)).collect();
+        let beside: Vec<_> = active
+            .iter()
+            .filter(|hold| conflict(hold, next) && !is_excused(history, hold, next))
+            .collect();
         let most = history.most(next.kind);
         if beside.len() >= most {
             let both = beside[0].belief().expect("filtered").1.min(to) - from;
@@ -57,13 +60,18 @@ fn conflict(a: &Attempt, b: &Attempt) -> bool {
 /// fault, and stops believing within the time that the limit allows. The lock may have been granted
 /// before that, and the reply may have arrived after it.
 fn is_excused(history: &History, first: &Attempt, second: &Attempt) -> bool {
-    let (Some((held_from, held_to)), Some((from, to))) = (first.belief(), second.belief()) else { return false };
+    let (Some((held_from, held_to)), Some((from, to))) = (first.belief(), second.belief()) else {
+        return false;
+    };
     let excuses = |fault: &Disturbance| {
         let Some(overlap) = fault.overlap else { return false };
         // A hold with a fixed lease is checked at the server every 10 s at most.
-        let overlap = if first.fixed.is_some() { overlap.max(crate::event::millis(10_500)) } else { overlap };
-        let meant = fault.names.is_empty() || fault.names.iter().any(|name| first.takes(name) && second.takes(name));
-        let before = first.asked <= fault.to && held_from <= fault.to + on_its_way(history, fault.to);
+        let overlap =
+            if first.fixed.is_some() { overlap.max(crate::event::millis(10_500)) } else { overlap };
+        let meant = fault.names.is_empty()
+            || fault.names.iter().any(|name| first.takes(name) && second.takes(name));
+        let before =
+            first.asked <= fault.to && held_from <= fault.to + on_its_way(history, fault.to);
         meant && before && from >= fault.from && held_to.min(to) <= fault.to + overlap
     };
     history.faults.iter().any(excuses)
@@ -116,7 +124,14 @@ mod tests {
     #[test]
     fn readers_are_together_and_writers_alone() {
         let rw = |process, kind, got, to| held(process, kind, "r", [got, got, to], got);
-        assert_eq!(count(vec![rw(0, Kind::Read, 10, 30), rw(1, Kind::Read, 20, 40), rw(0, Kind::Write, 50, 60)]), 0);
+        assert_eq!(
+            count(vec![
+                rw(0, Kind::Read, 10, 30),
+                rw(1, Kind::Read, 20, 40),
+                rw(0, Kind::Write, 50, 60)
+            ]),
+            0
+        );
         assert_eq!(count(vec![rw(0, Kind::Read, 10, 30), rw(1, Kind::Write, 20, 40)]), 1);
         assert_eq!(count(vec![rw(0, Kind::Write, 10, 30), rw(1, Kind::Read, 20, 40)]), 1);
     }

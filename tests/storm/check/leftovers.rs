@@ -41,12 +41,17 @@ pub(super) fn unexpected(history: &History) -> Vec<Violation> {
         let explained = unrest.iter().any(|(from, to)| *from < *at && attempt.asked < *to);
         // These are caused by `stop_waiting` and by tokens.
         let wanted = error == "Cancelled" || (error == "Closed" && *at >= history.over);
-        let never = ["InvalidInput", "Unsupported", "Closed", "Denied", "Forked", "Tls"].contains(&error.as_str());
+        let never = ["InvalidInput", "Unsupported", "Closed", "Denied", "Forked", "Tls"]
+            .contains(&error.as_str());
         // The reply took longer than a very short lease.
         let short = attempt.fixed.is_some() && message.contains("after its lease had ended");
         if !wanted && !short && (never || !explained) {
-            let text =
-                format!("{} with {:?} {:?}: {error}: {message}", history.who(attempt), attempt.kind, attempt.names);
+            let text = format!(
+                "{} with {:?} {:?}: {error}: {message}",
+                history.who(attempt),
+                attempt.kind,
+                attempt.names
+            );
             bad("errors", *at, text);
         }
     }
@@ -70,7 +75,8 @@ mod tests {
     fn what_a_process_leaves_is_found() {
         let mut history = history(Vec::new());
         assert_eq!(check(&history).len(), 0);
-        history.processes[0].ending = Some(Ending { threads: 1, sockets: 2, close: "ok".to_owned() });
+        history.processes[0].ending =
+            Some(Ending { threads: 1, sockets: 2, close: "ok".to_owned() });
         assert_eq!(check(&history).len(), 2);
         history.processes[0].ending = None;
         assert_eq!(check(&history).len(), 1);
@@ -83,8 +89,11 @@ mod tests {
         let fine = held(0, Kind::Plain, "a", [9000, 9001, 9002], 1);
         let mut failed = held(0, Kind::Plain, "a", [100, 110, 111], 1);
         let count = |history: &History| unexpected(history).len();
-        let fails =
-            |error: &str| Outcome::Failed { at: millis(110), error: error.to_owned(), message: "no".to_owned() };
+        let fails = |error: &str| Outcome::Failed {
+            at: millis(110),
+            error: error.to_owned(),
+            message: "no".to_owned(),
+        };
         failed.outcome = fails("Unreachable");
         let mut history = history(vec![fine, failed]);
         assert_eq!(count(&history), 1);
@@ -125,7 +134,8 @@ mod tests {
         late.outcome = Outcome::Failed {
             at: millis(400),
             error: "Unreachable".to_owned(),
-            message: "the lock was granted, but the answer came after its lease had ended".to_owned(),
+            message: "the lock was granted, but the answer came after its lease had ended"
+                .to_owned(),
         };
         let fine = held(0, Kind::Plain, "a", [9000, 9001, 9002], 1);
         let mut history = history(vec![fine, late]);

@@ -16,15 +16,28 @@ fn is_loss(answer: &str) -> bool {
 pub(super) fn check(history: &History) -> Vec<Violation> {
     let mut found = Vec::new();
     for attempt in history.attempts.iter().filter(|attempt| attempt.got().is_some()) {
-        let at = attempt.doubted.or(attempt.given.as_ref().map(|given| given.1)).unwrap_or(attempt.asked);
+        let at = attempt
+            .doubted
+            .or(attempt.given.as_ref().map(|given| given.1))
+            .unwrap_or(attempt.asked);
         for wrong in faults_of(history, attempt) {
-            let text = format!("{} with {:?} {:?}: {wrong}", history.who(attempt), attempt.kind, attempt.names);
+            let text = format!(
+                "{} with {:?} {:?}: {wrong}",
+                history.who(attempt),
+                attempt.kind,
+                attempt.names
+            );
             found.push(Violation { check: CHECK, at, text });
         }
     }
     for process in &history.processes {
-        for (at, held, answer) in process.forks.iter().filter(|(_, held, answer)| *held || answer != "Some(Forked)") {
-            let text = format!("a fork of {} holds it: {held}; an acquire returned {answer}", process.label);
+        for (at, held, answer) in
+            process.forks.iter().filter(|(_, held, answer)| *held || answer != "Some(Forked)")
+        {
+            let text = format!(
+                "a fork of {} holds it: {held}; an acquire returned {answer}",
+                process.label
+            );
             found.push(Violation { check: "forks", at: *at, text });
         }
     }

@@ -73,7 +73,8 @@ const AT_ONCE: Nanos = millis(500);
 fn stalled(history: &History, attempt: &Attempt) -> Option<(Nanos, Nanos)> {
     let at = unanswered(attempt)?;
     let as_well = |other: &Attempt| {
-        other.process != attempt.process && unanswered(other).is_some_and(|theirs| theirs.abs_diff(at) <= AT_ONCE)
+        other.process != attempt.process
+            && unanswered(other).is_some_and(|theirs| theirs.abs_diff(at) <= AT_ONCE)
     };
     (history.load > BUSY || history.attempts.iter().any(as_well)).then_some((attempt.asked, at))
 }
@@ -98,8 +99,10 @@ fn unrest(history: &History) -> Vec<(Nanos, Nanos)> {
     let faults = history.faults.iter().map(|fault| (fault.from, fault.to));
     let stalls = history.attempts.iter().filter_map(|attempt| stalled(history, attempt));
     let settled = faults.chain(stalls).map(|(from, to)| (from, to.saturating_add(rest)));
-    let stood_still =
-        history.stalls.iter().map(|(from, to)| (*from, to.saturating_add(settle_after(history, to - from))));
+    let stood_still = history
+        .stalls
+        .iter()
+        .map(|(from, to)| (*from, to.saturating_add(settle_after(history, to - from))));
     let mut all: Vec<_> = settled.chain(stood_still).collect();
     all.sort_unstable();
     let mut merged: Vec<(Nanos, Nanos)> = Vec::new();
@@ -128,7 +131,11 @@ fn longest_rest(span: (Nanos, Nanos), others: &[(Nanos, Nanos)]) -> (Nanos, Nano
 /// The successful attempts on a name.
 fn holds_of<'a>(history: &'a History, name: &str) -> Vec<&'a Attempt> {
     let name = name.to_owned();
-    history.attempts.iter().filter(|attempt| attempt.takes(&name) && attempt.got().is_some()).collect()
+    history
+        .attempts
+        .iter()
+        .filter(|attempt| attempt.takes(&name) && attempt.got().is_some())
+        .collect()
 }
 
 fn in_millis(span: Nanos) -> String {

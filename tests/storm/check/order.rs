@@ -20,8 +20,11 @@ fn of_name(history: &History, name: &str) -> Vec<Violation> {
         let (asked, got) = (hold.asked, hold.got().unwrap_or(hold.asked));
         !unrest.iter().any(|(from, to)| *from < got && asked < *to)
     };
-    let holds: Vec<&Attempt> =
-        holds_of(history, name).into_iter().filter(|hold| hold.kind == Kind::Fair).filter(waited_in_peace).collect();
+    let holds: Vec<&Attempt> = holds_of(history, name)
+        .into_iter()
+        .filter(|hold| hold.kind == Kind::Fair)
+        .filter(waited_in_peace)
+        .collect();
     let mut found = Vec::new();
     let ahead = (AHEAD as f64 * history.load.min(MOST_LOAD)) as Nanos;
     for early in &holds {
@@ -70,12 +73,16 @@ mod tests {
             attempt.kind = Kind::Plain;
             attempt
         };
-        assert_eq!(count(vec![holder, plain(turn(1, 10, 2100, 3)), plain(turn(0, 700, 2000, 2))]), 0);
+        assert_eq!(
+            count(vec![holder, plain(turn(1, 10, 2100, 3)), plain(turn(0, 700, 2000, 2))]),
+            0
+        );
     }
 
     #[test]
     fn one_that_was_disturbed_may_have_lost_its_place() {
-        let mut history = history(vec![turn(0, 0, 1, 1), turn(1, 10, 2100, 3), turn(0, 700, 2000, 2)]);
+        let mut history =
+            history(vec![turn(0, 0, 1, 1), turn(1, 10, 2100, 3), turn(0, 700, 2000, 2)]);
         history.faults = vec![fault(Fault::Stop, 100, 110, None)];
         assert_eq!(check(&history).len(), 0);
         history.faults = vec![fault(Fault::Stop, 5000, 5010, None)];

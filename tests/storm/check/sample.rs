@@ -24,7 +24,13 @@ pub(super) fn history(attempts: Vec<Attempt>) -> History {
 
 /// An attempt of thread 0 of a process: when it asked, got the lock and released it, in
 /// milliseconds.
-pub(super) fn held(process: usize, kind: Kind, name: &str, [asked, got, to]: [Nanos; 3], token: u64) -> Attempt {
+pub(super) fn held(
+    process: usize,
+    kind: Kind,
+    name: &str,
+    [asked, got, to]: [Nanos; 3],
+    token: u64,
+) -> Attempt {
     let mut attempt = Attempt::new(process, 0, kind, &[name], millis(asked));
     let tokens = if kind.is_exclusive() { vec![token] } else { Vec::new() };
     attempt.outcome = Outcome::Got { at: millis(got), tokens };

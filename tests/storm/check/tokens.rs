@@ -12,7 +12,8 @@ pub(super) fn check(history: &History) -> Vec<Violation> {
 
 /// Only holders that believed count: a grant whose reply was late may be older than it looks.
 fn of_name(history: &History, name: &str) -> Vec<Violation> {
-    let mut holds: Vec<&Attempt> = holds_of(history, name).into_iter().filter(|hold| hold.belief().is_some()).collect();
+    let mut holds: Vec<&Attempt> =
+        holds_of(history, name).into_iter().filter(|hold| hold.belief().is_some()).collect();
     holds.retain(|hold| hold.kind.is_exclusive());
     let mut found: Vec<Violation> = Vec::new();
     let mut bad = |at, text| found.push(Violation { check: CHECK, at, text });
@@ -26,14 +27,21 @@ fn of_name(history: &History, name: &str) -> Vec<Violation> {
             bad(from, format!("{} has {name} without a token", history.who(hold)));
             continue;
         };
-        while let Some(before) = ended.next_if(|before| before.belief().is_some_and(|(_, to)| to < from)) {
-            if let Some(token) = before.token_of(name).filter(|token| largest.is_none_or(|(most, _)| *token > most)) {
+        while let Some(before) =
+            ended.next_if(|before| before.belief().is_some_and(|(_, to)| to < from))
+        {
+            if let Some(token) =
+                before.token_of(name).filter(|token| largest.is_none_or(|(most, _)| *token > most))
+            {
                 largest = Some((token, before));
             }
         }
         if let Some((most, before)) = largest.filter(|(most, _)| token <= *most) {
             let (after, before) = (history.who(hold), history.who(before));
-            bad(from, format!("{after} has {name} with the token {token} after {before} had {most}"));
+            bad(
+                from,
+                format!("{after} has {name} with the token {token} after {before} had {most}"),
+            );
         }
     }
     found
@@ -47,7 +55,9 @@ mod tests {
     use crate::history::Outcome;
 
     fn count(tokens: [u64; 3]) -> usize {
-        let hold = |n: u64| held(n as usize % 2, Kind::Plain, "a", [n * 10, n * 10, n * 10 + 5], tokens[n as usize]);
+        let hold = |n: u64| {
+            held(n as usize % 2, Kind::Plain, "a", [n * 10, n * 10, n * 10 + 5], tokens[n as usize])
+        };
         check(&history((0..3).map(hold).collect())).len()
     }
 

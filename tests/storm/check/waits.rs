@@ -32,7 +32,11 @@ pub(super) fn check(history: &History) -> Vec<Violation> {
         }
         let mut report = |what: String| {
             let (who, kind, names) = (history.who(attempt), attempt.kind, &attempt.names);
-            found.push(Violation { check: CHECK, at: to, text: format!("{who} waited for {kind:?} {names:?} {what}") });
+            found.push(Violation {
+                check: CHECK,
+                at: to,
+                text: format!("{who} waited for {kind:?} {names:?} {what}"),
+            });
         };
         let of_names = attempt.names.iter().flat_map(|name| taken[name.as_str()].iter().copied());
         let busy = joined(of_names.chain(unrest.iter().copied()).collect());
@@ -61,7 +65,8 @@ fn end(history: &History, attempt: &Attempt) -> Nanos {
 /// of the lease if it was never released.
 fn taken(history: &History) -> HashMap<String, Spans> {
     let of_name = |name: String| {
-        let holds: Vec<_> = history.attempts.iter().filter(|attempt| attempt.takes(&name)).collect();
+        let holds: Vec<_> =
+            history.attempts.iter().filter(|attempt| attempt.takes(&name)).collect();
         let most = holds.iter().map(|hold| history.most(hold.kind)).max().unwrap_or(1);
         let spans: Spans = holds.into_iter().filter_map(|hold| held(history, hold)).collect();
         (name, times_of(most, &spans))
@@ -72,9 +77,13 @@ fn taken(history: &History) -> HashMap<String, Spans> {
         let before = taken.clone();
         for waits in history.attempts.iter().filter(|attempt| attempt.names.len() > 1) {
             let span = (waits.asked, end(history, waits));
-            for (name, other) in waits.names.iter().flat_map(|name| waits.names.iter().map(move |other| (name, other)))
+            for (name, other) in waits
+                .names
+                .iter()
+                .flat_map(|name| waits.names.iter().map(move |other| (name, other)))
             {
-                let in_its_way = before[other].iter().map(|(from, to)| ((*from).max(span.0), (*to).min(span.1)));
+                let in_its_way =
+                    before[other].iter().map(|(from, to)| ((*from).max(span.0), (*to).min(span.1)));
                 let blocks = taken.get_mut(name).expect("all names are listed");
                 blocks.extend(in_its_way.filter(|(from, to)| from < to && name != other));
             }
@@ -105,7 +114,8 @@ fn held(history: &History, attempt: &Attempt) -> Option<(Nanos, Nanos)> {
 /// When at least `count` of the spans overlap.
 fn times_of(count: usize, spans: &[(Nanos, Nanos)]) -> Spans {
     // At the same instant an end comes before a beginning.
-    let mut changes: Vec<(Nanos, i32)> = spans.iter().flat_map(|(from, to)| [(*from, 1), (*to, -1)]).collect();
+    let mut changes: Vec<(Nanos, i32)> =
+        spans.iter().flat_map(|(from, to)| [(*from, 1), (*to, -1)]).collect();
     changes.sort_unstable();
     let (mut times, mut now, mut since) = (Vec::new(), 0, None);
     for (at, change) in changes {
@@ -155,7 +165,8 @@ mod tests {
 
     #[test]
     fn a_fault_explains_it_for_its_time_only() {
-        let mut history = history(vec![hold(0, Kind::Plain, "a", [0, 1, 100], 1), waiter(50, 12_000)]);
+        let mut history =
+            history(vec![hold(0, Kind::Plain, "a", [0, 1, 100], 1), waiter(50, 12_000)]);
         history.faults = vec![fault(Fault::Cut, 60, 70, None)];
         assert_eq!(check(&history)[0].at, millis(12_000));
         history.attempts[1] = waiter(50, 9500);
@@ -165,7 +176,8 @@ mod tests {
 
     #[test]
     fn a_machine_that_stood_still_explains_it_for_its_time_only() {
-        let mut history = history(vec![hold(0, Kind::Plain, "a", [0, 1, 100], 1), waiter(50, 9500)]);
+        let mut history =
+            history(vec![hold(0, Kind::Plain, "a", [0, 1, 100], 1), waiter(50, 9500)]);
         assert_eq!(check(&history).len(), 1);
         history.stalls = vec![(millis(60), millis(1000))];
         assert_eq!(check(&history).len(), 0);
@@ -208,7 +220,8 @@ mod tests {
 
     #[test]
     fn a_busy_machine_is_allowed_more() {
-        let mut history = history(vec![hold(0, Kind::Plain, "a", [0, 1, 100], 1), waiter(50, 1900)]);
+        let mut history =
+            history(vec![hold(0, Kind::Plain, "a", [0, 1, 100], 1), waiter(50, 1900)]);
         assert_eq!(check(&history).len(), 1);
         history.load = 9.0;
         assert_eq!(check(&history).len(), 0);
@@ -218,7 +231,8 @@ mod tests {
 
     #[test]
     fn who_starves_is_found() {
-        let turn = |n: Nanos| hold(0, Kind::Plain, "a", [n * 100, n * 100 + 1, n * 100 + 90], n + 1);
+        let turn =
+            |n: Nanos| hold(0, Kind::Plain, "a", [n * 100, n * 100 + 1, n * 100 + 90], n + 1);
         let turns = |count| (0..count).map(turn).collect::<Vec<_>>();
         assert_eq!(count([turns(90), vec![waiter(1, 9000)]].concat()), 0);
         assert_eq!(count([turns(170), vec![waiter(1, 17_000)]].concat()), 1);

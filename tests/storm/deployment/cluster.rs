@@ -39,7 +39,9 @@ impl Cluster {
     }
 
     fn primaries(&self) -> Vec<usize> {
-        (0..NODES).filter(|index| self.rig.node(*index).info("replication", "role") == "master").collect()
+        (0..NODES)
+            .filter(|index| self.rig.node(*index).info("replication", "role") == "master")
+            .collect()
     }
 }
 
@@ -53,7 +55,13 @@ impl Deployment for Cluster {
     }
 
     fn faults(&self) -> Vec<Fault> {
-        let own = [Fault::KillServer, Fault::StopServer, Fault::MoveSlots, Fault::MoveSlots, Fault::EndBackends];
+        let own = [
+            Fault::KillServer,
+            Fault::StopServer,
+            Fault::MoveSlots,
+            Fault::MoveSlots,
+            Fault::EndBackends,
+        ];
         [&OF_CONNECTIONS[..], &own].concat()
     }
 
@@ -65,7 +73,8 @@ impl Deployment for Cluster {
         self.met = self.rig.owner(slot);
         match fault {
             Fault::MoveSlots => {
-                let others: Vec<usize> = self.primaries().into_iter().filter(|index| *index != self.met).collect();
+                let others: Vec<usize> =
+                    self.primaries().into_iter().filter(|index| *index != self.met).collect();
                 let to = others[rng.random_range(0..others.len())];
                 self.rig.begin_migration(slot, to);
                 // The slot is half-moved for a moment: some keys of the lock are on one node, some

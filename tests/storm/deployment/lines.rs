@@ -75,7 +75,11 @@ impl Lines {
 
     fn be_late(&self, slot: usize) {
         let Some((place, by)) = self.late else { return };
-        self.slots[slot][place].inject_times("EVALSHA", u32::MAX, OfProxy::StallReply(by[slot % by.len()]));
+        self.slots[slot][place].inject_times(
+            "EVALSHA",
+            u32::MAX,
+            OfProxy::StallReply(by[slot % by.len()]),
+        );
     }
 
     pub(crate) fn of(&self, slot: usize) -> &[Arc<Proxy>] {

@@ -13,8 +13,12 @@ use crate::worker::Address;
 pub(super) const WORDS: &[&str] = &["m0", "m1", "f0", "r0", "s0"];
 
 /// A notice, a row, the end of a command, and "ready for query".
-pub(super) const FRAMES: &[&[u8]] =
-    &[b"N\0\0\0\x0bSNOTE\0\0", b"D\0\0\0\x0b\0\x01\0\0\0\x017", b"C\0\0\0\x0dSELECT 1\0", b"Z\0\0\0\x05I"];
+pub(super) const FRAMES: &[&[u8]] = &[
+    b"N\0\0\0\x0bSNOTE\0\0",
+    b"D\0\0\0\x0b\0\x01\0\0\0\x017",
+    b"C\0\0\0\x0dSELECT 1\0",
+    b"Z\0\0\0\x05I",
+];
 
 pub(super) struct Postgres {
     /// Dropped first: its proxies are in the directory of the server.
@@ -53,7 +57,8 @@ pub(super) fn end(server: &Rig, fault: Fault) {
         Fault::MakeReadOnly => {
             let mut db = server.connect();
             db.batch_execute("SET default_transaction_read_only = off").unwrap();
-            db.batch_execute("ALTER DATABASE postgres RESET default_transaction_read_only").unwrap();
+            db.batch_execute("ALTER DATABASE postgres RESET default_transaction_read_only")
+                .unwrap();
             server.end_backends();
         }
         _ => {}
@@ -68,7 +73,11 @@ pub(super) fn kept(server: &Rig) -> Vec<(&'static str, u64)> {
                 (SELECT count(*) FROM leasehold.client)";
     let bytes = "SELECT coalesce(sum(pg_total_relation_size(c.oid)), 0)::bigint FROM pg_class c \
                  JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = 'leasehold' AND c.relkind = 'r'";
-    vec![("rows", number(rows)), ("connections", u64::try_from(server.backends()).unwrap()), ("bytes", number(bytes))]
+    vec![
+        ("rows", number(rows)),
+        ("connections", u64::try_from(server.backends()).unwrap()),
+        ("bytes", number(bytes)),
+    ]
 }
 
 impl Deployment for Postgres {

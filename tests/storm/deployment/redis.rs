@@ -64,7 +64,9 @@ pub(super) fn end(server: &mut Server, fault: Fault) {
 }
 
 /// What these servers keep together.
-pub(super) fn kept<'a>(servers: impl Iterator<Item = &'a Server> + Clone) -> Vec<(&'static str, u64)> {
+pub(super) fn kept<'a>(
+    servers: impl Iterator<Item = &'a Server> + Clone,
+) -> Vec<(&'static str, u64)> {
     let info = |section: &str, field: &str| -> u64 {
         servers.clone().map(|server| server.info(section, field).parse::<u64>().unwrap()).sum()
     };

@@ -25,7 +25,11 @@ impl Sentinel {
     pub(super) fn start(slots: usize, replicas: u32) -> Self {
         // A failover that no fault caused leaves the replicas incomplete for ten seconds.
         let patient = &["sentinel down-after-milliseconds mymaster 2000"];
-        let options = SentinelOptions { proxies: true, sentinel_lines: patient, ..SentinelOptions::default() };
+        let options = SentinelOptions {
+            proxies: true,
+            sentinel_lines: patient,
+            ..SentinelOptions::default()
+        };
         let rig = Sentinels::start_with(options);
         let mut lines = Lines::new(WORDS, FRAMES);
         // The sentinels announce one address for all clients, so a fault of one client's
@@ -56,7 +60,13 @@ impl Deployment for Sentinel {
     }
 
     fn faults(&self) -> Vec<Fault> {
-        let own = [Fault::Failover, Fault::KillServer, Fault::StopServer, Fault::StopReplica, Fault::EndBackends];
+        let own = [
+            Fault::Failover,
+            Fault::KillServer,
+            Fault::StopServer,
+            Fault::StopReplica,
+            Fault::EndBackends,
+        ];
         // All three servers forget their data at once, whichever replicas a grant waited for.
         let forgets = if self.replicas == 0 { &[Fault::Flush][..] } else { &[] };
         [&OF_CONNECTIONS[..], &own, forgets].concat()

@@ -51,7 +51,8 @@ impl Standby {
     /// A URL with both hosts, at these ports.
     fn url(&self, ports: [&str; 2]) -> String {
         let [a, b] = &self.servers;
-        let (hosts, ports) = (format!("{},{}", a.dir().display(), b.dir().display()), ports.join(","));
+        let (hosts, ports) =
+            (format!("{},{}", a.dir().display(), b.dir().display()), ports.join(","));
         format!("postgres://leasehold@/postgres?host={hosts}&port={ports}")
     }
 
@@ -122,7 +123,9 @@ impl Deployment for Standby {
             fault => postgres::end(&self.servers[self.primary], fault),
         }
         if !OF_CONNECTIONS.contains(&fault) {
-            wait_until("the standby is synchronous", || is_synchronous(&self.servers[self.primary]));
+            wait_until("the standby is synchronous", || {
+                is_synchronous(&self.servers[self.primary])
+            });
         }
     }
 

@@ -14,13 +14,15 @@ use crate::rig::{Proxy, ms};
 use crate::worker::Address;
 
 /// Parts of requests, and the nodes of names.
-const WORDS: &[&str] = &["create", "delete", "multi", "sync", "getChildren", "ping", "check", "/m0", "/f0", "/r0"];
+const WORDS: &[&str] =
+    &["create", "delete", "multi", "sync", "getChildren", "ping", "check", "/m0", "/f0", "/r0"];
 
 /// Messages about watches.
 const MESSAGES: &[&str] = &["event", "event", "event"];
 
 /// A reply to a request that was never sent, and a frame of an impossible length.
-const FRAMES: &[&[u8]] = &[&[0, 0, 0, 16, 0, 0, 0, 99, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0], &[0xff, 0, 0, 0]];
+const FRAMES: &[&[u8]] =
+    &[&[0, 0, 0, 16, 0, 0, 0, 99, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0], &[0xff, 0, 0, 0]];
 
 /// A short tick allows short sessions, which then expire soon after their end.
 const SETTINGS: &str = "tickTime=100\nmaxSessionTimeout=300000";
@@ -31,12 +33,16 @@ fn of_connections() -> Vec<Fault> {
 }
 
 fn url(proxies: &[Arc<Proxy>]) -> String {
-    let hosts: Vec<String> = proxies.iter().map(|proxy| format!("127.0.0.1:{}", proxy.port())).collect();
+    let hosts: Vec<String> =
+        proxies.iter().map(|proxy| format!("127.0.0.1:{}", proxy.port())).collect();
     format!("zookeeper://{}", hosts.join(","))
 }
 
 /// What an ensemble keeps: each server has all nodes, and its own connections and watches.
-fn kept<'a>(leader: &Rig, servers: impl Iterator<Item = &'a Rig> + Clone) -> Vec<(&'static str, u64)> {
+fn kept<'a>(
+    leader: &Rig,
+    servers: impl Iterator<Item = &'a Rig> + Clone,
+) -> Vec<(&'static str, u64)> {
     let sum = |figure: &str| servers.clone().map(|server| server.figure(figure)).sum();
     vec![
         ("nodes", leader.figure("zk_znode_count")),
@@ -127,7 +133,12 @@ impl Three {
         rig.wait_for_all();
         let mut lines = Lines::new(WORDS, FRAMES).with_messages(MESSAGES).with_repeats();
         for _ in 0..slots {
-            lines.add(rig.servers().iter().map(|server| Arc::new(Proxy::before_zookeeper(server))).collect());
+            lines.add(
+                rig.servers()
+                    .iter()
+                    .map(|server| Arc::new(Proxy::before_zookeeper(server)))
+                    .collect(),
+            );
         }
         Self { rig, lines, slots, met: 0 }
     }

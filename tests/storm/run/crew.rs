@@ -41,7 +41,8 @@ impl Worker {
 /// The kinds in `STORM_ONLY`, if it is set: `plain,fair`.
 fn chosen(kinds: Vec<Kind>) -> Vec<Kind> {
     let Ok(only) = std::env::var("STORM_ONLY") else { return kinds };
-    let kinds: Vec<Kind> = kinds.into_iter().filter(|kind| only.split(',').any(|word| word == kind.word())).collect();
+    let kinds: Vec<Kind> =
+        kinds.into_iter().filter(|kind| only.split(',').any(|word| word == kind.word())).collect();
     assert!(!kinds.is_empty(), "none of {only} is taken here");
     kinds
 }
@@ -68,16 +69,30 @@ pub(crate) struct Crew {
 
 impl Crew {
     pub(super) fn new(dir: PathBuf, seed: u64, shape: Shape) -> Self {
-        Self { dir, seed, shape, workers: Vec::new(), visitors: Vec::new(), dead: Vec::new(), spawned: 0 }
+        Self {
+            dir,
+            seed,
+            shape,
+            workers: Vec::new(),
+            visitors: Vec::new(),
+            dead: Vec::new(),
+            spawned: 0,
+        }
     }
 
     pub(super) fn start(&mut self, deployment: &dyn Deployment) {
-        self.workers = (0..self.shape.slots).map(|slot| self.spawn(slot, deployment, None)).collect();
+        self.workers =
+            (0..self.shape.slots).map(|slot| self.spawn(slot, deployment, None)).collect();
         self.workers.iter_mut().for_each(|worker| drop(worker.child.expect("ready")));
     }
 
     /// Does not wait until it is ready. A visitor begins after `visit`.
-    fn spawn(&mut self, slot: usize, deployment: &dyn Deployment, visit: Option<Duration>) -> Worker {
+    fn spawn(
+        &mut self,
+        slot: usize,
+        deployment: &dyn Deployment,
+        visit: Option<Duration>,
+    ) -> Worker {
         self.spawned += 1;
         let label = format!("{}{slot}-{}", if visit.is_some() { 'v' } else { 'p' }, self.spawned);
         let journal = self.dir.join(&label);
@@ -95,7 +110,8 @@ impl Crew {
             slow_names: slot == 2,
         };
         let env = settings.to_env();
-        let env: Vec<(&str, &str)> = env.iter().map(|(name, value)| (*name, value.as_str())).collect();
+        let env: Vec<(&str, &str)> =
+            env.iter().map(|(name, value)| (*name, value.as_str())).collect();
         Worker { label, child: Child::spawn("worker::working_process", &env), journal }
     }
 
@@ -139,7 +155,8 @@ impl Crew {
 
     /// Lets a process free a name by force, whoever holds it.
     pub(super) fn force(&mut self, slot: usize, kinds: &[Kind], rng: &mut StdRng) -> String {
-        let names = if kinds.contains(&Kind::Fair) { &["m0", "m1", "f0"][..] } else { &["m0", "m1"] };
+        let names =
+            if kinds.contains(&Kind::Fair) { &["m0", "m1", "f0"][..] } else { &["m0", "m1"] };
         let name = names[rng.random_range(0..names.len())];
         self.say(slot, &format!("force {name}"));
         self.workers[slot].child.expect("forced");
@@ -148,7 +165,10 @@ impl Crew {
 
     /// The process ids and the files of the processes that are never killed.
     pub(crate) fn steady(&self) -> impl Iterator<Item = (u32, &Path)> {
-        self.workers.iter().take(self.shape.steady).map(|worker| (worker.child.pid(), worker.journal.as_path()))
+        self.workers
+            .iter()
+            .take(self.shape.steady)
+            .map(|worker| (worker.child.pid(), worker.journal.as_path()))
     }
 
     /// Ends all processes, and waits for that.

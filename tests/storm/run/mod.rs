@@ -44,7 +44,8 @@ pub(crate) struct Report {
 
 /// The directory for the files of a run.
 fn directory(store: &str, seed: u64) -> PathBuf {
-    let dir = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("storm").join(format!("{store}-{seed}"));
+    let dir =
+        PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("storm").join(format!("{store}-{seed}"));
     let _ = std::fs::remove_dir_all(&dir);
     std::fs::create_dir_all(&dir).unwrap();
     dir
@@ -72,15 +73,17 @@ fn load_now() -> f64 {
 /// The same as [`run`], but a panic of the rig (a server that does not start, an election that does
 /// not end) counts as a violation.
 pub(crate) fn attempt(store: &str, seed: u64, shape: Shape, rest: &mut Rest<'_>) -> Report {
-    catch_unwind(AssertUnwindSafe(|| run_with(store, seed, shape, rest))).unwrap_or_else(|panic| Report {
-        store: store.to_owned(),
-        seed,
-        faults: BTreeMap::new(),
-        acquisitions: 0,
-        longest_wait: Duration::ZERO,
-        stalls: 0,
-        violations: vec![Violation { check: "rig", at: now(), text: said(&*panic) }],
-        picture: None,
+    catch_unwind(AssertUnwindSafe(|| run_with(store, seed, shape, rest))).unwrap_or_else(|panic| {
+        Report {
+            store: store.to_owned(),
+            seed,
+            faults: BTreeMap::new(),
+            acquisitions: 0,
+            longest_wait: Duration::ZERO,
+            stalls: 0,
+            violations: vec![Violation { check: "rig", at: now(), text: said(&*panic) }],
+            picture: None,
+        }
     })
 }
 
@@ -114,7 +117,15 @@ fn run_with(store: &str, seed: u64, mut shape: Shape, rest: &mut Rest<'_>) -> Re
     }
     let crew = Crew::new(dir.clone(), seed, shape);
     let rng = StdRng::seed_from_u64(seed);
-    let mut run = Run { deployment, store: store.to_owned(), shape, crew, disturbances: Vec::new(), rng, load: 1.0 };
+    let mut run = Run {
+        deployment,
+        store: store.to_owned(),
+        shape,
+        crew,
+        disturbances: Vec::new(),
+        rng,
+        load: 1.0,
+    };
     run.set_permits();
     run.crew.start(&*run.deployment);
     let (began, pulse) = (now(), Pulse::begin());
@@ -140,7 +151,10 @@ fn run_with(store: &str, seed: u64, mut shape: Shape, rest: &mut Rest<'_>) -> Re
 
 fn report(store: &str, seed: u64, history: &History, violations: Vec<Violation>) -> Report {
     let mut faults = BTreeMap::new();
-    history.faults.iter().for_each(|disturbance| *faults.entry(disturbance.fault).or_default() += 1);
+    history
+        .faults
+        .iter()
+        .for_each(|disturbance| *faults.entry(disturbance.fault).or_default() += 1);
     let waits = history.attempts.iter().filter_map(|attempt| Some(attempt.got()? - attempt.asked));
     Report {
         store: store.to_owned(),
@@ -169,7 +183,9 @@ impl Run {
             burst.iter().for_each(|step| self.step(step));
             // After the time for which a fault may explain what happens.
             self.crew.see_off();
-            let settled = Duration::from_nanos(settles_within(u64::try_from(self.shape.lease.as_nanos()).unwrap()));
+            let settled = Duration::from_nanos(settles_within(
+                u64::try_from(self.shape.lease.as_nanos()).unwrap(),
+            ));
             self.visit(&[settled, settled + ms(700)]);
             let goes_on = rest(&*self.deployment, &self.crew);
             // A load of 1.5 is the storm's own.
@@ -217,9 +233,18 @@ impl Run {
     }
 
     fn note(&mut self, fault: Fault, from: Nanos, target: String, names: Vec<String>) {
-        let overlap = fault.overlap_on(&self.store, u64::try_from(self.shape.lease.as_nanos()).unwrap());
+        let overlap =
+            fault.overlap_on(&self.store, u64::try_from(self.shape.lease.as_nanos()).unwrap());
         let forgets_counts = fault.forgets_counts_on(&self.store);
-        self.disturbances.push(Disturbance { fault, from, to: now(), names, overlap, forgets_counts, target });
+        self.disturbances.push(Disturbance {
+            fault,
+            from,
+            to: now(),
+            names,
+            overlap,
+            forgets_counts,
+            target,
+        });
     }
 
     /// Returns whom the fault affects, and which names if not all.
@@ -295,7 +320,9 @@ impl Run {
             if self.deployment.kinds().contains(&Kind::Permit) {
                 self.operate(|client| {
                     let permits = names_of(Kind::Permit)[0].iter();
-                    permits.map(|name| client.semaphore(name).delete()).all(|deleted| deleted.is_ok())
+                    permits
+                        .map(|name| client.semaphore(name).delete())
+                        .all(|deleted| deleted.is_ok())
                         && client.latch(LATCH).delete().is_ok()
                         && (!self.has_counted() || counted(client).delete().is_ok())
                 });

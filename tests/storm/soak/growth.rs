@@ -68,7 +68,9 @@ fn limit(series: &str, second: f64) -> f64 {
 }
 
 fn verdict(series: &str, samples: &[(f64, f64)]) -> Verdict {
-    let values = |from: usize, to: usize| samples[from..to].iter().map(|(_, value)| *value).collect::<Vec<_>>();
+    let values = |from: usize, to: usize| {
+        samples[from..to].iter().map(|(_, value)| *value).collect::<Vec<_>>()
+    };
     let n = samples.len();
     let (second, fourth) = (median(values(n / 4, n / 2 + 1)), median(values(n * 3 / 4, n)));
     let length = samples[n - 1].0 - samples[0].0;
@@ -110,7 +112,10 @@ mod tests {
     #[test]
     fn what_fills_at_first_or_jumps_for_a_while_is_fine() {
         assert_eq!(judged("p0 memory MB", |minute| 12.0 + minute.min(15.0)), Growth::None);
-        assert_eq!(judged("p0 sockets", |minute| if minute % 7.0 == 0.0 { 30.0 } else { 5.0 }), Growth::None);
+        assert_eq!(
+            judged("p0 sockets", |minute| if minute % 7.0 == 0.0 { 30.0 } else { 5.0 }),
+            Growth::None
+        );
         assert_eq!(judged("keys", |minute| 10.0 + minute % 5.0), Growth::None);
         assert_eq!(judged("locks taken", |minute| minute * 300.0), Growth::Meant);
     }
@@ -118,7 +123,11 @@ mod tests {
     #[test]
     fn a_short_run_is_not_judged() {
         let samples: Vec<_> = hour(|minute| minute * minute).into_iter().take(FEWEST).collect();
-        assert_eq!(verdict("keys", &samples).verdict, Growth::Unknown, "it is only some minutes long");
+        assert_eq!(
+            verdict("keys", &samples).verdict,
+            Growth::Unknown,
+            "it is only some minutes long"
+        );
         let few = [(0.0, 1.0), (60.0, 900.0)];
         assert_eq!(verdict("keys", &few).verdict, Growth::Unknown);
         assert_eq!(verdict("keys", &few[..1]).second, 1.0, "one sample is its own median");
@@ -128,6 +137,11 @@ mod tests {
     fn medians_are_those_of_the_quarters() {
         let seen = verdict("keys", &hour(|minute| minute));
         assert_eq!((seen.first, seen.max), (1.0, 60.0));
-        assert!(seen.second > 15.0 && seen.second < 31.0 && seen.fourth > 45.0, "{} {}", seen.second, seen.fourth);
+        assert!(
+            seen.second > 15.0 && seen.second < 31.0 && seen.fourth > 45.0,
+            "{} {}",
+            seen.second,
+            seen.fourth
+        );
     }
 }

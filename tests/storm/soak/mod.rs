@@ -37,9 +37,11 @@ struct Plan {
 
 impl Plan {
     fn from_env() -> Self {
-        let seconds = |name: &str, default: u64| Duration::from_secs(number(name).unwrap_or(default));
+        let seconds =
+            |name: &str, default: u64| Duration::from_secs(number(name).unwrap_or(default));
         let length = seconds("SOAK_SECONDS", 3600);
-        let into = std::env::var_os("SOAK_INTO").expect("SOAK_INTO names the directory of the results");
+        let into =
+            std::env::var_os("SOAK_INTO").expect("SOAK_INTO names the directory of the results");
         Self {
             began: Instant::now(),
             length,
@@ -56,7 +58,15 @@ impl Plan {
 
     fn shape(&self) -> Shape {
         let bursts = usize::try_from(self.length.as_secs() / self.calm.as_secs()).unwrap() + 1;
-        Shape { bursts, burst: ms(1), rest: self.calm, lease: LEASE, slots: SLOTS, steady: SLOTS - 1, pause: PAUSE }
+        Shape {
+            bursts,
+            burst: ms(1),
+            rest: self.calm,
+            lease: LEASE,
+            slots: SLOTS,
+            steady: SLOTS - 1,
+            pause: PAUSE,
+        }
     }
 
     fn run(&self, store: &str, seed: u64) -> (Report, Series) {
@@ -92,8 +102,10 @@ struct Outcome {
 }
 
 fn table(outcomes: &[Outcome]) -> String {
-    let mut text =
-        format!("{:<17} {:<16} {:>9} {:>9} {:>9} {:>9}\n", "store", "series", "first", "2nd qu.", "4th qu.", "max");
+    let mut text = format!(
+        "{:<17} {:<16} {:>9} {:>9} {:>9} {:>9}\n",
+        "store", "series", "first", "2nd qu.", "4th qu.", "max"
+    );
     for outcome in outcomes {
         for Verdict { series, first, second, fourth, max, verdict } in &outcome.verdicts {
             let store = outcome.store;
@@ -120,12 +132,16 @@ fn write_results(into: &Path, outcomes: &[Outcome]) {
 fn soak() {
     let (plan, seed) = (Plan::from_env(), seed());
     let only = std::env::var("STORM_ON").ok();
-    let chosen = |name: &&&str| only.as_deref().is_none_or(|only| only.split(',').any(|only| only == **name));
-    let stores: Vec<&str> = NAMES.iter().filter(chosen).filter(|name| left_out(name).is_none()).copied().collect();
+    let chosen = |name: &&&str| {
+        only.as_deref().is_none_or(|only| only.split(',').any(|only| only == **name))
+    };
+    let stores: Vec<&str> =
+        NAMES.iter().filter(chosen).filter(|name| left_out(name).is_none()).copied().collect();
     assert!(!stores.is_empty(), "no deployment {only:?}: one of {NAMES:?}");
     let plan = &plan;
     let outcomes: Vec<Outcome> = std::thread::scope(|s| {
-        let runs: Vec<_> = stores.iter().map(|store| s.spawn(move || plan.run(store, seed))).collect();
+        let runs: Vec<_> =
+            stores.iter().map(|store| s.spawn(move || plan.run(store, seed))).collect();
         let outcome = |(store, (report, series)): (&&'static str, (Report, Series))| {
             let verdicts = verdicts(&series);
             Outcome { store, report, series, verdicts }
@@ -133,8 +149,10 @@ fn soak() {
         stores.iter().zip(runs.into_iter().map(|run| run.join().unwrap())).map(outcome).collect()
     });
     write_results(&plan.into, &outcomes);
-    let failed =
-        |outcome: &Outcome| !outcome.report.violations.is_empty() || outcome.verdicts.iter().any(Verdict::grows);
-    let failed: Vec<&str> = outcomes.iter().filter(|outcome| failed(outcome)).map(|outcome| outcome.store).collect();
+    let failed = |outcome: &Outcome| {
+        !outcome.report.violations.is_empty() || outcome.verdicts.iter().any(Verdict::grows)
+    };
+    let failed: Vec<&str> =
+        outcomes.iter().filter(|outcome| failed(outcome)).map(|outcome| outcome.store).collect();
     assert!(failed.is_empty(), "{failed:?}: see {}", plan.into.join("verdict.txt").display());
 }

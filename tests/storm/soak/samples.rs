@@ -30,7 +30,8 @@ impl Taken {
         let whole = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
         self.read += whole as u64;
         let text = String::from_utf8_lossy(&bytes[..whole]);
-        self.locks += text.lines().filter(|line| line.split(' ').nth(3) == Some("got")).count() as u64;
+        self.locks +=
+            text.lines().filter(|line| line.split(' ').nth(3) == Some("got")).count() as u64;
         self.locks
     }
 }
@@ -51,9 +52,12 @@ fn status(pid: u32, field: &str) -> f64 {
 
 /// The open files of a process, and how many of them are sockets.
 fn files(pid: u32) -> (f64, f64) {
-    let links =
-        fs::read_dir(format!("/proc/{pid}/fd")).unwrap().flatten().filter_map(|file| fs::read_link(file.path()).ok());
-    let (sockets, others): (Vec<_>, Vec<_>) = links.partition(|link| link.to_string_lossy().starts_with("socket:"));
+    let links = fs::read_dir(format!("/proc/{pid}/fd"))
+        .unwrap()
+        .flatten()
+        .filter_map(|file| fs::read_link(file.path()).ok());
+    let (sockets, others): (Vec<_>, Vec<_>) =
+        links.partition(|link| link.to_string_lossy().starts_with("socket:"));
     ((sockets.len() + others.len()) as f64, sockets.len() as f64)
 }
 
@@ -77,15 +81,21 @@ impl Samples {
         }
         sample.push(("locks taken".to_owned(), locks as f64));
         for (name, value) in deployment.kept() {
-            let (name, value) = if name == "bytes" { ("store MB", value as f64 / 1e6) } else { (name, value as f64) };
+            let (name, value) = if name == "bytes" {
+                ("store MB", value as f64 / 1e6)
+            } else {
+                (name, value as f64)
+            };
             sample.push((name.to_owned(), value));
         }
         self.add(at.as_secs_f64() / 60.0, sample);
     }
 
     fn add(&mut self, minutes: f64, sample: Vec<(String, f64)>) {
-        let lines: String =
-            sample.iter().map(|(name, value)| format!("{},{minutes:.2},{name},{value}\n", self.store)).collect();
+        let lines: String = sample
+            .iter()
+            .map(|(name, value)| format!("{},{minutes:.2},{name},{value}\n", self.store))
+            .collect();
         let mut file = OpenOptions::new().append(true).create(true).open(&self.file).unwrap();
         // One write, because the other stores write to it as well.
         file.write_all(lines.as_bytes()).unwrap();
@@ -120,7 +130,10 @@ fn a_process_and_its_journal_are_read() {
     let mut samples = Samples::of("redis", &dir);
     samples.add(1.0, vec![("keys".to_owned(), 3.0)]);
     samples.add(2.0, vec![("keys".to_owned(), 4.0)]);
-    assert_eq!(fs::read_to_string(dir.join("samples.csv")).unwrap(), "redis,1.00,keys,3\nredis,2.00,keys,4\n");
+    assert_eq!(
+        fs::read_to_string(dir.join("samples.csv")).unwrap(),
+        "redis,1.00,keys,3\nredis,2.00,keys,4\n"
+    );
     assert_eq!(samples.into_series()["keys"], [(1.0, 3.0), (2.0, 4.0)]);
     fs::remove_dir_all(dir).unwrap();
 }

@@ -25,7 +25,10 @@ impl log::Log for ToFile {
 
 /// At the level in `STORM_LOG`, otherwise only what may need attention.
 pub(super) fn to_file(path: &Path) {
-    let level = std::env::var("STORM_LOG").ok().and_then(|level| level.parse().ok()).unwrap_or(log::LevelFilter::Info);
+    let level = std::env::var("STORM_LOG")
+        .ok()
+        .and_then(|level| level.parse().ok())
+        .unwrap_or(log::LevelFilter::Info);
     let logger = Box::leak(Box::new(ToFile(File::create(path).unwrap())));
     if log::set_logger(logger).is_ok() {
         log::set_max_level(level);

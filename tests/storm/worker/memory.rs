@@ -12,8 +12,12 @@ use crate::rig::ms;
 
 /// Clients that share one store, with the permits set.
 pub(super) fn clients(count: usize, lease: Duration) -> Vec<LockClient> {
-    let builder =
-        || LockClient::builder().lease(lease).waiter_timeout(WAITER_TIMEOUT).outage_timeout(Duration::from_secs(60));
+    let builder = || {
+        LockClient::builder()
+            .lease(lease)
+            .waiter_timeout(WAITER_TIMEOUT)
+            .outage_timeout(Duration::from_secs(60))
+    };
     let first = builder().client_name("storm").build_in_memory().unwrap();
     for name in names_of(Kind::Permit)[0] {
         first.semaphore(name).try_set_permits(PERMITS).unwrap();
@@ -24,8 +28,13 @@ pub(super) fn clients(count: usize, lease: Duration) -> Vec<LockClient> {
 }
 
 /// The operations that threads and background work send all the time.
-const OPERATIONS: [Operation; 5] =
-    [Operation::Acquire, Operation::Release, Operation::Renew, Operation::Subscribe, Operation::Count];
+const OPERATIONS: [Operation; 5] = [
+    Operation::Acquire,
+    Operation::Release,
+    Operation::Renew,
+    Operation::Subscribe,
+    Operation::Count,
+];
 
 /// Carries out the command in a line. False if it is not a fault.
 pub(super) fn obey(client: &LockClient, word: &str, rest: &str) -> bool {

@@ -56,12 +56,15 @@ fn storm(places: &[Arc<turn::Place>], settings: &Settings) {
         }
         for thread in threads {
             let place = &places[thread as usize % places.len()];
-            let mut rng = StdRng::seed_from_u64(settings.seed.wrapping_mul(31).wrapping_add(u64::from(thread)));
+            let mut rng = StdRng::seed_from_u64(
+                settings.seed.wrapping_mul(31).wrapping_add(u64::from(thread)),
+            );
             s.spawn(move || {
                 while !place.over.load(Ordering::SeqCst) {
                     turn::take(place, thread, &mut rng);
                     // Occasional longer pauses leave a name free for a while.
-                    let rest = if rng.random_bool(0.02) { 32.0 } else { rng.random_range(0.0..2.0) };
+                    let rest =
+                        if rng.random_bool(0.02) { 32.0 } else { rng.random_range(0.0..2.0) };
                     place.sleep(settings.pause.mul_f64(rest));
                 }
             });
@@ -106,8 +109,9 @@ fn obey(places: &[Weak<turn::Place>], snapshot: &Path) {
             }
             // Shows what a process that hangs waits for.
             "snapshot" => {
-                let of =
-                    |client: &LockClient| format!("{}\n{}\n{:#?}\n", client.snapshot(), client.stats(), client.nodes());
+                let of = |client: &LockClient| {
+                    format!("{}\n{}\n{:#?}\n", client.snapshot(), client.stats(), client.nodes())
+                };
                 let text: String = places.iter().map(|place| of(&place.client)).collect();
                 std::fs::write(snapshot, text).unwrap();
                 println!("@@snapshot");
@@ -135,9 +139,12 @@ fn working_process() {
     let in_memory = settings.address.mode == Mode::Memory;
     let clients = match in_memory {
         true => memory::clients(CLIENTS_IN_MEMORY, settings.lease),
-        false => vec![builder(&settings.address, settings.lease).client_name("storm").build().unwrap()],
+        false => {
+            vec![builder(&settings.address, settings.lease).client_name("storm").build().unwrap()]
+        }
     };
-    let places: Vec<_> = clients.into_iter().map(|client| place(client, &journal, &settings)).collect();
+    let places: Vec<_> =
+        clients.into_iter().map(|client| place(client, &journal, &settings)).collect();
     let snapshot = settings.journal.with_extension("snapshot");
     // This thread must not keep the client alive.
     let weak: Vec<_> = places.iter().map(Arc::downgrade).collect();

@@ -89,7 +89,8 @@ impl Settings {
     pub(crate) fn from_env() -> Self {
         let text = |name: &str| std::env::var(name).unwrap();
         let number = |name: &str| text(name).parse::<u64>().unwrap();
-        let words = |name: &str| text(name).split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+        let words =
+            |name: &str| text(name).split_whitespace().map(str::to_owned).collect::<Vec<_>>();
         let mode = text("STORM_MODE");
         Self {
             address: Address {
@@ -123,9 +124,15 @@ pub(crate) fn builder(address: &Address, lease: Duration) -> Builder {
             })
         }
         Mode::Cluster => LockClient::builder().cluster(Cluster::new(&address.urls)),
-        Mode::Redlock => LockClient::builder().redlock(Redlock::new(&address.urls).longest_lease(lease)),
+        Mode::Redlock => {
+            LockClient::builder().redlock(Redlock::new(&address.urls).longest_lease(lease))
+        }
         Mode::Memory => LockClient::builder(),
     };
     // Longer than any fault, so that waiters continue.
-    builder.lease(lease).waiter_timeout(WAITER_TIMEOUT).outage_timeout(Duration::from_secs(60)).connect_lazily()
+    builder
+        .lease(lease)
+        .waiter_timeout(WAITER_TIMEOUT)
+        .outage_timeout(Duration::from_secs(60))
+        .connect_lazily()
 }

@@ -135,7 +135,8 @@ fn use_latch(place: &Place, thread: u32, rng: &mut StdRng) {
     };
     place.journal.note(now(), thread, attempt, What::Said { yes: outcome.as_ref().ok().copied() });
     if let Err(e) = outcome {
-        let never = [ErrorKind::InvalidInput, ErrorKind::Unsupported, ErrorKind::Closed, ErrorKind::Denied];
+        let never =
+            [ErrorKind::InvalidInput, ErrorKind::Unsupported, ErrorKind::Closed, ErrorKind::Denied];
         assert!(!never.contains(&e.kind()), "using a latch: {e:?}");
     }
 }
@@ -152,7 +153,9 @@ pub(crate) fn take(place: &Place, thread: u32, rng: &mut StdRng) {
     let is_lock = !matches!(kind, Kind::Permit | Kind::Count);
     // Has a fixed lease, which it often uses to its end.
     let fixed = (is_lock && rng.random_bool(0.06)).then(|| ms(rng.random_range(150..700)));
-    let whole = fixed.filter(|_| rng.random_bool(0.5)).map(|lease| lease.mul_f64(rng.random_range(0.8..1.4)));
+    let whole = fixed
+        .filter(|_| rng.random_bool(0.5))
+        .map(|lease| lease.mul_f64(rng.random_range(0.8..1.4)));
     let turn = Turn {
         place,
         thread,
@@ -169,7 +172,8 @@ pub(crate) fn take(place: &Place, thread: u32, rng: &mut StdRng) {
         patience => patience,
     };
     // Some have a minimum hold time, some are cancelled from outside.
-    let least = (place.min_hold && kind == Kind::Plain && fixed.is_none() && rng.random_bool(0.03)).then(|| ms(300));
+    let least = (place.min_hold && kind == Kind::Plain && fixed.is_none() && rng.random_bool(0.03))
+        .then(|| ms(300));
     // Readers are let in together, so a cancelled one may be let in at that moment.
     let (cancelled, within) = if kind == Kind::Read { (0.3, 60) } else { (0.04, 300) };
     let cancel = rng.random_bool(cancelled).then(|| ms(rng.random_range(1..within)));
@@ -207,7 +211,8 @@ pub(crate) fn take(place: &Place, thread: u32, rng: &mut StdRng) {
                 let handle = handle!(client.mutex(names[0]));
                 let handle = if let Some(least) = least { handle.min_hold(least) } else { handle };
                 if moves {
-                    let won = ask!(handle, patience, lock_owned, try_lock_owned, try_lock_owned_for);
+                    let won =
+                        ask!(handle, patience, lock_owned, try_lock_owned, try_lock_owned_for);
                     turn.elsewhere(won, |guard| vec![guard.fencing_token().unwrap().get()]);
                 } else {
                     turn.goes_on(ask!(handle, patience, lock, try_lock, try_lock_for), one_token);
@@ -227,7 +232,9 @@ pub(crate) fn take(place: &Place, thread: u32, rng: &mut StdRng) {
             }
             Kind::Permit => {
                 let handle = client.semaphore(names[0]).with_cancel(&token);
-                turn.goes_on(ask!(handle, patience, acquire, try_acquire, try_acquire_for), |_| Vec::new());
+                turn.goes_on(ask!(handle, patience, acquire, try_acquire, try_acquire_for), |_| {
+                    Vec::new()
+                });
             }
             Kind::Count => {
                 let handle = client.counting_semaphore(names[0]).with_cancel(&token);
@@ -266,7 +273,12 @@ impl Turn<'_> {
         self.goes_on_with(won, tokens, |guard| self.work(guard));
     }
 
-    fn goes_on_with<G>(&self, won: Result<Option<G>>, tokens: impl FnOnce(&G) -> Vec<u64>, work: impl FnOnce(G)) {
+    fn goes_on_with<G>(
+        &self,
+        won: Result<Option<G>>,
+        tokens: impl FnOnce(&G) -> Vec<u64>,
+        work: impl FnOnce(G),
+    ) {
         let at = now();
         match won {
             Ok(Some(guard)) => {
@@ -275,14 +287,21 @@ impl Turn<'_> {
             }
             Ok(None) => self.note(at, What::Vain),
             Err(e) => {
-                self.note(at, What::Failed { error: format!("{:?}", e.kind()), message: e.to_string() });
+                self.note(
+                    at,
+                    What::Failed { error: format!("{:?}", e.kind()), message: e.to_string() },
+                );
                 std::thread::sleep(ms(20));
             }
         }
     }
 
     /// Moves the guard to another thread.
-    fn elsewhere<G: Held + Send>(&self, won: Result<Option<G>>, tokens: impl FnOnce(&G) -> Vec<u64> + Send) {
+    fn elsewhere<G: Held + Send>(
+        &self,
+        won: Result<Option<G>>,
+        tokens: impl FnOnce(&G) -> Vec<u64> + Send,
+    ) {
         std::thread::scope(|s| drop(s.spawn(|| self.goes_on(won, tokens)).join()));
     }
 
@@ -310,7 +329,12 @@ impl Turn<'_> {
     fn work<G: Held>(&self, guard: G) {
         let (journal, thread, attempt) = (self.place.journal.clone(), self.thread, self.attempt);
         guard.on_lost(Box::new(move |loss| {
-            journal.note(now(), thread, attempt, What::Told { reason: format!("{:?}", loss.reason()) });
+            journal.note(
+                now(),
+                thread,
+                attempt,
+                What::Told { reason: format!("{:?}", loss.reason()) },
+            );
         }));
         let lost = guard.lost();
         let until = Instant::now() + self.section;
@@ -321,7 +345,9 @@ impl Turn<'_> {
                 self.on_the_way(&guard);
             }
             looks += 1;
-            let kept = Duration::from_nanos(self.place.keep_until.load(Ordering::SeqCst).saturating_sub(now()));
+            let kept = Duration::from_nanos(
+                self.place.keep_until.load(Ordering::SeqCst).saturating_sub(now()),
+            );
             let left = until.saturating_duration_since(Instant::now()).max(kept);
             if left.is_zero() || (!held && !self.careless) {
                 break;
@@ -377,7 +403,9 @@ impl Turn<'_> {
                 // mutexes.
                 let answer = match held {
                     true => "not-asked".to_owned(),
-                    false => format!("{:?}", self.place.client.try_lock("other").err().map(|e| e.kind())),
+                    false => {
+                        format!("{:?}", self.place.client.try_lock("other").err().map(|e| e.kind()))
+                    }
                 };
                 self.note(now(), What::Forked { held, answer });
                 std::process::exit(0);

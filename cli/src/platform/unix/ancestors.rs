@@ -30,7 +30,9 @@ fn ancestors() -> Vec<u32> {
         next = parent_of(pid);
     }
     // Any other program may release its lock before this process ends.
-    let program = |of: &str| Some(std::fs::read_link(format!("/proc/{of}/exe")).ok()?.file_name()?.to_owned());
+    let program = |of: &str| {
+        Some(std::fs::read_link(format!("/proc/{of}/exe")).ok()?.file_name()?.to_owned())
+    };
     let own = program("self");
     all.retain(|pid| own.is_some() && program(&pid.to_string()) == own);
     all

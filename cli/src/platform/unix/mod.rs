@@ -36,9 +36,12 @@ pub(crate) fn take_in_those_of_a_screen() -> Result<Receiver<ScreenSignal>, Fail
 }
 
 /// Signals that were ignored when this process started stay ignored.
-fn receive<T: Send + 'static>(signals: &[i32], meaning: fn(i32) -> T) -> Result<Receiver<T>, Failure> {
-    let mut incoming =
-        Signals::new(signals.iter().filter(|signal| !is_ignored(**signal))).map_err(|e| no_thread(&e))?;
+fn receive<T: Send + 'static>(
+    signals: &[i32],
+    meaning: fn(i32) -> T,
+) -> Result<Receiver<T>, Failure> {
+    let mut incoming = Signals::new(signals.iter().filter(|signal| !is_ignored(**signal)))
+        .map_err(|e| no_thread(&e))?;
     let (sender, received) = unbounded();
     let listen = move || incoming.forever().all(|signal| sender.send(meaning(signal)).is_ok());
     let thread = std::thread::Builder::new().name("lh-signals".into());

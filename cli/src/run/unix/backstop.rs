@@ -191,7 +191,9 @@ mod tests {
 
     #[test]
     fn the_last_end_of_the_lease_counts() {
-        let left = |group, end| Some(Left { group: Pid::from_raw(group), lease_end: Duration::from_millis(end) });
+        let left = |group, end| {
+            Some(Left { group: Pid::from_raw(group), lease_end: Duration::from_millis(end) })
+        };
         for (said, expected) in [
             ("", None),
             ("0 3000\n", left(0, 3000)),

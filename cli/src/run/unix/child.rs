@@ -150,8 +150,12 @@ fn backstop(args: &RunArgs) -> Option<Backstop> {
     if getpid().is_init() {
         return None;
     }
-    let cannot =
-        |e| say(format_args!("{}: if this process is killed, the command goes on without a lock: {e}", args.name));
+    let cannot = |e| {
+        say(format_args!(
+            "{}: if this process is killed, the command goes on without a lock: {e}",
+            args.name
+        ))
+    };
     Backstop::start(args).map_err(cannot).ok()
 }
 
@@ -171,7 +175,8 @@ mod tests {
     fn a_command_that_is_dropped_has_ended() {
         let mut command = Command::new("sh");
         command.args(["-c", "trap '' TERM; echo ready; read line"]);
-        let mut child = command.process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut child =
+            command.process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
         let pid = Pid::from_child(&child);

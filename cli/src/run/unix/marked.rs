@@ -36,8 +36,14 @@ fn group_with(entry: &[u8]) -> Option<Pid> {
         let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
         environment.split(|byte| *byte == 0).any(|one| one == entry)
     };
-    let leaders = pids.filter(has_mark).filter_map(Pid::from_raw).filter(|pid| getpgid(Some(*pid)) == Ok(*pid));
-    leaders.filter_map(|pid| Some((started_at(pid)?, pid))).min_by_key(|(at, _)| *at).map(|(_, pid)| pid)
+    let leaders = pids
+        .filter(has_mark)
+        .filter_map(Pid::from_raw)
+        .filter(|pid| getpgid(Some(*pid)) == Ok(*pid));
+    leaders
+        .filter_map(|pid| Some((started_at(pid)?, pid)))
+        .min_by_key(|(at, _)| *at)
+        .map(|(_, pid)| pid)
 }
 
 /// In clock ticks since the system was started.

@@ -59,7 +59,12 @@ impl Ended {
 }
 
 impl<'r> Oversight<'r> {
-    pub(crate) fn new(child: Child, guard: &'r dyn GuardOfAnyKind, args: &'r RunArgs, signals: &'r Signals) -> Self {
+    pub(crate) fn new(
+        child: Child,
+        guard: &'r dyn GuardOfAnyKind,
+        args: &'r RunArgs,
+        signals: &'r Signals,
+    ) -> Self {
         let terminal = Terminal::for_command(child.group());
         let is_interrupted = Cell::new(false);
         Self { child, guard, args, signals, terminal, is_interrupted, kill_at: None, stop_at: None }
@@ -113,19 +118,25 @@ impl<'r> Oversight<'r> {
         // One signal may report several changes.
         loop {
             let change = self.child.change();
-            let failed = |e| Failure::new(status::LOST, format!("cannot wait for the command: {e}"));
+            let failed =
+                |e| Failure::new(status::LOST, format!("cannot wait for the command: {e}"));
             match change.map_err(failed)? {
                 None => return Ok(None),
                 Some(Change::Stopped(signal)) => self.child_stopped(signal),
                 Some(Change::Exited(code)) => return Ok(Some(self.ended(code, false))),
-                Some(Change::Killed(signal)) => return Ok(Some(self.ended(by_signal(signal), signal == SIGINT))),
+                Some(Change::Killed(signal)) => {
+                    return Ok(Some(self.ended(by_signal(signal), signal == SIGINT)));
+                }
             }
         }
     }
 
     fn ended(&mut self, status: u8, is_interrupted: bool) -> Ended {
         let Some(kill_at) = self.kill_at else {
-            return Ended { interrupt: if is_interrupted { self.interrupt() } else { None }, ..Ended::with(status) };
+            return Ended {
+                interrupt: if is_interrupted { self.interrupt() } else { None },
+                ..Ended::with(status)
+            };
         };
         // Other processes of its group may still write what the lock protected.
         self.child.end_group(kill_at);
@@ -144,7 +155,8 @@ impl<'r> Oversight<'r> {
     fn end_for_loss(&mut self) -> Instant {
         let kill_at = self.child.ask_to_end();
         self.kill_at = Some(kill_at);
-        let why = self.guard.loss().map(|loss| format!(": {}", words::loss(&loss))).unwrap_or_default();
+        let why =
+            self.guard.loss().map(|loss| format!(": {}", words::loss(&loss))).unwrap_or_default();
         say(format_args!("{}: the lock is lost, so the command is ended{why}", self.args.name));
         kill_at
     }
@@ -184,7 +196,8 @@ impl<'r> Oversight<'r> {
     /// signal. Ctrl-Z between the start of the command and the moment when the terminal is lent to
     /// it arrives here.
     fn stop(&mut self) {
-        let nobody_continues = self.terminal.as_ref().is_some_and(|terminal| !terminal.has_job_control());
+        let nobody_continues =
+            self.terminal.as_ref().is_some_and(|terminal| !terminal.has_job_control());
         if nobody_continues || self.stop_at.is_some() {
             return;
         }
@@ -192,7 +205,10 @@ impl<'r> Oversight<'r> {
         self.stop_at = Some(Instant::now() + TIME_TO_STOP);
         if self.terminal.is_some() {
             let left = self.guard.remaining();
-            say(format_args!("{}: stopped, and not renewed meanwhile: its lease ends in {left:.0?}", self.args.name));
+            say(format_args!(
+                "{}: stopped, and not renewed meanwhile: its lease ends in {left:.0?}",
+                self.args.name
+            ));
         }
     }
 

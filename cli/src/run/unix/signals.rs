@@ -8,8 +8,9 @@ use leasehold::CancelToken;
 use nix::sys::signal::{SigSet, Signal as Blocked};
 use rustix::process::{Signal, kill_current_process_group};
 use signal_hook::consts::{
-    SIGABRT, SIGALRM, SIGCHLD, SIGCONT, SIGHUP, SIGINT, SIGIO, SIGPROF, SIGQUIT, SIGSYS, SIGTERM, SIGTRAP, SIGTSTP,
-    SIGTTIN, SIGTTOU, SIGURG, SIGUSR1, SIGUSR2, SIGVTALRM, SIGWINCH, SIGXCPU, SIGXFSZ,
+    SIGABRT, SIGALRM, SIGCHLD, SIGCONT, SIGHUP, SIGINT, SIGIO, SIGPROF, SIGQUIT, SIGSYS, SIGTERM,
+    SIGTRAP, SIGTSTP, SIGTTIN, SIGTTOU, SIGURG, SIGUSR1, SIGUSR2, SIGVTALRM, SIGWINCH, SIGXCPU,
+    SIGXFSZ,
 };
 use signal_hook::iterator::{Handle, Signals as Incoming};
 use signal_hook::low_level::emulate_default_handler;
@@ -23,13 +24,19 @@ use crate::stderr;
 /// SIGSEGV, SIGBUS, SIGILL and SIGFPE again, for ever), and real-time signals, which no safe
 /// interface sends. Those end this process, and its [backstop](super::backstop) the command.
 const ENDING: [i32; 15] = [
-    SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGABRT, SIGALRM, SIGIO, SIGPROF, SIGSYS, SIGTRAP, SIGVTALRM,
-    SIGXCPU, SIGXFSZ,
+    SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGABRT, SIGALRM, SIGIO, SIGPROF, SIGSYS,
+    SIGTRAP, SIGVTALRM, SIGXCPU, SIGXFSZ,
 ];
 /// Those of them that not every system has.
-#[cfg(all(target_os = "linux", not(any(target_arch = "mips", target_arch = "mips64", target_arch = "sparc64"))))]
+#[cfg(all(
+    target_os = "linux",
+    not(any(target_arch = "mips", target_arch = "mips64", target_arch = "sparc64"))
+))]
 const ENDING_HERE: &[i32] = &[Signal::POWER.as_raw(), Signal::STKFLT.as_raw()];
-#[cfg(not(all(target_os = "linux", not(any(target_arch = "mips", target_arch = "mips64", target_arch = "sparc64")))))]
+#[cfg(not(all(
+    target_os = "linux",
+    not(any(target_arch = "mips", target_arch = "mips64", target_arch = "sparc64"))
+)))]
 const ENDING_HERE: &[i32] = &[];
 
 fn ending() -> impl Iterator<Item = i32> {
@@ -53,7 +60,8 @@ impl Signals {
     /// Starts to handle the signals that end a wait.
     pub(crate) fn take_in() -> Result<Self, Failure> {
         let ignored = ignored();
-        let incoming = Incoming::new(ending().filter(|signal| !is_in(ignored, *signal))).map_err(failed)?;
+        let incoming =
+            Incoming::new(ending().filter(|signal| !is_in(ignored, *signal))).map_err(failed)?;
         let (sender, received) = unbounded();
         let (token, first, handle) = (CancelToken::new(), Arc::default(), incoming.handle());
         let listener = Listener { sender, token: token.clone(), first: Arc::clone(&first) };

@@ -41,7 +41,12 @@ impl Ended {
 }
 
 impl<'r> Oversight<'r> {
-    pub(crate) fn new(child: Child, guard: &'r dyn GuardOfAnyKind, args: &'r RunArgs, signals: &'r Signals) -> Self {
+    pub(crate) fn new(
+        child: Child,
+        guard: &'r dyn GuardOfAnyKind,
+        args: &'r RunArgs,
+        signals: &'r Signals,
+    ) -> Self {
         Self { child, guard, args, signals, is_lost: false }
     }
 
@@ -49,7 +54,8 @@ impl<'r> Oversight<'r> {
     pub(crate) fn until_the_end(mut self) -> Result<Ended, Failure> {
         let mut lost = self.guard.lost();
         loop {
-            let failed = |e| Failure::new(status::LOST, format!("cannot wait for the command: {e}"));
+            let failed =
+                |e| Failure::new(status::LOST, format!("cannot wait for the command: {e}"));
             if let Some(end) = self.child.end().map_err(failed)? {
                 return Ok(self.ended(end));
             }
@@ -80,7 +86,8 @@ impl<'r> Oversight<'r> {
     fn end_for_loss(&mut self) {
         let killed = self.child.kill();
         self.is_lost = true;
-        let why = self.guard.loss().map(|loss| format!(": {}", words::loss(&loss))).unwrap_or_default();
+        let why =
+            self.guard.loss().map(|loss| format!(": {}", words::loss(&loss))).unwrap_or_default();
         say(format_args!("{}: the lock is lost, so the command is ended{why}", self.args.name));
         if let Err(e) = killed {
             say(format_args!("{}: the command cannot be ended: {e}", self.args.name));

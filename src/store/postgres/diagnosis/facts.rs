@@ -69,21 +69,27 @@ pub(super) fn about_server(facts: &Facts, pid: i32, single: bool, wanted: u64) -
     let product = format!("PostgreSQL {}", facts.version_text);
     findings.push(match facts.version >= OLDEST {
         true => Finding::ok(Check::Version, product),
-        false => Finding::problem(Check::Version, format!("{product} is too old")).advise("use 14 or later"),
+        false => Finding::problem(Check::Version, format!("{product} is too old"))
+            .advise("use 14 or later"),
     });
     findings.push(match facts.pid == pid {
         true => Finding::ok(Check::Pooler, "no pooler gives each transaction another backend"),
-        false => {
-            Finding::problem(Check::Pooler, "a pooler gives each transaction another backend: messages would be lost")
-                .advise("name the server itself in the URL")
-        }
+        false => Finding::problem(
+            Check::Pooler,
+            "a pooler gives each transaction another backend: messages would be lost",
+        )
+        .advise("name the server itself in the URL"),
     });
     findings.push(role(facts, single));
-    let free = facts.most_connections.saturating_sub(facts.reserved).saturating_sub(facts.connections);
-    let found = format!("{} of {} connections are in use", facts.connections, facts.most_connections);
+    let free =
+        facts.most_connections.saturating_sub(facts.reserved).saturating_sub(facts.connections);
+    let found =
+        format!("{} of {} connections are in use", facts.connections, facts.most_connections);
     findings.push(match free {
-        free if free < wanted => Finding::warning(Check::Connections, format!("{found}; a client has up to {wanted}"))
-            .advise("raise max_connections, or let each client have fewer connections"),
+        free if free < wanted => {
+            Finding::warning(Check::Connections, format!("{found}; a client has up to {wanted}"))
+                .advise("raise max_connections, or let each client have fewer connections")
+        }
         _ => Finding::ok(Check::Connections, found),
     });
     if !facts.in_recovery {
@@ -95,29 +101,46 @@ pub(super) fn about_server(facts: &Facts, pid: i32, single: bool, wanted: u64) -
 
 fn role(facts: &Facts, single: bool) -> Finding {
     match (facts.in_recovery, facts.read_only) {
-        (true, _) if !single => Finding::ok(Check::Role, "a standby, which takes over when it is promoted"),
+        (true, _) if !single => {
+            Finding::ok(Check::Role, "a standby, which takes over when it is promoted")
+        }
         (true, _) => Finding::problem(Check::Role, "the server is a standby, and takes no writes")
             .advise("name the primary, or all hosts, in the URL"),
-        (false, true) => Finding::problem(Check::Role, "the database is read-only (default_transaction_read_only)")
-            .advise("turn it off for the database or the role, or name another database"),
+        (false, true) => Finding::problem(
+            Check::Role,
+            "the database is read-only (default_transaction_read_only)",
+        )
+        .advise("turn it off for the database or the role, or name another database"),
         (false, false) => Finding::ok(Check::Role, "a primary"),
     }
 }
 
 fn persistence(facts: &Facts) -> Finding {
     if !facts.fsync {
-        return Finding::warning(Check::Persistence, "fsync is off: a crash of the machine can destroy the database")
-            .advise("turn fsync on");
+        return Finding::warning(
+            Check::Persistence,
+            "fsync is off: a crash of the machine can destroy the database",
+        )
+        .advise("turn fsync on");
     }
     match &*facts.synchronous_commit {
-        "off" => Finding::warning(Check::Persistence, "synchronous_commit is off: a crash forgets the last grants")
-            .advise("set synchronous_commit to on for this role: ALTER ROLE .. SET synchronous_commit = on"),
-        value => Finding::ok(Check::Persistence, format!("each grant is on disk (synchronous_commit {value})")),
+        "off" => Finding::warning(
+            Check::Persistence,
+            "synchronous_commit is off: a crash forgets the last grants",
+        )
+        .advise(
+            "set synchronous_commit to on for this role: ALTER ROLE .. SET synchronous_commit = on",
+        ),
+        value => Finding::ok(
+            Check::Persistence,
+            format!("each grant is on disk (synchronous_commit {value})"),
+        ),
     }
 }
 
 fn replication(facts: &Facts) -> Finding {
-    let waits = facts.synchronous_standbys && !matches!(&*facts.synchronous_commit, "off" | "local");
+    let waits =
+        facts.synchronous_standbys && !matches!(&*facts.synchronous_commit, "off" | "local");
     match facts.standbys {
         0 if waits => Finding::problem(Check::Replication, "no standby is connected, and each grant waits for one")
             .advise("bring a standby of synchronous_standby_names back"),

@@ -11,10 +11,14 @@ use self::schema::about_schema;
 use self::snapshots::{OLDEST_SNAPSHOT, about_snapshots};
 use super::PostgresStore;
 use super::wire::{BareConnection, Connector, OLDEST};
-use crate::base::diagnosis::{Check, ClockSample, Finding, Severity, latency_finding, lease_finding};
+use crate::base::diagnosis::{
+    Check, ClockSample, Finding, Severity, latency_finding, lease_finding,
+};
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::store::Diagnose;
-use crate::store::findings::{Examined, ROUND_TRIPS, examine_each, failed, reachable, secured, wall_micros};
+use crate::store::findings::{
+    Examined, ROUND_TRIPS, examine_each, failed, reachable, secured, wall_micros,
+};
 use crate::store::net::Address;
 
 /// The relevant properties of the client that is diagnosed.
@@ -38,16 +42,22 @@ impl PostgresStore {
         let examined = examine_each(hosts, |host| examine(&client, host));
         let slowest = examined.iter().filter_map(|examined| examined.slowest).max();
         let takes_writes = examined.iter().any(|examined| examined.usable);
-        let each = examined.into_iter().map(|examined| if takes_writes { examined.spared() } else { examined });
-        let each = hosts.iter().zip(each).flat_map(|(host, examined)| examined.at(&format!("{host:?}")));
+        let each = examined
+            .into_iter()
+            .map(|examined| if takes_writes { examined.spared() } else { examined });
+        let each =
+            hosts.iter().zip(each).flat_map(|(host, examined)| examined.at(&format!("{host:?}")));
         let mut all: Vec<Finding> = each.collect();
         if takes_writes {
             // Last: if something is missing, one of the findings already states the reason.
             let has_problem = all.iter().any(|finding| finding.severity() == Severity::Problem);
             match connector.connect() {
-                Ok(_) => all.push(Finding::ok(Check::Connect, "a connection for locks can be made")),
+                Ok(_) => {
+                    all.push(Finding::ok(Check::Connect, "a connection for locks can be made"))
+                }
                 Err(_) if has_problem => {}
-                Err(e) => all.push(Finding::problem(Check::Connect, e.message().to_owned()).advised_by(&e)),
+                Err(e) => all
+                    .push(Finding::problem(Check::Connect, e.message().to_owned()).advised_by(&e)),
             }
         } else if !single {
             all.push(
@@ -55,7 +65,9 @@ impl PostgresStore {
                     Check::Role,
                     "none of the hosts takes writes and has the schema: nothing can be locked",
                 )
-                .advise("bring the primary back, promote a standby, or name the primary in the URL"),
+                .advise(
+                    "bring the primary back, promote a standby, or name the primary in the URL",
+                ),
             );
         }
         all.extend(slowest.map(|slowest| lease_finding(asked.lease, slowest)));
@@ -96,11 +108,16 @@ fn no_answer() -> Error {
 }
 
 /// The server's clock, and round trips for at most one I/O timeout.
-fn measure(connection: &mut BareConnection, client: &Client<'_>, examined: &mut Examined) -> Result<()> {
+fn measure(
+    connection: &mut BareConnection,
+    client: &Client<'_>,
+    examined: &mut Examined,
+) -> Result<()> {
     let Client { connector, lease, .. } = *client;
     let clock = &*connector.server.clock;
     let asked = wall_micros(clock);
-    let time = connection.rows("SELECT (extract(epoch FROM clock_timestamp()) * 1000000.0)::bigint")?;
+    let time =
+        connection.rows("SELECT (extract(epoch FROM clock_timestamp()) * 1000000.0)::bigint")?;
     let answered = wall_micros(clock);
     if let Some(server) = time.first().and_then(|row| row.first()?.as_deref()?.parse().ok()) {
         examined.add_clock(ClockSample { server, asked, answered }, lease);

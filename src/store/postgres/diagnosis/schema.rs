@@ -5,7 +5,9 @@ use crate::base::advice::Advice;
 use crate::base::diagnosis::{Check, Finding};
 use crate::base::error::Result;
 use crate::store::findings::Examined;
-use crate::store::postgres::wire::{BareConnection, Connector, REMEDY, TABLES, foreign, owners_query};
+use crate::store::postgres::wire::{
+    BareConnection, Connector, REMEDY, TABLES, foreign, owners_query,
+};
 
 /// Each missing right: the type of the object, its name, the right.
 const MISSING: &str = "\
@@ -38,8 +40,11 @@ fn all_rights(role: &str, missing: usize) -> Finding {
         "GRANT USAGE ON ALL SEQUENCES IN SCHEMA leasehold",
     ];
     let grants: Vec<String> = grants.iter().map(|grant| format!("{grant} TO {role:?};")).collect();
-    Finding::problem(Check::Right, format!("{role:?} lacks {missing} of the rights that locks need"))
-        .advise(grants.join(" "))
+    Finding::problem(
+        Check::Right,
+        format!("{role:?} lacks {missing} of the rights that locks need"),
+    )
+    .advise(grants.join(" "))
 }
 
 /// Whether the schema exists with all rights, or is made by the first connection.
@@ -80,7 +85,8 @@ pub(super) fn about_schema(
         let finding = match (&**on, &**name) {
             ("MISSING", _) if right != "SELECT" => continue,
             ("MISSING", _) => {
-                Finding::note(Check::Schema, format!("the table {full} does not exist")).advise(Advice::InstallSchema)
+                Finding::note(Check::Schema, format!("the table {full} does not exist"))
+                    .advise(Advice::InstallSchema)
             }
             (_, "client") => Finding::note(
                 Check::Right,
@@ -91,8 +97,11 @@ pub(super) fn about_schema(
                 complete = false;
                 let on = if on == "TABLE" { String::new() } else { format!("{on} ") };
                 lacking.push(
-                    Finding::problem(Check::Right, format!("{role:?} lacks {right} on {full}, which locks need"))
-                        .advise(format!("GRANT {right} ON {on}{full} TO {role:?}")),
+                    Finding::problem(
+                        Check::Right,
+                        format!("{role:?} lacks {right} on {full}, which locks need"),
+                    )
+                    .advise(format!("GRANT {right} ON {on}{full} TO {role:?}")),
                 );
                 continue;
             }
@@ -123,9 +132,10 @@ pub(super) fn about_schema(
         let version = connection.rows("SELECT tables FROM leasehold.meta")?;
         let version = version.first().and_then(|row| row.first()?.clone()).unwrap_or_default();
         examined.add(match version == TABLES.to_string() {
-            true => {
-                Finding::ok(Check::Schema, format!("the schema leasehold_v2 exists, with tables of version {version}"))
-            }
+            true => Finding::ok(
+                Check::Schema,
+                format!("the schema leasehold_v2 exists, with tables of version {version}"),
+            ),
             false => {
                 complete = false;
                 Finding::problem(

@@ -43,14 +43,20 @@ pub(super) fn about_snapshots(oldest: Option<&Row>) -> Finding {
     let number = |place: usize| text(place)?.parse::<u64>().ok();
     let (age, transactions) = (number(5).map(Duration::from_secs), number(6).unwrap_or(0));
     if age.is_none_or(|age| age < LONG) && transactions < MANY {
-        return Finding::ok(Check::Transactions, "no transaction keeps old versions of rows for long");
+        return Finding::ok(
+            Check::Transactions,
+            "no transaction keeps old versions of rows for long",
+        );
     }
     let (what, id) = (text(0).unwrap_or_default(), text(1).unwrap_or_default());
     let (named, advice) = match what {
-        "session" => (format!("the session {id}"), format!("end it: SELECT pg_terminate_backend({id})")),
-        "prepared transaction" => {
-            (format!("the prepared transaction {id:?}"), format!("COMMIT PREPARED '{id}' or ROLLBACK PREPARED '{id}'"))
+        "session" => {
+            (format!("the session {id}"), format!("end it: SELECT pg_terminate_backend({id})"))
         }
+        "prepared transaction" => (
+            format!("the prepared transaction {id:?}"),
+            format!("COMMIT PREPARED '{id}' or ROLLBACK PREPARED '{id}'"),
+        ),
         _ => (
             format!("the replication slot {id:?}"),
             format!(
@@ -60,10 +66,14 @@ pub(super) fn about_snapshots(oldest: Option<&Row>) -> Finding {
         ),
     };
     let details = [("role", 2), ("application", 3), ("state", 4)];
-    let details = details.iter().filter_map(|&(what, place)| Some((what, text(place).filter(|it| !it.is_empty())?)));
+    let details = details
+        .iter()
+        .filter_map(|&(what, place)| Some((what, text(place).filter(|it| !it.is_empty())?)));
     let details: Vec<String> = details.map(|(what, is)| format!("{what} {is:?}")).collect();
-    let details = if details.is_empty() { String::new() } else { format!(" ({})", details.join(", ")) };
-    let minutes = age.map_or_else(String::new, |age| format!("{} minutes and ", age.as_secs() / 60));
+    let details =
+        if details.is_empty() { String::new() } else { format!(" ({})", details.join(", ")) };
+    let minutes =
+        age.map_or_else(String::new, |age| format!("{} minutes and ", age.as_secs() / 60));
     Finding::warning(
         Check::Transactions,
         format!(
@@ -90,11 +100,19 @@ mod tests {
     fn what_is_old_or_was_followed_by_many_is_a_warning() {
         assert_eq!(about_snapshots(None).severity(), Severity::Ok);
         assert_eq!(judged("session", Some(299), 99_999).severity(), Severity::Ok);
-        assert_eq!(judged("session", None, 99_999).severity(), Severity::Ok, "no right to see since when");
-        for finding in [judged("session", Some(300), 1), judged("replication slot", None, 100_000)] {
+        assert_eq!(
+            judged("session", None, 99_999).severity(),
+            Severity::Ok,
+            "no right to see since when"
+        );
+        for finding in [judged("session", Some(300), 1), judged("replication slot", None, 100_000)]
+        {
             assert_eq!(finding.severity(), Severity::Warning, "{finding:?}");
         }
         let prepared = judged("prepared transaction", Some(3600), 5);
-        assert!(prepared.advice().unwrap().to_string().contains("ROLLBACK PREPARED '7'"), "{prepared:?}");
+        assert!(
+            prepared.advice().unwrap().to_string().contains("ROLLBACK PREPARED '7'"),
+            "{prepared:?}"
+        );
     }
 }

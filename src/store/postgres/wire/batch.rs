@@ -26,7 +26,8 @@ impl Flight {
             [releases, acquires].into_iter().filter(|group: &Vec<_>| !group.is_empty()).collect()
         };
         groups.iter_mut().for_each(|group| group.sort_by_key(|&place| requests[place].key()));
-        let sections: Vec<Section<'_>> = groups.iter().map(|group| section(group, requests)).collect();
+        let sections: Vec<Section<'_>> =
+            groups.iter().map(|group| section(group, requests)).collect();
         Ok(Self { sent: connection.prepare(&sections)?, groups })
     }
 
@@ -43,19 +44,27 @@ impl Flight {
                     for (&place, rows) in group.iter().zip(answers) {
                         let is_refused = together && is_locked_now(&rows);
                         let answer = Answer { rows: Ok(rows), sent_at };
-                        outcomes[place] = Some(if is_refused { Err(PostgresFailure::NotTogether) } else { Ok(answer) });
+                        outcomes[place] = Some(if is_refused {
+                            Err(PostgresFailure::NotTogether)
+                        } else {
+                            Ok(answer)
+                        });
                     }
                 }
                 // One of several may have failed all of them.
                 Err(_) if together => {
-                    group.iter().for_each(|&place| outcomes[place] = Some(Err(PostgresFailure::NotTogether)));
+                    group.iter().for_each(|&place| {
+                        outcomes[place] = Some(Err(PostgresFailure::NotTogether))
+                    });
                 }
                 Err(error) => outcomes[group[0]] = Some(Ok(Answer { rows: Err(error), sent_at })),
             }
         }
         // Only now: until then answers are due.
         let answers = outcomes.iter_mut().filter_map(|outcome| outcome.as_mut()?.as_mut().ok());
-        answers.filter_map(|answer| answer.rows.as_mut().err()).for_each(|error| connection.find_blocker(error));
+        answers
+            .filter_map(|answer| answer.rows.as_mut().err())
+            .for_each(|error| connection.find_blocker(error));
         Ok(())
     }
 }

@@ -26,8 +26,12 @@ impl Connection {
             return;
         }
         match Self::simple(self.transport(), TABLE_BLOCKER) {
-            Ok(Ok(rows)) => error.blocker = rows.into_iter().next().and_then(|row| row.into_iter().next()?),
-            Ok(Err(refused)) => log::debug!("who has locked the tables is unknown: {}", refused.to_error().chain()),
+            Ok(Ok(rows)) => {
+                error.blocker = rows.into_iter().next().and_then(|row| row.into_iter().next()?)
+            }
+            Ok(Err(refused)) => {
+                log::debug!("who has locked the tables is unknown: {}", refused.to_error().chain())
+            }
             // Its answer may still come: it must not be taken for that of the next request.
             Err(error) => {
                 log::debug!("who has locked the tables is unknown: {}", error.chain());

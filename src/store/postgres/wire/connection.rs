@@ -82,7 +82,10 @@ impl Connection {
     fn ensure_quiet(&mut self) -> Result<()> {
         self.transport.ensure_quiet().inspect_err(|error| {
             self.transport.stream.meter().broke();
-            log::debug!("an idle connection has ended, or has received what nobody asked for: {}", error.chain());
+            log::debug!(
+                "an idle connection has ended, or has received what nobody asked for: {}",
+                error.chain()
+            );
         })
     }
 
@@ -108,7 +111,10 @@ impl Connection {
     }
 
     /// Packs all sections, which [`transmit`](Self::transmit) sends in one write.
-    pub(super) fn prepare(&mut self, sections: &[Section<'_>]) -> std::result::Result<InFlight, PostgresFailure> {
+    pub(super) fn prepare(
+        &mut self,
+        sections: &[Section<'_>],
+    ) -> std::result::Result<InFlight, PostgresFailure> {
         self.ensure_quiet().map_err(PostgresFailure::NotSent)?;
         let unknown = UnknownOutcome { backend: self.facts.clone(), untold: false };
         let sent_at = self.clock.now();
@@ -120,8 +126,11 @@ impl Connection {
             let mut parses = VecDeque::new();
             for (request, statement) in section {
                 let mut under_way = flight.parses.iter().flatten().chain(&parses);
-                let is_new = self.prepared & (1 << statement.id) == 0 && !under_way.any(|id| *id == statement.id);
-                request.write(statement, is_new, &mut self.out).map_err(PostgresFailure::NotSent)?;
+                let is_new = self.prepared & (1 << statement.id) == 0
+                    && !under_way.any(|id| *id == statement.id);
+                request
+                    .write(statement, is_new, &mut self.out)
+                    .map_err(PostgresFailure::NotSent)?;
                 if is_new {
                     parses.push_back(statement.id);
                 }
@@ -133,7 +142,10 @@ impl Connection {
         Ok(flight)
     }
 
-    pub(super) fn transmit(&mut self, flight: &InFlight) -> std::result::Result<(), PostgresFailure> {
+    pub(super) fn transmit(
+        &mut self,
+        flight: &InFlight,
+    ) -> std::result::Result<(), PostgresFailure> {
         self.transport.send(&self.out).map_err(|error| {
             let error = self.last_words().unwrap_or(error);
             self.as_unknown(error, flight)
@@ -174,16 +186,20 @@ impl Connection {
         loop {
             match self.transport.recv(deadline)? {
                 Message::ParseComplete => {
-                    let id = parses.pop_front().ok_or_else(|| malformed(&self.transport.address))?;
+                    let id =
+                        parses.pop_front().ok_or_else(|| malformed(&self.transport.address))?;
                     self.prepared |= 1 << id;
                 }
                 Message::BindComplete if bound == answers.len() => bound += 1,
                 Message::DataRow(row) if bound > answers.len() => {
                     rows.push(read_row(&row).ok_or_else(|| malformed(&self.transport.address))?);
                 }
-                Message::CommandComplete(_) if bound > answers.len() => answers.push(std::mem::take(&mut rows)),
+                Message::CommandComplete(_) if bound > answers.len() => {
+                    answers.push(std::mem::take(&mut rows))
+                }
                 Message::ErrorResponse(body) => {
-                    let error = ServerError::read(&body).map_err(|_| malformed(&self.transport.address))?;
+                    let error =
+                        ServerError::read(&body).map_err(|_| malformed(&self.transport.address))?;
                     if error.fatal {
                         self.has_last_words = true;
                         return Err(ended(&error));
@@ -206,13 +222,19 @@ impl Connection {
     fn as_unknown(&self, error: Error, flight: &InFlight) -> PostgresFailure {
         // Counted after a timeout as well, because the connection is closed then.
         self.transport.stream.meter().broke();
-        let is_silent = || flight.after_pause && self.clock.now().since(flight.sent_at) >= self.transport.io_timeout;
+        let is_silent = || {
+            flight.after_pause
+                && self.clock.now().since(flight.sent_at) >= self.transport.io_timeout
+        };
         let ended = self.has_last_words || error.message() == ENDED || is_silent();
         PostgresFailure::Unknown { error, unknown: flight.unknown.clone(), ended }
     }
 
     /// One request in a transaction of its own.
-    pub(crate) fn ask(&mut self, request: &Request) -> std::result::Result<Answer, PostgresFailure> {
+    pub(crate) fn ask(
+        &mut self,
+        request: &Request,
+    ) -> std::result::Result<Answer, PostgresFailure> {
         let mut flight = self.send(&[vec![(request, request.statement)]])?;
         let mut rows = only(self.recv(&mut flight, 1)?);
         let _ = rows.as_mut().map_err(|error| self.find_blocker(error));
@@ -220,8 +242,12 @@ impl Connection {
     }
 
     /// All requests in one write, each in a transaction of its own.
-    pub(crate) fn ask_all(&mut self, requests: &[Request]) -> std::result::Result<Vec<Answer>, PostgresFailure> {
-        let sections: Vec<Section<'_>> = requests.iter().map(|request| vec![(request, request.statement)]).collect();
+    pub(crate) fn ask_all(
+        &mut self,
+        requests: &[Request],
+    ) -> std::result::Result<Vec<Answer>, PostgresFailure> {
+        let sections: Vec<Section<'_>> =
+            requests.iter().map(|request| vec![(request, request.statement)]).collect();
         let mut flight = self.send(&sections)?;
         let mut answers = Vec::with_capacity(requests.len());
         for _ in requests {
@@ -229,7 +255,10 @@ impl Connection {
             answers.push(Answer { rows, sent_at: flight.sent_at });
         }
         // Only now: until then answers are due.
-        answers.iter_mut().filter_map(|answer| answer.rows.as_mut().err()).for_each(|error| self.find_blocker(error));
+        answers
+            .iter_mut()
+            .filter_map(|answer| answer.rows.as_mut().err())
+            .for_each(|error| self.find_blocker(error));
         Ok(answers)
     }
 
@@ -239,7 +268,10 @@ impl Connection {
     }
 
     /// Runs several statements without parameters. Returns the rows of the last one.
-    pub(super) fn simple(transport: &mut Transport, sql: &str) -> Result<std::result::Result<Vec<Row>, ServerError>> {
+    pub(super) fn simple(
+        transport: &mut Transport,
+        sql: &str,
+    ) -> Result<std::result::Result<Vec<Row>, ServerError>> {
         let mut out = BytesMut::new();
         frontend::query(sql, &mut out).map_err(|_| malformed(&transport.address))?;
         transport.ensure_quiet()?;
@@ -250,9 +282,12 @@ impl Connection {
         loop {
             match transport.recv(deadline)? {
                 Message::RowDescription(_) => rows.clear(),
-                Message::DataRow(row) => rows.push(read_row(&row).ok_or_else(|| malformed(&transport.address))?),
+                Message::DataRow(row) => {
+                    rows.push(read_row(&row).ok_or_else(|| malformed(&transport.address))?)
+                }
                 Message::ErrorResponse(body) => {
-                    let error = ServerError::read(&body).map_err(|_| malformed(&transport.address))?;
+                    let error =
+                        ServerError::read(&body).map_err(|_| malformed(&transport.address))?;
                     if error.fatal {
                         return Err(ended(&error));
                     }

@@ -85,7 +85,11 @@ impl Known {
     }
 
     pub(super) fn held_up_within(&self, last: Duration) -> Option<String> {
-        self.held_up.lock().as_ref().filter(|(at, _)| at.elapsed() <= last).map(|(_, reason)| reason.clone())
+        self.held_up
+            .lock()
+            .as_ref()
+            .filter(|(at, _)| at.elapsed() <= last)
+            .map(|(_, reason)| reason.clone())
     }
 }
 
@@ -139,18 +143,25 @@ impl Connector {
         let before = known.boot.lock().replace(connection.boot());
         if before.is_some_and(|before| before != connection.boot()) {
             known.moves.fetch_add(1, Ordering::Relaxed);
-            log::info!("{:?} is another process of the server than before", self.server.url.hosts[place]);
+            log::info!(
+                "{:?} is another process of the server than before",
+                self.server.url.hosts[place]
+            );
         }
     }
 
     fn connect_to(&self, address: &Address, timeout: Duration) -> Result<Connection> {
-        self.either_way(address, timeout, |left, with_tls| self.connect_once(address, left, with_tls))
+        self.either_way(address, timeout, |left, with_tls| {
+            self.connect_once(address, left, with_tls)
+        })
     }
 
     /// A connection that is logged in, and the process id of its backend. The server is not
     /// checked.
     pub(super) fn open(&self, address: &Address) -> Result<(Transport, i32)> {
-        self.either_way(address, self.io_timeout, |left, with_tls| self.log_in_once(address, left, with_tls))
+        self.either_way(address, self.io_timeout, |left, with_tls| {
+            self.log_in_once(address, left, with_tls)
+        })
     }
 
     /// If the URL leaves it to the server whether there is TLS, and the server's rules refuse one
@@ -199,8 +210,9 @@ impl Connector {
         let stream = stream.map_err(|e| to_error(e, address))?;
         let stream = if with_tls { self.secure(stream, address, deadline)? } else { stream };
         let mut transport = Transport::new(stream, address.clone(), self.io_timeout, deadline);
-        let pid = log_in(&mut transport, &self.server.url, &self.server.client_name)
-            .map_err(|refusal| Refusal { error: handshake_failed(address, refusal.error), ..refusal })?;
+        let pid = log_in(&mut transport, &self.server.url, &self.server.client_name).map_err(
+            |refusal| Refusal { error: handshake_failed(address, refusal.error), ..refusal },
+        )?;
         Ok((transport, pid))
     }
 
@@ -208,21 +220,27 @@ impl Connector {
     #[cfg(feature = "tls-core")]
     fn secure(&self, mut stream: Stream, address: &Address, deadline: Instant) -> Result<Stream> {
         use std::io::{Read, Write};
-        let (Some(tls), Address::Tcp { host, .. }) = (&self.server.tls, address) else { return Ok(stream) };
+        let (Some(tls), Address::Tcp { host, .. }) = (&self.server.tls, address) else {
+            return Ok(stream);
+        };
         let mut question = bytes::BytesMut::new();
         postgres_protocol::message::frontend::ssl_request(&mut question);
         // One byte and no more: unencrypted bytes that came with it must not be read as the
         // beginning of the encrypted data.
         let mut answer = [0];
-        let asked =
-            stream.within(deadline).write_all(&question).and_then(|()| stream.within(deadline).read_exact(&mut answer));
+        let asked = stream
+            .within(deadline)
+            .write_all(&question)
+            .and_then(|()| stream.within(deadline).read_exact(&mut answer));
         asked.map_err(|e| to_error(e, address))?;
         match answer[0] {
             b'S' => stream.secure(tls, host, deadline).map_err(|e| to_error(e, address)),
             b'N' if self.server.url.ssl.mode == SslMode::Prefer => Ok(stream),
             b'N' => Err(Error::new(
                 ErrorKind::Tls,
-                format!("{address:?} has no TLS, but sslmode requires it: turn ssl on in the server's configuration"),
+                format!(
+                    "{address:?} has no TLS, but sslmode requires it: turn ssl on in the server's configuration"
+                ),
             )),
             _ => Err(malformed(address)),
         }
@@ -253,7 +271,10 @@ impl Connector {
             ));
         }
         if asked.version < OLDEST {
-            let why = format!("the server is PostgreSQL {}; 14 or later is needed", asked.version / 10_000);
+            let why = format!(
+                "the server is PostgreSQL {}; 14 or later is needed",
+                asked.version / 10_000
+            );
             return Err(Error::new(ErrorKind::Unsupported, why));
         }
         if asked.read_only {
@@ -289,8 +310,9 @@ impl Connector {
         // Since PostgreSQL 17. A transaction that waits for a row must end by the timeouts above,
         // which leave the connection as it is.
         let limit = "transaction_timeout";
-        let unset =
-            format!("CASE WHEN current_setting('{limit}', true) <> '' THEN set_config('{limit}', '0', false) END");
+        let unset = format!(
+            "CASE WHEN current_setting('{limit}', true) <> '' THEN set_config('{limit}', '0', false) END"
+        );
         format!("{OWN_PATH}; SELECT {}, {unset}; {WHO}", set.join(", "))
     }
 }
@@ -371,6 +393,7 @@ fn summary(url: &PostgresUrl, mut failed: Vec<Error>) -> Error {
         _ => 3,
     };
     let texts: Vec<String> = failed.iter().map(|error| error.message().to_owned()).collect();
-    let kind = failed.iter().max_by_key(|error| rank(error)).map_or(ErrorKind::Unreachable, Error::kind);
+    let kind =
+        failed.iter().max_by_key(|error| rank(error)).map_or(ErrorKind::Unreachable, Error::kind);
     Error::new(kind, format!("none of the hosts {url:?} takes writes: {}", texts.join("; ")))
 }

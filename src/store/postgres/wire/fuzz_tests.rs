@@ -54,8 +54,17 @@ fn any_message(dice: &mut Dice) -> Vec<u8> {
         2 => {
             let state = *dice.choose(&["57P01", "42501", "53300", "LH001", "22P05", "3F000", ""]);
             let severity = *dice.choose(&["FATAL", "ERROR"]);
-            let fields =
-                [b"C", state.as_bytes(), b"\0V", severity.as_bytes(), b"\0M", &texts[0], b"D", &texts[1], b"\0"];
+            let fields = [
+                b"C",
+                state.as_bytes(),
+                b"\0V",
+                severity.as_bytes(),
+                b"\0M",
+                &texts[0],
+                b"D",
+                &texts[1],
+                b"\0",
+            ];
             message(b'E', &fields.concat())
         }
         3 => message(b'A', &[&[0, 0, 0, 9][..], &texts[0], &texts[1]].concat()),
@@ -76,12 +85,16 @@ fn read(message: &Message) -> String {
             Ok(error) => told(&error.to_error()),
             Err(error) => error.to_string(),
         },
-        Message::NotificationResponse(body) => format!("{:?} {:?}", body.channel().ok(), body.message().ok()),
+        Message::NotificationResponse(body) => {
+            format!("{:?} {:?}", body.channel().ok(), body.message().ok())
+        }
         Message::AuthenticationSasl(body) => {
             let offered: std::io::Result<Vec<&str>> = body.mechanisms().collect();
             format!("{:?}", offered.ok())
         }
-        Message::AuthenticationSaslContinue(body) => format!("{:?}", check_iterations(body.data()).err()),
+        Message::AuthenticationSaslContinue(body) => {
+            format!("{:?}", check_iterations(body.data()).err())
+        }
         _ => String::new(),
     }
 }
@@ -94,7 +107,8 @@ fn told(error: &Error) -> String {
 
 /// What is read, and whether the rest is malformed.
 fn read_in_pieces(bytes: &[u8], size: usize) -> (Vec<String>, bool) {
-    let (mut reader, mut texts, mut pieces) = (MessageReader::default(), Vec::new(), bytes.chunks(size));
+    let (mut reader, mut texts, mut pieces) =
+        (MessageReader::default(), Vec::new(), bytes.chunks(size));
     loop {
         match reader.next() {
             Ok(Some(message)) => texts.push(read(&message)),
@@ -116,7 +130,9 @@ fn fuzzed_messages_are_the_same_in_pieces_of_any_size() {
             assert_eq!((texts, malformed), (vec![format!("{:?}", Some(row))], false));
             (0..=dice.below(3)).flat_map(|_| any_message(dice)).collect()
         },
-        |bytes, dice| assert_eq!(read_in_pieces(bytes, 4096), read_in_pieces(bytes, 1 + dice.below(9))),
+        |bytes, dice| {
+            assert_eq!(read_in_pieces(bytes, 4096), read_in_pieces(bytes, 1 + dice.below(9)))
+        },
     );
 }
 
@@ -162,7 +178,11 @@ fn fuzzed_rows_are_outcomes_or_errors() {
                 goes_on: false,
             };
             judge(requests::acquire_answer(&rows, &acquire, sent_at));
-            judge(requests::release_answer(&rows, &Release::of_all(name, &holder, 1), dice.one_in(2)));
+            judge(requests::release_answer(
+                &rows,
+                &Release::of_all(name, &holder, 1),
+                dice.one_in(2),
+            ));
             judge(requests::renew_answers(&rows, 2, sent_at));
             judge(requests::inspect_answer(&rows));
             judge(requests::force_answer(&rows));

@@ -64,7 +64,9 @@ pub(super) fn install(transport: &mut Transport, is_there: bool, may_create: boo
         return Ok(text(1) == Some("t"));
     }
     let version = version.map_or_else(|| "none".to_owned(), |version| version.to_string());
-    let why = format!("the tables in the schema leasehold have version {version}, and this release knows {TABLES}");
+    let why = format!(
+        "the tables in the schema leasehold have version {version}, and this release knows {TABLES}"
+    );
     Err(Error::new(ErrorKind::Unsupported, why))
 }
 

@@ -65,7 +65,8 @@ pub(super) fn listen(
     stream.set_timeouts(read_timeout, write_timeout).map_err(|e| to_error(e, &address))?;
     let writing = stream.try_clone().map_err(|e| to_error(e, &address))?;
     let under_way = UnderWay::default();
-    let writer = ListenWriter { stream: writing, address: address.clone(), under_way: under_way.clone() };
+    let writer =
+        ListenWriter { stream: writing, address: address.clone(), under_way: under_way.clone() };
     Ok((ListenReader { stream, address, reader, under_way }, writer))
 }
 
@@ -94,7 +95,8 @@ impl ListenReader {
             };
             match message {
                 Message::NotificationResponse(body) => {
-                    let read = || Some((body.channel().ok()?.to_owned(), body.message().ok()?.to_owned()));
+                    let read =
+                        || Some((body.channel().ok()?.to_owned(), body.message().ok()?.to_owned()));
                     let (channel, payload) = read().ok_or_else(|| malformed(&self.address))?;
                     return Ok(Frame::Message { channel, payload });
                 }
@@ -107,7 +109,9 @@ impl ListenReader {
                     };
                 }
                 Message::ErrorResponse(body) => {
-                    return Err(ServerError::read(&body).map_err(|_| malformed(&self.address))?.to_error());
+                    return Err(ServerError::read(&body)
+                        .map_err(|_| malformed(&self.address))?
+                        .to_error());
                 }
                 Message::CommandComplete(_)
                 | Message::EmptyQueryResponse

@@ -33,7 +33,9 @@ impl Connector {
             return Err(another_cluster(&hosts[place], "the one that this client has used"));
         }
         let deadline = Instant::now() + self.io_timeout.min(OTHERS);
-        for other in hosts.iter().enumerate().filter(|(other, _)| *other != place).map(|(_, host)| host) {
+        for other in
+            hosts.iter().enumerate().filter(|(other, _)| *other != place).map(|(_, host)| host)
+        {
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 break;
@@ -41,7 +43,10 @@ impl Connector {
             match self.ask_system(other, left) {
                 Ok(found) if found == system => {}
                 Ok(_) => return Err(another_cluster(other, &format!("{:?}", hosts[place]))),
-                Err(error) => log::debug!("{other:?} is not compared with the other hosts now: {}", error.chain()),
+                Err(error) => log::debug!(
+                    "{other:?} is not compared with the other hosts now: {}",
+                    error.chain()
+                ),
             }
         }
         *self.server.known.system.lock() = Some(system);
@@ -50,8 +55,9 @@ impl Connector {
 
     /// Which database cluster a host belongs to, whatever its role.
     fn ask_system(&self, address: &Address, timeout: Duration) -> Result<u64> {
-        let (mut transport, _) =
-            self.either_way(address, timeout, |left, with_tls| self.log_in_once(address, left, with_tls))?;
+        let (mut transport, _) = self.either_way(address, timeout, |left, with_tls| {
+            self.log_in_once(address, left, with_tls)
+        })?;
         let question = format!("{OWN_PATH}; SELECT system_identifier FROM pg_control_system()");
         let rows = Connection::simple(&mut transport, &question)?.map_err(|e| e.to_error())?;
         let found = rows.first().and_then(|row| row.first()?.as_deref()?.parse().ok());

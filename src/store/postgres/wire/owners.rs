@@ -15,7 +15,9 @@ pub(crate) const REMEDY: &str = "look at what is in it; then drop it, or give it
 /// those who may own it.
 pub(crate) fn foreign(rows: &[Row]) -> Option<String> {
     let [Some(thing), Some(owner), Some(role)] = &rows.first()?[..] else { return None };
-    Some(format!("{thing} belongs to the role {owner:?}, whose code would run with the rights of {role:?}"))
+    Some(format!(
+        "{thing} belongs to the role {owner:?}, whose code would run with the rights of {role:?}"
+    ))
 }
 
 /// Fails if others could have put code into what is there.

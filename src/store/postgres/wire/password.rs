@@ -11,12 +11,16 @@ pub(super) fn password_for(url: &PostgresUrl, address: &Address) -> Option<Strin
     if let Some(password) = &url.password {
         return Some(password.clone());
     }
-    if let Some(password) = std::env::var("PGPASSWORD").ok().filter(|password| !password.is_empty()) {
+    if let Some(password) = std::env::var("PGPASSWORD").ok().filter(|password| !password.is_empty())
+    {
         return Some(password);
     }
     let file = password_file(url)?;
     if others_may_read(&file) {
-        log::warn!("the password file {} is ignored, because others may read it; set its mode to 0600", file.display());
+        log::warn!(
+            "the password file {} is ignored, because others may read it; set its mode to 0600",
+            file.display()
+        );
         return None;
     }
     let text = std::fs::read_to_string(&file).ok()?;
@@ -24,12 +28,18 @@ pub(super) fn password_for(url: &PostgresUrl, address: &Address) -> Option<Strin
         Address::Tcp { host, port } => (host.clone(), port.to_string()),
         #[cfg(unix)]
         Address::Unix(path) => {
-            let directory = path.parent().map(|directory| directory.display().to_string()).unwrap_or_default();
-            let port = path.extension().map(|port| port.to_string_lossy().into_owned()).unwrap_or_default();
+            let directory =
+                path.parent().map(|directory| directory.display().to_string()).unwrap_or_default();
+            let port = path
+                .extension()
+                .map(|port| port.to_string_lossy().into_owned())
+                .unwrap_or_default();
             // The usual directory on most systems is listed in the file as `localhost`.
             let is_usual = ["/var/run/postgresql", "/tmp"].contains(&&*directory);
             let found = find(&text, [&directory, &port, &url.database, &url.user]);
-            return found.or_else(|| find(&text, ["localhost", &port, &url.database, &url.user]).filter(|_| is_usual));
+            return found.or_else(|| {
+                find(&text, ["localhost", &port, &url.database, &url.user]).filter(|_| is_usual)
+            });
         }
     };
     find(&text, [&host, &port, &url.database, &url.user])
@@ -71,7 +81,9 @@ fn others_may_read(_file: &Path) -> bool {
 fn find(text: &str, wanted: [&str; 4]) -> Option<String> {
     text.lines().filter(|line| !line.starts_with('#')).find_map(|line| {
         let mut fields = fields(line).into_iter();
-        let fits = wanted.iter().all(|wanted| fields.next().is_some_and(|field| field == "*" || field == *wanted));
+        let fits = wanted
+            .iter()
+            .all(|wanted| fields.next().is_some_and(|field| field == "*" || field == *wanted));
         fields.next().filter(|_| fits)
     })
 }
@@ -107,7 +119,8 @@ mod tests {
         use std::os::unix::fs::PermissionsExt;
         let path = std::env::temp_dir().join(format!("lh-pgpass-{}", std::process::id()));
         std::fs::write(&path, "h:5432:d:u:secret\n").unwrap();
-        let url = PostgresUrl::parse(&format!("postgres://u@h/d?passfile={}", path.display())).unwrap();
+        let url =
+            PostgresUrl::parse(&format!("postgres://u@h/d?passfile={}", path.display())).unwrap();
         let found = |mode| {
             std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
             password_for(&url, &url.hosts[0])

@@ -61,7 +61,11 @@ impl PooledConnector for Connector {
         Flight::prepare(connection, &requests.collect::<Vec<_>>())
     }
 
-    fn transmit(&self, connection: &mut Connection, flight: &Flight) -> std::result::Result<(), PostgresFailure> {
+    fn transmit(
+        &self,
+        connection: &mut Connection,
+        flight: &Flight,
+    ) -> std::result::Result<(), PostgresFailure> {
         connection.transmit(&flight.sent)
     }
 
@@ -98,7 +102,9 @@ impl Pool {
     /// Same as [`net::Pool::ask`].
     pub(crate) fn call(&self, request: Request) -> Outcome {
         self.ask(request, self.most(), |request, outcome| match outcome {
-            Err(PostgresFailure::NotTogether) => self.call(request.clone().batched(Batching::Alone)),
+            Err(PostgresFailure::NotTogether) => {
+                self.call(request.clone().batched(Batching::Alone))
+            }
             outcome => outcome,
         })
     }

@@ -102,7 +102,12 @@ impl Request {
 
     /// Writes the messages of one run, without the end of the transaction. `parses`: the statement
     /// is new to the connection.
-    pub(super) fn write(&self, statement: &Statement, parses: bool, out: &mut BytesMut) -> Result<()> {
+    pub(super) fn write(
+        &self,
+        statement: &Statement,
+        parses: bool,
+        out: &mut BytesMut,
+    ) -> Result<()> {
         let name = format!("s{}", statement.id);
         let text = |value: &String, out: &mut BytesMut| {
             out.put_slice(value.as_bytes());
@@ -116,7 +121,9 @@ impl Request {
                 .map_err(|_| std::io::Error::from(std::io::ErrorKind::InvalidInput))?;
             frontend::execute("", 0, out)
         };
-        write().map_err(|e| Error::new(ErrorKind::InvalidInput, "the request is too long").caused_by(e))
+        write().map_err(|e| {
+            Error::new(ErrorKind::InvalidInput, "the request is too long").caused_by(e)
+        })
     }
 }
 
@@ -127,7 +134,9 @@ mod tests {
     #[test]
     fn arrays_are_quoted() {
         static NONE: Statement = Statement { id: 0, sql: "" };
-        let request = Request::new(&NONE).list([r#"a"b\c"#, "", "{,}"].into_iter()).numbers([1, -2].into_iter());
+        let request = Request::new(&NONE)
+            .list([r#"a"b\c"#, "", "{,}"].into_iter())
+            .numbers([1, -2].into_iter());
         assert_eq!(request.params, [r#"{"a\"b\\c","","{,}"}"#, "{1,-2}"]);
         assert_eq!(Request::new(&NONE).list(std::iter::empty()).key(), "{}");
     }

@@ -13,6 +13,7 @@ pub const POSTGRES_SCHEMA: &str = include_str!("../schema.sql");
 /// before anything in the schemas is used. The script asks the same before it installs, and the
 /// query is spelled there.
 pub(crate) fn owners_query() -> &'static str {
-    let (_, from) = POSTGRES_SCHEMA.split_once("its_user IN\n").expect("the script asks for the owners");
+    let (_, from) =
+        POSTGRES_SCHEMA.split_once("its_user IN\n").expect("the script asks for the owners");
     from.split_once("  LOOP\n").expect("it does something for each of them").0
 }

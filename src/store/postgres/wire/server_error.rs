@@ -24,7 +24,8 @@ const STALE: &str = "LH001";
 
 impl ServerError {
     pub(super) fn read(body: &ErrorResponseBody) -> std::io::Result<Self> {
-        let (mut state, mut severity, mut text, mut detail) = (String::new(), String::new(), String::new(), None);
+        let (mut state, mut severity, mut text, mut detail) =
+            (String::new(), String::new(), String::new(), None);
         let mut fields = body.fields();
         while let Some(field) = fields.next()? {
             let value = String::from_utf8_lossy(field.value_bytes()).into_owned();
@@ -85,7 +86,9 @@ impl ServerError {
             "53100" | "53200" | "53400" | "54000" => ErrorKind::Full,
             "25006" => ErrorKind::ReadOnly,
             STALE => ErrorKind::Stale,
-            state if state.starts_with("08") || state.starts_with("57P") || state == "25P03" => ErrorKind::Unreachable,
+            state if state.starts_with("08") || state.starts_with("57P") || state == "25P03" => {
+                ErrorKind::Unreachable
+            }
             _ => ErrorKind::Server,
         }
     }
@@ -97,7 +100,8 @@ impl ServerError {
             let why = format!("the server cannot look at the lock: {who}; end that transaction");
             return Error::new(self.kind(), why);
         }
-        let error = Error::new(self.kind(), format!("the server refused: {text} (SQLSTATE {state})"));
+        let error =
+            Error::new(self.kind(), format!("the server refused: {text} (SQLSTATE {state})"));
         match &**state {
             "3F000" | "42883" | "42P01" => error
                 .reworded(|said| format!("the schema of leasehold is missing or incomplete: {said}"))

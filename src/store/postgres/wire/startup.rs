@@ -3,7 +3,9 @@
 use bytes::BytesMut;
 use fallible_iterator::FallibleIterator;
 use postgres_protocol::authentication::md5_hash;
-use postgres_protocol::authentication::sasl::{ChannelBinding, SCRAM_SHA_256, SCRAM_SHA_256_PLUS, ScramSha256};
+use postgres_protocol::authentication::sasl::{
+    ChannelBinding, SCRAM_SHA_256, SCRAM_SHA_256_PLUS, ScramSha256,
+};
 use postgres_protocol::message::backend::{AuthenticationSaslBody, Message};
 use postgres_protocol::message::frontend;
 
@@ -34,7 +36,8 @@ pub(super) fn log_in(
     client_name: &str,
 ) -> std::result::Result<i32, Refusal> {
     let application = url.application_name.as_deref().unwrap_or(client_name);
-    let mut parameters = vec![("user", &*url.user), ("database", &*url.database), ("client_encoding", "UTF8")];
+    let mut parameters =
+        vec![("user", &*url.user), ("database", &*url.database), ("client_encoding", "UTF8")];
     parameters.push(("application_name", application));
     parameters.extend(url.options.as_deref().map(|options| ("options", options)));
     send(transport, |out| frontend::startup_message(parameters, out))?;
@@ -47,7 +50,8 @@ pub(super) fn log_in(
             Message::BackendKeyData(body) => pid = Some(body.process_id()),
             Message::ReadyForQuery(_) if log_in.done => break,
             Message::ErrorResponse(body) => {
-                let refused = ServerError::read(&body).map_err(|_| malformed(&transport.address))?;
+                let refused =
+                    ServerError::read(&body).map_err(|_| malformed(&transport.address))?;
                 let by_rule = refused.is_by_rule() && !log_in.asked;
                 return Err(Refusal { error: refused.to_error(), by_rule });
             }
@@ -58,9 +62,13 @@ pub(super) fn log_in(
     pid.ok_or_else(|| malformed(&transport.address).into())
 }
 
-fn send(transport: &mut Transport, write: impl FnOnce(&mut BytesMut) -> std::io::Result<()>) -> Result<()> {
+fn send(
+    transport: &mut Transport,
+    write: impl FnOnce(&mut BytesMut) -> std::io::Result<()>,
+) -> Result<()> {
     let mut out = BytesMut::new();
-    write(&mut out).map_err(|e| Error::new(ErrorKind::InvalidInput, "the URL cannot be sent").caused_by(e))?;
+    write(&mut out)
+        .map_err(|e| Error::new(ErrorKind::InvalidInput, "the URL cannot be sent").caused_by(e))?;
     transport.send(&out)
 }
 
@@ -110,8 +118,10 @@ impl LogIn<'_> {
         self.asked = true;
         // Checked before the password is sent: a server that asks for it like this may be in the
         // middle.
-        let is_bare =
-            matches!(message, Message::AuthenticationCleartextPassword | Message::AuthenticationMd5Password(_));
+        let is_bare = matches!(
+            message,
+            Message::AuthenticationCleartextPassword | Message::AuthenticationMd5Password(_)
+        );
         if is_bare && self.url.binding == Binding::Require {
             return Err(denied(NO_SCRAM));
         }
@@ -142,25 +152,32 @@ impl LogIn<'_> {
                 self.proven = true;
                 Ok(())
             }
-            Message::AuthenticationGss | Message::AuthenticationSspi | Message::AuthenticationKerberosV5 => {
-                Err(Error::new(
-                    ErrorKind::Unsupported,
-                    "the server asks for Kerberos, GSSAPI or SSPI; use SCRAM, a password or a client certificate",
-                ))
-            }
+            Message::AuthenticationGss
+            | Message::AuthenticationSspi
+            | Message::AuthenticationKerberosV5 => Err(Error::new(
+                ErrorKind::Unsupported,
+                "the server asks for Kerberos, GSSAPI or SSPI; use SCRAM, a password or a client certificate",
+            )),
             _ => Err(malformed(&transport.address)),
         }
     }
 
-    fn begin_scram(&mut self, transport: &mut Transport, body: &AuthenticationSaslBody) -> Result<()> {
-        let offered: Vec<&str> = body.mechanisms().collect().map_err(|_| malformed(&transport.address))?;
+    fn begin_scram(
+        &mut self,
+        transport: &mut Transport,
+        body: &AuthenticationSaslBody,
+    ) -> Result<()> {
+        let offered: Vec<&str> =
+            body.mechanisms().collect().map_err(|_| malformed(&transport.address))?;
         let hash = match self.url.binding {
             Binding::Disable => None,
             Binding::Prefer | Binding::Require => end_point_hash(transport),
         };
         let offers_binding = offered.contains(&SCRAM_SHA_256_PLUS);
         let (mechanism, binding) = match hash {
-            Some(Some(hash)) if offers_binding => (SCRAM_SHA_256_PLUS, ChannelBinding::tls_server_end_point(hash)),
+            Some(Some(hash)) if offers_binding => {
+                (SCRAM_SHA_256_PLUS, ChannelBinding::tls_server_end_point(hash))
+            }
             Some(None) if self.url.binding == Binding::Require => {
                 return Err(denied(
                     "channel_binding=require: the server's certificate is signed in a way for which no binding is \
@@ -168,7 +185,9 @@ impl LogIn<'_> {
                 ));
             }
             _ if self.url.binding == Binding::Require => {
-                return Err(denied("channel_binding=require needs TLS and a server that offers SCRAM-SHA-256-PLUS"));
+                return Err(denied(
+                    "channel_binding=require needs TLS and a server that offers SCRAM-SHA-256-PLUS",
+                ));
             }
             // A server that does offer it notices that somebody has removed the offer.
             Some(Some(_)) => (SCRAM_SHA_256, ChannelBinding::unrequested()),
@@ -189,7 +208,10 @@ impl LogIn<'_> {
 /// certificate, if one is defined.
 fn end_point_hash(transport: &Transport) -> Option<Option<Vec<u8>>> {
     #[cfg(feature = "tls-core")]
-    return transport.stream.server_certificate().map(|der| crate::store::tls::end_point_hash(&der));
+    return transport
+        .stream
+        .server_certificate()
+        .map(|der| crate::store::tls::end_point_hash(&der));
     #[cfg(not(feature = "tls-core"))]
     {
         let _ = transport;
@@ -204,7 +226,8 @@ const MOST_ITERATIONS: u64 = 1_000_000;
 /// `message`: the first message of a server in SCRAM, `r=..,s=..,i=4096`.
 pub(super) fn check_iterations(message: &[u8]) -> Result<()> {
     let iterations = message.split(|byte| *byte == b',').find_map(|part| part.strip_prefix(b"i="));
-    let iterations = iterations.and_then(|digits| std::str::from_utf8(digits).ok()?.parse::<u64>().ok());
+    let iterations =
+        iterations.and_then(|digits| std::str::from_utf8(digits).ok()?.parse::<u64>().ok());
     // A number that cannot be read is refused by the parser of the message.
     match iterations {
         Some(iterations) if iterations > MOST_ITERATIONS => Err(denied(&format!(

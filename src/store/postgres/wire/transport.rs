@@ -52,7 +52,8 @@ impl MessageReader {
         // Checked before the parser reserves that much memory.
         match Header::parse(&self.bytes) {
             Ok(None) => return Ok(None),
-            Ok(Some(header)) if usize::try_from(header.len()).is_ok_and(|length| length <= LONGEST_MESSAGE) => {}
+            Ok(Some(header))
+                if usize::try_from(header.len()).is_ok_and(|length| length <= LONGEST_MESSAGE) => {}
             _ => return Err(Malformed),
         }
         Message::parse(&mut self.bytes).map_err(|_| Malformed)
@@ -72,8 +73,19 @@ impl MessageReader {
 }
 
 impl Transport {
-    pub(super) fn new(stream: Stream, address: Address, io_timeout: Duration, handshake: Instant) -> Self {
-        Self { stream, address, reader: MessageReader::default(), io_timeout, handshake: Some(handshake) }
+    pub(super) fn new(
+        stream: Stream,
+        address: Address,
+        io_timeout: Duration,
+        handshake: Instant,
+    ) -> Self {
+        Self {
+            stream,
+            address,
+            reader: MessageReader::default(),
+            io_timeout,
+            handshake: Some(handshake),
+        }
     }
 
     pub(super) fn send(&mut self, bytes: &[u8]) -> Result<()> {
@@ -99,7 +111,9 @@ impl Transport {
             let filled = match self.handshake {
                 Some(deadline) => self.reader.fill(&mut self.stream.within(deadline)),
                 // A server that keeps sending must not delay the caller for ever.
-                None if Instant::now() >= deadline && !self.stream.has_input() => Err(io::ErrorKind::TimedOut.into()),
+                None if Instant::now() >= deadline && !self.stream.has_input() => {
+                    Err(io::ErrorKind::TimedOut.into())
+                }
                 None => self.reader.fill(&mut self.stream.until(deadline)),
             };
             filled.map_err(|e| to_error(e, &self.address))?;
@@ -136,7 +150,8 @@ impl Transport {
                 None if self.reader.is_empty() => return Ok(()),
                 Some(Message::NoticeResponse(_) | Message::ParameterStatus(_)) => {}
                 Some(Message::ErrorResponse(body)) => {
-                    let last_words = ServerError::read(&body).map_err(|_| malformed(&self.address))?;
+                    let last_words =
+                        ServerError::read(&body).map_err(|_| malformed(&self.address))?;
                     return Err(ended(&last_words));
                 }
                 // Also half a message, whose rest would come before the next answer.
@@ -177,15 +192,20 @@ pub(super) fn to_error(e: io::Error, address: &Address) -> Error {
     use io::ErrorKind as Io;
     #[cfg(feature = "tls-core")]
     if let Some(failure) = TlsFailure::in_error(&e) {
-        return Error::new(failure.kind, format!("{address:?} {}", failure.says("one with sslmode=disable")))
-            .caused_by(e);
+        return Error::new(
+            failure.kind,
+            format!("{address:?} {}", failure.says("one with sslmode=disable")),
+        )
+        .caused_by(e);
     }
     if let Some(why) = no_answer(&e) {
         return Error::new(ErrorKind::Unreachable, format!("{address:?} {why}"));
     }
     let message = match e.kind() {
         Io::ConnectionRefused | Io::NotFound => format!("no server listens at {address:?}"),
-        Io::UnexpectedEof | Io::ConnectionReset | Io::ConnectionAborted | Io::BrokenPipe => ENDED.to_owned(),
+        Io::UnexpectedEof | Io::ConnectionReset | Io::ConnectionAborted | Io::BrokenPipe => {
+            ENDED.to_owned()
+        }
         _ => format!("{address:?} cannot be reached: {e}"),
     };
     Error::new(ErrorKind::Unreachable, message).caused_by(e)

@@ -19,7 +19,8 @@ impl Cluster {
         if away.is_empty() {
             return None;
         }
-        let at_node = self.address_of_slot(slot).and_then(|address| away.get(&Place::Node(address)));
+        let at_node =
+            self.address_of_slot(slot).and_then(|address| away.get(&Place::Node(address)));
         at_node.or_else(|| away.get(&Place::Slot(slot))).cloned()
     }
 

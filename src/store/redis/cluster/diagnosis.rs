@@ -15,7 +15,8 @@ impl Cluster {
             let found = format!("no node reports which primary has which slot: {}", e.message());
             let finding = Finding::problem(Check::Slots, found)
                 .advise("name a node that can be reached, of a cluster that was created (redis-cli --cluster create)");
-            let connectors = self.candidates(None).iter().map(|address| self.connector_at(address)).collect();
+            let connectors =
+                self.candidates(None).iter().map(|address| self.connector_at(address)).collect();
             return (vec![finding], connectors);
         }
         let (primaries, missing) = {
@@ -25,14 +26,21 @@ impl Cluster {
         let finding = if missing.is_empty() {
             Finding::ok(Check::Slots, format!("{} primaries have all slots", primaries.len()))
         } else {
-            let mut shown: Vec<String> =
-                missing.iter().take(SHOWN).map(|range| format!("{}-{}", range.start(), range.end())).collect();
+            let mut shown: Vec<String> = missing
+                .iter()
+                .take(SHOWN)
+                .map(|range| format!("{}-{}", range.start(), range.end()))
+                .collect();
             if missing.len() > SHOWN {
                 shown.push(format!("{} more ranges", missing.len() - SHOWN));
             }
-            let found = format!("no primary has the slots {}: names there cannot be locked", shown.join(", "));
-            Finding::problem(Check::Slots, found)
-                .advise("bring their primary back, or give them to another (redis-cli --cluster fix)")
+            let found = format!(
+                "no primary has the slots {}: names there cannot be locked",
+                shown.join(", ")
+            );
+            Finding::problem(Check::Slots, found).advise(
+                "bring their primary back, or give them to another (redis-cli --cluster fix)",
+            )
         };
         (vec![finding], primaries.iter().map(|address| self.connector_at(address)).collect())
     }

@@ -38,7 +38,9 @@ impl Cluster {
             let outcome = ask(&route);
             let next = match &outcome {
                 Ok(answered) => self.after_reply(slot, &route, &answered.reply),
-                Err(Unanswered::NotSent(e)) if e.kind().is_outage() => self.after_failure(slot, &route),
+                Err(Unanswered::NotSent(e)) if e.kind().is_outage() => {
+                    self.after_failure(slot, &route)
+                }
                 Err(_) => None,
             };
             let Some(next) = next.filter(|_| Instant::now() < deadline) else {

@@ -97,15 +97,18 @@ impl SlotMap {
     }
 
     /// Keeps the primaries that still exist, with their connections.
-    pub(super) fn replace(&mut self, ranges: &[SlotRange], connect_to: impl Fn(&NodeAddress) -> Arc<Primary>) {
+    pub(super) fn replace(
+        &mut self,
+        ranges: &[SlotRange],
+        connect_to: impl Fn(&NodeAddress) -> Arc<Primary>,
+    ) {
         let known = std::mem::take(&mut self.primaries);
         self.owners.clear();
         self.replicas.clear();
         for range in ranges {
-            let primary = self
-                .primaries
-                .entry(range.primary.clone())
-                .or_insert_with(|| known.get(&range.primary).cloned().unwrap_or_else(|| connect_to(&range.primary)));
+            let primary = self.primaries.entry(range.primary.clone()).or_insert_with(|| {
+                known.get(&range.primary).cloned().unwrap_or_else(|| connect_to(&range.primary))
+            });
             let slots = (range.first..=range.last).filter_map(Slot::new);
             self.owners.extend(slots.map(|slot| (slot, primary.clone())));
             self.replicas.extend(range.replicas.iter().cloned());
@@ -114,8 +117,10 @@ impl SlotMap {
     }
 
     pub(super) fn nodes(&self) -> Vec<NodeStatus> {
-        let with_slots =
-            |primary: &Arc<Primary>| NodeStatus { slots: self.slots_of(primary), ..primary.server.status() };
+        let with_slots = |primary: &Arc<Primary>| NodeStatus {
+            slots: self.slots_of(primary),
+            ..primary.server.status()
+        };
         self.primaries.values().map(with_slots).filter(|node| !node.slots.is_empty()).collect()
     }
 

@@ -33,12 +33,27 @@ pub(crate) struct Cluster {
 
 impl Cluster {
     /// `foreground` and `background` connect to the first of the seeds.
-    pub(crate) fn new(foreground: Connector, background: Connector, seeds: &[Connector], connections: usize) -> Self {
+    pub(crate) fn new(
+        foreground: Connector,
+        background: Connector,
+        seeds: &[Connector],
+        connections: usize,
+    ) -> Self {
         let publishing = foreground.cluster.clone().unwrap_or_default();
         let seeds = seeds.iter().filter_map(address_of).collect();
         let (map, last_read) = (RwLock::default(), Mutex::new(LastRead::none()));
         let (away, closed) = (AwayPlaces::default(), AtomicBool::new(false));
-        Self { foreground, background, connections, seeds, map, last_read, publishing, away, closed }
+        Self {
+            foreground,
+            background,
+            connections,
+            seeds,
+            map,
+            last_read,
+            publishing,
+            away,
+            closed,
+        }
     }
 
     /// Reads the map and connects to the primaries until one is reached, which checks the server
@@ -48,9 +63,10 @@ impl Cluster {
         let primaries = self.map.read().primaries();
         let tells = |outcome: &Result<()>| !matches!(outcome, Err(e) if e.kind().is_outage());
         let connect = |primary: Arc<Primary>| primary.server.connect_now();
-        let outcomes = ask_all("lh-cluster", primaries, connect, 2 * self.io_timeout(), |outcomes| {
-            outcomes.iter().any(|(_, outcome)| tells(outcome))
-        });
+        let outcomes =
+            ask_all("lh-cluster", primaries, connect, 2 * self.io_timeout(), |outcomes| {
+                outcomes.iter().any(|(_, outcome)| tells(outcome))
+            });
         let mut last = None;
         for (_, outcome) in outcomes {
             if tells(&outcome) {
@@ -58,7 +74,9 @@ impl Cluster {
             }
             last = outcome.err();
         }
-        Err(last.unwrap_or_else(|| Error::new(ErrorKind::NotReady, "no node of the cluster has slots yet")))
+        Err(last.unwrap_or_else(|| {
+            Error::new(ErrorKind::NotReady, "no node of the cluster has slots yet")
+        }))
     }
 
     /// The command with which the nodes publish releases, once one of them has been reached.
@@ -112,7 +130,8 @@ impl Cluster {
             return Ok(route);
         }
         self.refresh(version, None)?;
-        let why = "no node of the cluster serves the slot of this name; try again when its state is ok";
+        let why =
+            "no node of the cluster serves the slot of this name; try again when its state is ok";
         self.map.read().route(slot).ok_or_else(|| Error::new(ErrorKind::NotReady, why))
     }
 

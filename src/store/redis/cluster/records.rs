@@ -35,8 +35,9 @@ impl LastRead {
     pub(super) fn note(&mut self, ranges: Option<&[SlotRange]>) {
         self.at = Some(Instant::now());
         // Without the replicas, which each node lists in an order of its own.
-        let owners =
-            |ranges: &[SlotRange]| ranges.iter().map(|r| (r.first, r.last, r.primary.clone())).collect::<Vec<_>>();
+        let owners = |ranges: &[SlotRange]| {
+            ranges.iter().map(|r| (r.first, r.last, r.primary.clone())).collect::<Vec<_>>()
+        };
         let owners = ranges.map(owners);
         let is_new = owners.as_ref().is_some_and(|owners| *owners != self.owners);
         if is_new {

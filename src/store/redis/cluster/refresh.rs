@@ -17,7 +17,9 @@ use super::topology::{NodeAddress, SlotRange, slot_ranges};
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::log;
 use crate::base::random;
-use crate::store::redis::wire::{Connector, RedisFailure, Reply, Request, Shape, ask_all, fail_on_error};
+use crate::store::redis::wire::{
+    Connector, RedisFailure, Reply, Request, Shape, ask_all, fail_on_error,
+};
 
 /// A single slot that has moved is recorded from the redirect; the whole map is read again if it is
 /// older than this.
@@ -31,7 +33,10 @@ impl Cluster {
     /// for at most the I/O timeout, or twice that if another thread is reading the map.
     pub(super) fn refresh(&self, seen: u64, without: Option<&NodeAddress>) -> Result<()> {
         let Some(mut last) = self.last_read.try_lock_for(self.io_timeout()) else {
-            return Err(Error::new(ErrorKind::Unreachable, "no node of the cluster has reported its slots in time"));
+            return Err(Error::new(
+                ErrorKind::Unreachable,
+                "no node of the cluster has reported its slots in time",
+            ));
         };
         let pause = if without.is_some() { last.pause } else { REFRESH_PAUSE };
         let is_recent = last.at.is_some_and(|at| at.elapsed() < pause);
@@ -56,7 +61,10 @@ impl Cluster {
 
     /// Reads the map again if it is not fresh.
     pub(super) fn refresh_some_time(&self, seen: u64) {
-        let is_due = self.last_read.try_lock().is_some_and(|last| last.at.is_none_or(|at| at.elapsed() > FRESH));
+        let is_due = self
+            .last_read
+            .try_lock()
+            .is_some_and(|last| last.at.is_none_or(|at| at.elapsed() > FRESH));
         if is_due && let Err(e) = self.refresh(seen, None) {
             log::debug!("the map of the cluster cannot be read now: {}", e.chain());
         }
@@ -75,7 +83,9 @@ impl Cluster {
     fn read_map(&self, without: Option<&NodeAddress>) -> Result<Vec<SlotRange>> {
         let deadline = Instant::now() + self.io_timeout();
         // Not the whole time: they may hang as well, and then others still know.
-        if let Ok(ranges) = first_answer(self.connected(without), ask_connected, self.io_timeout() / 4) {
+        if let Ok(ranges) =
+            first_answer(self.connected(without), ask_connected, self.io_timeout() / 4)
+        {
             return Ok(ranges);
         }
         let at = |address: NodeAddress| (self.connector_at(&address), address);
@@ -87,7 +97,8 @@ impl Cluster {
     /// Some primaries with connections.
     fn connected(&self, without: Option<&NodeAddress>) -> Vec<Arc<Primary>> {
         let mut primaries = self.map.read().primaries();
-        primaries.retain(|primary| Some(&primary.address) != without && primary.server.pool.reached().0);
+        primaries
+            .retain(|primary| Some(&primary.address) != without && primary.server.pool.reached().0);
         // Not always the same ones: they may have missed what happens.
         let first = random::number() % primaries.len().max(1) as u64;
         primaries.rotate_left(first as usize);
@@ -114,9 +125,13 @@ fn first_answer<N: Send + 'static>(
     ask: impl Fn(N) -> Result<Vec<SlotRange>> + Clone + Send + 'static,
     timeout: Duration,
 ) -> Result<Vec<SlotRange>> {
-    let outcomes =
-        ask_all("lh-cluster", nodes, ask, timeout, |outcomes| outcomes.iter().any(|(_, outcome)| outcome.is_ok()));
-    let mut last = Error::new(ErrorKind::Unreachable, "no node of the cluster answered within the I/O timeout");
+    let outcomes = ask_all("lh-cluster", nodes, ask, timeout, |outcomes| {
+        outcomes.iter().any(|(_, outcome)| outcome.is_ok())
+    });
+    let mut last = Error::new(
+        ErrorKind::Unreachable,
+        "no node of the cluster answered within the I/O timeout",
+    );
     for (_, outcome) in outcomes {
         match outcome {
             Ok(ranges) => return Ok(ranges),
@@ -133,7 +148,9 @@ fn ask_connected(primary: Arc<Primary>) -> Result<Vec<SlotRange>> {
     let request = Request::plain(&["CLUSTER", "SLOTS"]).answered_by(Shape::List);
     let reply = match primary.server.pool.call_over_open(request) {
         Ok(answer) => fail_on_error(answer.reply)?,
-        Err(RedisFailure::NotSent(error) | RedisFailure::Unknown { error, .. }) => return Err(error),
+        Err(RedisFailure::NotSent(error) | RedisFailure::Unknown { error, .. }) => {
+            return Err(error);
+        }
     };
     ranges_of(&reply, &primary.address)
 }
@@ -150,4 +167,5 @@ fn ranges_of(reply: &Reply, address: &NodeAddress) -> Result<Vec<SlotRange>> {
     if ranges.is_empty() { Err(Error::new(ErrorKind::NotReady, NO_SLOTS)) } else { Ok(ranges) }
 }
 
-const NO_SLOTS: &str = "no slot of the cluster is served yet; create it (redis-cli --cluster create), and try again";
+const NO_SLOTS: &str =
+    "no slot of the cluster is served yet; create it (redis-cli --cluster create), and try again";

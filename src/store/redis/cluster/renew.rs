@@ -50,14 +50,18 @@ impl Cluster {
                 break;
             }
             let groups = grouped(std::mem::take(&mut todo), requests);
-            let places: Vec<Vec<(usize, Route)>> = groups.iter().map(|group| group.places.clone()).collect();
+            let places: Vec<Vec<(usize, Route)>> =
+                groups.iter().map(|group| group.places.clone()).collect();
             for (group, exchanged) in self.exchange_groups(groups) {
                 for (at, (place, route)) in places[group].iter().enumerate() {
                     let outcome = match &exchanged {
                         Ok((replies, sent_at)) => Ok((replies[at].clone(), *sent_at)),
                         Err(e) => Err(e.clone()),
                     };
-                    todo.extend(self.next_route(requests[*place].0, route, &outcome).map(|route| (*place, route)));
+                    todo.extend(
+                        self.next_route(requests[*place].0, route, &outcome)
+                            .map(|route| (*place, route)),
+                    );
                     outcomes[*place] = outcome;
                 }
             }
@@ -109,7 +113,8 @@ impl Cluster {
             (route.primary.clone(), undos)
         };
         let asked = groups.iter().map(of_group).collect();
-        let ask = |(primary, undos): (Arc<Primary>, Vec<Undo>)| primary.server.background.resolve(&undos);
+        let ask =
+            |(primary, undos): (Arc<Primary>, Vec<Undo>)| primary.server.background.resolve(&undos);
         for (group, outcome) in self.side_by_side(asked, ask) {
             let (route, places) = &groups[group];
             match outcome {
@@ -119,7 +124,11 @@ impl Cluster {
                     }
                 }
                 Err(e) => {
-                    log::debug!("{} unknown outcomes cannot be resolved yet: {}", places.len(), e.chain());
+                    log::debug!(
+                        "{} unknown outcomes cannot be resolved yet: {}",
+                        places.len(),
+                        e.chain()
+                    );
                     places.iter().for_each(|&place| resolved[place] = Resolution::NotYet);
                     self.after_failure(undos[places[0]].0, route);
                 }
@@ -164,5 +173,8 @@ fn grouped(todo: Vec<(usize, Route)>, requests: &[(Slot, Request)]) -> Vec<Group
 
 #[cold]
 fn unanswered() -> Error {
-    Error::new(ErrorKind::Unreachable, "the node did not answer within the I/O timeout (io_timeout)")
+    Error::new(
+        ErrorKind::Unreachable,
+        "the node did not answer within the I/O timeout (io_timeout)",
+    )
 }

@@ -85,11 +85,18 @@ impl Cluster {
         read_timeout: Duration,
     ) -> Result<(Box<dyn Subscriber>, Box<dyn SubscriptionSender>)> {
         let waker = Waker::new().map_err(|e| {
-            let why = "no pair of sockets could be made for the thread that receives release messages";
+            let why =
+                "no pair of sockets could be made for the thread that receives release messages";
             Error::new(ErrorKind::Unreachable, why).caused_by(e)
         })?;
-        let shared = Arc::new(SharedBranches { cluster: self.clone(), state: Mutex::default(), waker });
-        let subscriber = ClusterSubscriber { shared: shared.clone(), readers: Vec::new(), read_timeout, warned: false };
+        let shared =
+            Arc::new(SharedBranches { cluster: self.clone(), state: Mutex::default(), waker });
+        let subscriber = ClusterSubscriber {
+            shared: shared.clone(),
+            readers: Vec::new(),
+            read_timeout,
+            warned: false,
+        };
         Ok((Box::new(subscriber), Box::new(ClusterSender(shared))))
     }
 }
@@ -123,7 +130,11 @@ impl Subscriber for ClusterSubscriber {
             if left.is_zero() {
                 return Ok(Received::Timeout);
             }
-            wait_for_input(self.readers.iter().map(|reader| &reader.reader), &self.shared.waker, left);
+            wait_for_input(
+                self.readers.iter().map(|reader| &reader.reader),
+                &self.shared.waker,
+                left,
+            );
         }
     }
 }
@@ -170,7 +181,9 @@ impl ClusterSubscriber {
             lost.extend(state.follow_map(&self.shared.cluster));
         }
         let links = &state.links;
-        self.readers.retain(|reader| links.get(&reader.address).is_some_and(|link| link.is_open_as(reader.id)));
+        self.readers.retain(|reader| {
+            links.get(&reader.address).is_some_and(|link| link.is_open_as(reader.id))
+        });
         self.shared.place_all(&mut state);
         Ok(lost)
     }
@@ -179,7 +192,10 @@ impl ClusterSubscriber {
     fn log_trouble(&mut self, address: &NodeAddress, error: &Error) {
         let NodeAddress { host, port } = address;
         if error.kind() == ErrorKind::Denied && !std::mem::replace(&mut self.warned, true) {
-            log::warn!("release messages cannot be received from {host}:{port}, waiting by timer: {}", error.chain());
+            log::warn!(
+                "release messages cannot be received from {host}:{port}, waiting by timer: {}",
+                error.chain()
+            );
         } else {
             log::debug!("no release messages from {host}:{port} for now: {}", error.chain());
         }
@@ -237,7 +253,8 @@ impl SharedBranches {
                 if let Some(link) = state.links.get_mut(from) {
                     link.pause.reset();
                 }
-                let channel = state.channel(&topic).filter(|channel| channel.at.as_ref() == Some(from))?;
+                let channel =
+                    state.channel(&topic).filter(|channel| channel.at.as_ref() == Some(from))?;
                 channel.confirmed = true;
                 Some(Received::Watching(channel.topics.clone()))
             }
@@ -388,7 +405,8 @@ impl BranchState {
             let (at, now) = (channel.at.clone()?, cluster.address_of_slot(channel.slot)?);
             (at != now).then(|| (name.clone(), at))
         };
-        let moved: Vec<(String, NodeAddress)> = self.channels.iter().filter_map(has_moved).collect();
+        let moved: Vec<(String, NodeAddress)> =
+            self.channels.iter().filter_map(has_moved).collect();
         let mut lost = Vec::new();
         for (name, at) in moved {
             lost.extend(self.lose(&at, |other, _| other == name));
@@ -523,7 +541,8 @@ impl SubscriptionSender for ClusterSender {
                 return true;
             }
             let idle_since = *link.idle_since.get_or_insert(now);
-            let is_over = now.duration_since(idle_since) > LINGER && !matches!(link.phase, Phase::Connecting);
+            let is_over =
+                now.duration_since(idle_since) > LINGER && !matches!(link.phase, Phase::Connecting);
             if is_over && let Phase::Open(writer) = &link.phase {
                 writer.close();
             }

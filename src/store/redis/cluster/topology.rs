@@ -42,7 +42,9 @@ pub(super) fn slot_ranges(reply: &Reply, sender: &str) -> Result<Vec<SlotRange>>
 
 fn slot_range(range: &Reply, sender: &str) -> Option<SlotRange> {
     let Reply::Array(parts) = range else { return None };
-    let [Reply::Int(first), Reply::Int(last), primary, replicas @ ..] = &parts[..] else { return None };
+    let [Reply::Int(first), Reply::Int(last), primary, replicas @ ..] = &parts[..] else {
+        return None;
+    };
     let slot = |number: i64| u16::try_from(number).ok();
     Some(SlotRange {
         first: slot(*first)?,
@@ -80,7 +82,12 @@ mod tests {
     }
 
     fn at(host: Reply, port: i64) -> Reply {
-        Reply::Array(vec![host, Reply::Int(port), text("id"), Reply::Array(vec![text("hostname"), text("h")])])
+        Reply::Array(vec![
+            host,
+            Reply::Int(port),
+            text("id"),
+            Reply::Array(vec![text("hostname"), text("h")]),
+        ])
     }
 
     #[test]
@@ -103,14 +110,19 @@ mod tests {
             (&ranges[1].primary, &ranges[1].replicas[..]),
             (&address("asked", 7001), &[address("asked", 7004)][..])
         );
-        for bad in [Reply::Nil, Reply::Array(vec![Reply::Int(1)]), Reply::Array(vec![range(Reply::Nil, Vec::new())])] {
+        for bad in [
+            Reply::Nil,
+            Reply::Array(vec![Reply::Int(1)]),
+            Reply::Array(vec![range(Reply::Nil, Vec::new())]),
+        ] {
             assert_eq!(slot_ranges(&bad, "asked").unwrap_err().kind(), ErrorKind::Protocol);
         }
     }
 
     #[test]
     fn a_redirect_may_lack_the_host() {
-        let parse = |text| NodeAddress::parse(text, "asked").map(|address| (address.host, address.port));
+        let parse =
+            |text| NodeAddress::parse(text, "asked").map(|address| (address.host, address.port));
         assert_eq!(parse("10.0.0.1:7000"), Some(("10.0.0.1".to_owned(), 7000)));
         assert_eq!(parse("::1:7000"), Some(("::1".to_owned(), 7000)));
         assert_eq!(parse(":7000"), Some(("asked".to_owned(), 7000)));
@@ -124,7 +136,9 @@ mod tests {
             |dice| {
                 let host = Reply::Bytes(dice.text().into_bytes());
                 let nodes = [at(host, dice.number()), at(text("h"), 7000)];
-                let range = [vec![Reply::Int(dice.number()), Reply::Int(dice.number())], nodes.to_vec()].concat();
+                let range =
+                    [vec![Reply::Int(dice.number()), Reply::Int(dice.number())], nodes.to_vec()]
+                        .concat();
                 sent(&Reply::Array(vec![Reply::Array(range), any(dice, 2)]))
             },
             |bytes, _| {

@@ -41,7 +41,8 @@ pub(super) fn examine(
 
 impl Facts {
     fn ask(connection: &mut BareConnection, may_config: bool) -> Result<Self> {
-        let mut requests: Vec<Request> = SECTIONS.iter().map(|section| Request::plain(&["INFO", section])).collect();
+        let mut requests: Vec<Request> =
+            SECTIONS.iter().map(|section| Request::plain(&["INFO", section])).collect();
         if may_config {
             requests.extend(SETTINGS.iter().map(|name| Request::plain(&["CONFIG", "GET", name])));
         }
@@ -68,7 +69,11 @@ impl Facts {
         let mut findings = self.version_and_role(subject.part == Part::InCluster);
         // What a replica reports on these is decided by its primary.
         if field(&self.sections[1], "role:") != Some("slave") {
-            findings.extend([self.eviction(), self.persistence(subject), self.replication(subject)]);
+            findings.extend([
+                self.eviction(),
+                self.persistence(subject),
+                self.replication(subject),
+            ]);
         }
         findings.extend(self.connections());
         findings
@@ -77,29 +82,42 @@ impl Facts {
     fn version_and_role(&self, in_cluster: bool) -> Vec<Finding> {
         let [server, replication, ..] = &self.sections;
         let product = match (field(server, "valkey_version:"), field(server, "redis_version:")) {
-            (Some(valkey), Some(redis)) => format!("Valkey {valkey}, which is compatible with Redis {redis}"),
+            (Some(valkey), Some(redis)) => {
+                format!("Valkey {valkey}, which is compatible with Redis {redis}")
+            }
             (_, Some(redis)) => format!("Redis {redis}"),
             _ => "the server does not report its version".to_owned(),
         };
         // What could not be checked does not count as in order.
-        let seen = |is_seen, check, text| if is_seen { Finding::ok(check, text) } else { Finding::note(check, text) };
+        let seen = |is_seen, check, text| {
+            if is_seen { Finding::ok(check, text) } else { Finding::note(check, text) }
+        };
         let says_version = field(server, "redis_version:").is_some();
         match check_server(server, replication, in_cluster) {
             Ok(()) => {
                 let says_role = field(replication, "role:").is_some();
-                let role = if says_role { "a primary" } else { "the server does not report its role" };
-                vec![seen(says_version, Check::Version, product), seen(says_role, Check::Role, role.to_owned())]
+                let role =
+                    if says_role { "a primary" } else { "the server does not report its role" };
+                vec![
+                    seen(says_version, Check::Version, product),
+                    seen(says_role, Check::Role, role.to_owned()),
+                ]
             }
             Err(e) if e.kind() == ErrorKind::ReadOnly => {
-                let host = field(replication, "master_host:").zip(field(replication, "master_port:"));
-                let primary = host.map_or_else(String::new, |(host, port)| format!(": {host}:{port}"));
+                let host =
+                    field(replication, "master_host:").zip(field(replication, "master_port:"));
+                let primary =
+                    host.map_or_else(String::new, |(host, port)| format!(": {host}:{port}"));
                 vec![
                     seen(says_version, Check::Version, product),
                     Finding::problem(Check::Role, "the server is a replica, and takes no writes")
                         .advise(format!("name its primary{primary}, or let sentinels name it")),
                 ]
             }
-            Err(e) => vec![Finding::problem(Check::Version, format!("{product}: {}", e.message())).advised_by(&e)],
+            Err(e) => vec![
+                Finding::problem(Check::Version, format!("{product}: {}", e.message()))
+                    .advised_by(&e),
+            ],
         }
     }
 
@@ -107,14 +125,19 @@ impl Facts {
     fn eviction(&self) -> Finding {
         let memory = &self.sections[2];
         let Some(policy) = field(memory, "maxmemory_policy:") else {
-            return Finding::note(Check::Eviction, "the server does not report its maxmemory-policy");
+            return Finding::note(
+                Check::Eviction,
+                "the server does not report its maxmemory-policy",
+            );
         };
         let most = self.number(2, "maxmemory:").unwrap_or(0);
         let used = self.number(2, "used_memory:").unwrap_or(0);
         if policy == "noeviction" {
             if most > 0 && used > most / 10 * 9 {
                 let (used, most) = (size(used), size(most));
-                let found = format!("{used} of {most} (maxmemory) are used: when it is full, no lock is granted");
+                let found = format!(
+                    "{used} of {most} (maxmemory) are used: when it is full, no lock is granted"
+                );
                 return Finding::warning(Check::Eviction, found)
                     .advise("raise maxmemory, or delete what is not needed");
             }
@@ -122,11 +145,14 @@ impl Facts {
         }
         let advice = "set maxmemory-policy noeviction, or give locks a server of their own";
         if most == 0 {
-            let found = format!("maxmemory-policy {policy} would evict locks, but there is no maxmemory");
+            let found =
+                format!("maxmemory-policy {policy} would evict locks, but there is no maxmemory");
             return Finding::note(Check::Eviction, found).advise(advice);
         }
         let full = size(most);
-        let found = format!("maxmemory-policy {policy}: when {full} are used, locks that are held are evicted");
+        let found = format!(
+            "maxmemory-policy {policy}: when {full} are used, locks that are held are evicted"
+        );
         Finding::problem(Check::Eviction, found).advise(advice)
     }
 
@@ -134,23 +160,37 @@ impl Facts {
         let [save, fsync, _] = &self.settings;
         let says = |name: &str| field(&self.sections[3], name);
         if says("aof_last_write_status:").is_some_and(|status| status != "ok") {
-            return Finding::problem(Check::Persistence, "the last write to the append-only file failed")
-                .advise("look at the server's log and its disk: it refuses writes until that is fixed");
+            return Finding::problem(
+                Check::Persistence,
+                "the last write to the append-only file failed",
+            )
+            .advise(
+                "look at the server's log and its disk: it refuses writes until that is fixed",
+            );
         }
         let Some(aof) = says("aof_enabled:") else {
-            return Finding::note(Check::Persistence, "the server does not report what it persists");
+            return Finding::note(
+                Check::Persistence,
+                "the server does not report what it persists",
+            );
         };
         let durable = matches!(subject.part, Part::Master { durable: true });
         let always = fsync.as_deref() == Some("always");
         if aof == "1" && (always || durable && fsync.is_none()) {
             return match always {
-                true => Finding::ok(Check::Persistence, "every write is on disk before it is answered"),
-                false => Finding::note(Check::Persistence, "appendonly yes; appendfsync is unknown without CONFIG")
-                    .advise("durable_nodes needs appendfsync always: check it as an administrator"),
+                true => {
+                    Finding::ok(Check::Persistence, "every write is on disk before it is answered")
+                }
+                false => Finding::note(
+                    Check::Persistence,
+                    "appendonly yes; appendfsync is unknown without CONFIG",
+                )
+                .advise("durable_nodes needs appendfsync always: check it as an administrator"),
             };
         }
         if durable {
-            let found = "the client relies on durable_nodes, but a crash of this master forgets grants";
+            let found =
+                "the client relies on durable_nodes, but a crash of this master forgets grants";
             return Finding::problem(Check::Persistence, found)
                 .advise("set appendonly yes and appendfsync always, or leave durable_nodes out");
         }
@@ -160,32 +200,43 @@ impl Facts {
         }
         let what = match save.as_deref() {
             Some("") => "nothing is persisted: a restart forgets every lock",
-            Some(_) => "only snapshots are persisted: a restart forgets the locks since the last one",
+            Some(_) => {
+                "only snapshots are persisted: a restart forgets the locks since the last one"
+            }
             None => "appendonly no: a restart forgets locks",
         };
         if matches!(subject.part, Part::Master { .. }) {
-            let found = format!("{what}; this master then has no vote until the longest lease has passed");
+            let found =
+                format!("{what}; this master then has no vote until the longest lease has passed");
             return Finding::note(Check::Persistence, found);
         }
-        Finding::warning(Check::Persistence, what)
-            .advise("set appendonly yes, or let the fencing token decide where two holders would do harm")
+        Finding::warning(Check::Persistence, what).advise(
+            "set appendonly yes, or let the fencing token decide where two holders would do harm",
+        )
     }
 
     fn replication(&self, subject: &Subject) -> Finding {
         let connected = self.number(1, "connected_slaves:").unwrap_or(0);
         let good = self.number(1, "min_slaves_good_slaves:");
         let least = self.settings[2].as_deref().and_then(|least| least.parse::<u64>().ok());
-        let replicas = if connected == 1 { "1 replica".to_owned() } else { format!("{connected} replicas") };
+        let replicas =
+            if connected == 1 { "1 replica".to_owned() } else { format!("{connected} replicas") };
         if let Some((good, least)) = good.zip(least).filter(|(good, least)| good < least) {
-            let found = format!("min-replicas-to-write is {least}, and {good} replicas are good: writes are refused");
+            let found = format!(
+                "min-replicas-to-write is {least}, and {good} replicas are good: writes are refused"
+            );
             return Finding::problem(Check::Replication, found).advise("bring the replicas back");
         }
         if let Some(wanted) = subject.replicas {
             if connected < wanted.into() {
                 let found = format!("{replicas} of the {wanted} that must acknowledge each grant");
-                return Finding::problem(Check::Replication, found).advise("bring the replicas back");
+                return Finding::problem(Check::Replication, found)
+                    .advise("bring the replicas back");
             }
-            return Finding::ok(Check::Replication, format!("{replicas}; each grant waits for {wanted}"));
+            return Finding::ok(
+                Check::Replication,
+                format!("{replicas}; each grant waits for {wanted}"),
+            );
         }
         if matches!(subject.part, Part::BehindSentinels | Part::InCluster) && connected == 0 {
             let found = "no replica can take over when this primary fails";
@@ -203,7 +254,10 @@ impl Facts {
             );
         }
         if self.number(1, "connected_slaves:").is_none() {
-            return Finding::note(Check::Replication, "the server does not report how many replicas it has");
+            return Finding::note(
+                Check::Replication,
+                "the server does not report how many replicas it has",
+            );
         }
         Finding::ok(Check::Replication, replicas)
     }
@@ -211,11 +265,17 @@ impl Facts {
     fn connections(&self) -> Option<Finding> {
         let connected = self.number(4, "connected_clients:")?;
         let Some(most) = self.number(4, "maxclients:") else {
-            return Some(Finding::ok(Check::Connections, format!("{connected} clients are connected")));
+            return Some(Finding::ok(
+                Check::Connections,
+                format!("{connected} clients are connected"),
+            ));
         };
         let found = format!("{connected} of {most} clients are connected");
         if connected.saturating_mul(10) >= most.saturating_mul(9) {
-            return Some(Finding::warning(Check::Connections, found).advise("raise maxclients, or close some"));
+            return Some(
+                Finding::warning(Check::Connections, found)
+                    .advise("raise maxclients, or close some"),
+            );
         }
         Some(Finding::ok(Check::Connections, found))
     }
@@ -260,29 +320,70 @@ mod tests {
     #[test]
     fn what_a_server_says_is_judged() {
         for (from, to, check, severity, text) in [
-            ("aof_last_write_status:ok", "aof_last_write_status:err", Check::Persistence, Severity::Problem, "failed"),
+            (
+                "aof_last_write_status:ok",
+                "aof_last_write_status:err",
+                Check::Persistence,
+                Severity::Problem,
+                "failed",
+            ),
             ("aof_enabled:1", "", Check::Persistence, Severity::Note, "does not report"),
             ("maxmemory_policy:noeviction", "", Check::Eviction, Severity::Note, "does not report"),
-            ("used_memory:950000", "used_memory:950000000", Check::Eviction, Severity::Warning, "905 MiB of 953 MiB"),
-            ("connected_clients:5", "connected_clients:90", Check::Connections, Severity::Warning, "90 of 100"),
-            ("connected_clients:5", "connected_clients:89", Check::Connections, Severity::Ok, "89 of 100"),
+            (
+                "used_memory:950000",
+                "used_memory:950000000",
+                Check::Eviction,
+                Severity::Warning,
+                "905 MiB of 953 MiB",
+            ),
+            (
+                "connected_clients:5",
+                "connected_clients:90",
+                Check::Connections,
+                Severity::Warning,
+                "90 of 100",
+            ),
+            (
+                "connected_clients:5",
+                "connected_clients:89",
+                Check::Connections,
+                Severity::Ok,
+                "89 of 100",
+            ),
             ("connected_slaves:0", "", Check::Replication, Severity::Note, "does not report"),
             ("role:master", "", Check::Role, Severity::Note, "does not report"),
-            ("redis_version:7.0.15", "redis_version:6.0.1", Check::Version, Severity::Problem, "6.0.1"),
-            ("connected_slaves:0", "connected_slaves:1", Check::Replication, Severity::Note, "1 replica;"),
+            (
+                "redis_version:7.0.15",
+                "redis_version:6.0.1",
+                Check::Version,
+                Severity::Problem,
+                "6.0.1",
+            ),
+            (
+                "connected_slaves:0",
+                "connected_slaves:1",
+                Check::Replication,
+                Severity::Note,
+                "1 replica;",
+            ),
         ] {
             let findings = facts(from, to).findings(&ALONE);
             let finding = findings.iter().find(|finding| finding.check() == check).unwrap();
             assert_eq!(finding.severity(), severity, "{to:?}: {finding}");
             assert!(finding.found().contains(text), "{to:?}: {finding}");
-            let worse = findings.iter().filter(|other| other.check() != check && other.severity() > Severity::Note);
+            let worse = findings
+                .iter()
+                .filter(|other| other.check() != check && other.severity() > Severity::Note);
             assert_eq!(worse.count(), 0, "{to:?}: {findings:?}");
         }
     }
 
     #[test]
     fn sizes_are_for_people() {
-        assert_eq!([0, 1 << 20, 500 << 20, (1 << 20) - 1].map(size), ["0 KiB", "1 MiB", "500 MiB", "1023 KiB"]);
+        assert_eq!(
+            [0, 1 << 20, 500 << 20, (1 << 20) - 1].map(size),
+            ["0 KiB", "1 MiB", "500 MiB", "1023 KiB"]
+        );
     }
 
     #[test]
@@ -290,14 +391,18 @@ mod tests {
         let valid = |dice: &mut Dice| {
             let number = |dice: &mut Dice| dice.number();
             let memory = format!("used_memory:{}\r\nmaxmemory:{}\r\n", number(dice), number(dice));
-            let clients = format!("connected_clients:{}\r\nmaxclients:{}\r\n", number(dice), number(dice));
-            format!("{memory}{clients}connected_slaves:{}\r\nmaxmemory_policy:x\r\n", number(dice)).into_bytes()
+            let clients =
+                format!("connected_clients:{}\r\nmaxclients:{}\r\n", number(dice), number(dice));
+            format!("{memory}{clients}connected_slaves:{}\r\nmaxmemory_policy:x\r\n", number(dice))
+                .into_bytes()
         };
         fuzz(valid, |bytes, _| {
             let text = String::from_utf8_lossy(bytes).into_owned();
             let value = Some(text.clone());
-            let facts =
-                Facts { sections: std::array::from_fn(|_| text.clone()), settings: [value.clone(), value, None] };
+            let facts = Facts {
+                sections: std::array::from_fn(|_| text.clone()),
+                settings: [value.clone(), value, None],
+            };
             facts.findings(&ALONE).iter().for_each(|finding| assert!(!finding.found().is_empty()));
         });
     }

@@ -22,19 +22,26 @@ use crate::store::findings::{Examined, PATIENCE};
 /// in order.
 pub(crate) fn examine_all(connectors: Vec<Connector>, subject: &Subject) -> Vec<Examined> {
     let count = connectors.len();
-    let Some(timeout) = connectors.iter().map(|connector| connector.io_timeout).max() else { return Vec::new() };
+    let Some(timeout) = connectors.iter().map(|connector| connector.io_timeout).max() else {
+        return Vec::new();
+    };
     let subject = subject.clone();
     let ask = move |connector: Connector| Ok(examine(&connector, &subject));
     let mut outcomes = ask_all("lh-diagnose", connectors, ask, PATIENCE * timeout, |_| false);
     let of = |place| outcomes.iter().position(|(at, _)| *at == place);
     let places: Vec<Option<usize>> = (0..count).map(of).collect();
-    let mut take = |at: Option<usize>| at.and_then(|at| std::mem::replace(&mut outcomes[at].1, Err(too_slow())).ok());
+    let mut take = |at: Option<usize>| {
+        at.and_then(|at| std::mem::replace(&mut outcomes[at].1, Err(too_slow())).ok())
+    };
     places.into_iter().map(|at| take(at).unwrap_or_else(|| Examined::failed(&too_slow()))).collect()
 }
 
 #[cold]
 fn too_slow() -> Error {
-    Error::new(ErrorKind::Unreachable, format!("it did not answer all questions within {PATIENCE} I/O timeouts"))
+    Error::new(
+        ErrorKind::Unreachable,
+        format!("it did not answer all questions within {PATIENCE} I/O timeouts"),
+    )
 }
 
 /// The configured lease, compared with the slowest of all servers.
@@ -55,20 +62,29 @@ impl RedisStore {
             let (findings, connectors) = cluster.examine();
             (findings, connectors, Part::InCluster)
         } else {
-            let connector = self.servers.as_one().expect("there is no third kind").connector().clone();
+            let connector =
+                self.servers.as_one().expect("there is no third kind").connector().clone();
             match connector.endpoint.examine() {
                 None => (Vec::new(), vec![connector], Part::Alone),
                 Some(findings) => {
                     let master = connector.endpoint.find().map(|(endpoint, _)| endpoint);
                     let at = |endpoint| Connector { endpoint, ..connector.clone() };
-                    (findings, master.into_iter().map(|endpoint| at(endpoint.into())).collect(), Part::BehindSentinels)
+                    (
+                        findings,
+                        master.into_iter().map(|endpoint| at(endpoint.into())).collect(),
+                        Part::BehindSentinels,
+                    )
                 }
             }
         };
-        let addresses: Vec<String> = connectors.iter().map(|connector| format!("{:?}", connector.endpoint)).collect();
+        let addresses: Vec<String> =
+            connectors.iter().map(|connector| format!("{:?}", connector.endpoint)).collect();
         let examined = examine_all(connectors, &subject(part));
         let lease = lease_of(&examined, asked.lease);
-        let of_servers = examined.into_iter().zip(&addresses).flat_map(|(examined, address)| examined.at(address));
+        let of_servers = examined
+            .into_iter()
+            .zip(&addresses)
+            .flat_map(|(examined, address)| examined.at(address));
         let mut all: Vec<Finding> = of_servers.collect();
         all.append(&mut findings);
         all.extend(lease);

@@ -8,7 +8,9 @@ use super::subject::Subject;
 use crate::base::diagnosis::{Check, ClockSample, Finding, Severity, latency_finding};
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::store::findings::{Examined, ROUND_TRIPS, failed, reachable, secured, wall_micros};
-use crate::store::redis::wire::{BareConnection, Connector, Reply, Request, fail_on_error, server_time};
+use crate::store::redis::wire::{
+    BareConnection, Connector, Reply, Request, fail_on_error, server_time,
+};
 
 /// Asks one server everything. Each step takes at most an I/O timeout, and the first that fails is
 /// the last.
@@ -49,8 +51,11 @@ fn add_connect(connected: Result<()>, examined: &mut Examined) {
             examined.add(Finding::ok(Check::Connect, "a connection for locks can be made"));
         }
         // Usually one of the findings states the reason.
-        Err(_) if examined.findings.iter().any(|finding| finding.severity() == Severity::Problem) => {}
-        Err(e) => examined.add(Finding::problem(Check::Connect, e.message().to_owned()).advised_by(&e)),
+        Err(_)
+            if examined.findings.iter().any(|finding| finding.severity() == Severity::Problem) => {}
+        Err(e) => {
+            examined.add(Finding::problem(Check::Connect, e.message().to_owned()).advised_by(&e))
+        }
     }
 }
 
@@ -87,7 +92,11 @@ fn add_rights(rights: Rights, examined: &mut Examined) {
 }
 
 /// Measures round trips, for at most one I/O timeout.
-fn measure(connection: &mut BareConnection, io_timeout: Duration, examined: &mut Examined) -> Result<()> {
+fn measure(
+    connection: &mut BareConnection,
+    io_timeout: Duration,
+    examined: &mut Examined,
+) -> Result<()> {
     let (began, mut round_trips) = (Instant::now(), Vec::with_capacity(ROUND_TRIPS));
     while round_trips.len() < ROUND_TRIPS && began.elapsed() < io_timeout {
         let sent = Instant::now();

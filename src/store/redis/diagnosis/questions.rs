@@ -57,9 +57,15 @@ pub(super) struct KeyForm {
 pub(super) fn key_forms(subject: &Subject) -> Vec<KeyForm> {
     // The key of the handshake would not do: its colon is matched by patterns for other keys.
     let probe = |kind| LockName::new(&subject.key_prefix, "probe", kind);
-    let (Ok(fair), Ok(permits)) = (probe(Kind::Fair), probe(Kind::Semaphore)) else { return Vec::new() };
+    let (Ok(fair), Ok(permits)) = (probe(Kind::Fair), probe(Kind::Semaphore)) else {
+        return Vec::new();
+    };
     let (prefix, keys) = (&subject.key_prefix, RedisKeys::of(&fair));
-    let form = |key: &str, rule: &str| KeyForm { key: key.to_owned(), rule: rule.to_owned(), helpful: false };
+    let form = |key: &str, rule: &str| KeyForm {
+        key: key.to_owned(),
+        rule: rule.to_owned(),
+        helpful: false,
+    };
     let main = format!("~{prefix}*");
     let mut forms = vec![form(keys.lock, &main), form(keys.token, "~redisson_lock_token:*")];
     if matches!(subject.part, Part::Master { .. }) {
@@ -77,10 +83,18 @@ pub(super) fn key_forms(subject: &Subject) -> Vec<KeyForm> {
     forms
 }
 
-pub(super) fn questions(subject: &Subject, sharded: bool, keys: &[KeyForm], channels: &[String]) -> Vec<Question> {
+pub(super) fn questions(
+    subject: &Subject,
+    sharded: bool,
+    keys: &[KeyForm],
+    channels: &[String],
+) -> Vec<Question> {
     let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
     let needed = |name: &str, all: &[&str]| {
-        let refused = Refused::Needed { rule: format!("+{name}"), what: name.replace('|', " ").to_uppercase() };
+        let refused = Refused::Needed {
+            rule: format!("+{name}"),
+            what: name.replace('|', " ").to_uppercase(),
+        };
         Question { words: words(all), refused }
     };
     // The key that the handshake checks as well.
@@ -98,26 +112,50 @@ pub(super) fn questions(subject: &Subject, sharded: bool, keys: &[KeyForm], chan
         questions.push(needed("wait", &["wait", "1", "0"]));
     }
     if subject.part == Part::InCluster {
-        questions.extend([needed("cluster|slots", &["cluster", "slots"]), needed("asking", &["asking"])]);
+        questions.extend([
+            needed("cluster|slots", &["cluster", "slots"]),
+            needed("asking", &["asking"]),
+        ]);
     }
-    let helpful = |all: &[&str], rule, lost| Question { words: words(all), refused: Refused::Helpful { rule, lost } };
+    let helpful = |all: &[&str], rule, lost| Question {
+        words: words(all),
+        refused: Refused::Helpful { rule, lost },
+    };
     let ask = |all: &[&str], refused| Question { words: words(all), refused };
     questions.extend([
-        helpful(&["linsert", key, "before", "a", "b"], "+linsert", "a fair waiter that was removed loses its place"),
-        helpful(&["unsubscribe", "c"], "+unsubscribe", "release messages keep coming for names that nobody waits for"),
+        helpful(
+            &["linsert", key, "before", "a", "b"],
+            "+linsert",
+            "a fair waiter that was removed loses its place",
+        ),
+        helpful(
+            &["unsubscribe", "c"],
+            "+unsubscribe",
+            "release messages keep coming for names that nobody waits for",
+        ),
         helpful(&["ping"], "+ping", "the end of a subscription is noticed later"),
-        helpful(&["client", "setname", "n"], "+client|setname", "CLIENT LIST does not show who is connected"),
-        helpful(&["client", "info"], "+client|info", "a request whose answer was lost cannot be stopped"),
+        helpful(
+            &["client", "setname", "n"],
+            "+client|setname",
+            "CLIENT LIST does not show who is connected",
+        ),
+        helpful(
+            &["client", "info"],
+            "+client|info",
+            "a request whose answer was lost cannot be stopped",
+        ),
         ask(&["client", "kill", "id", NOBODY], Refused::Kill),
         ask(&["info", "server"], Refused::Info),
         ask(&["config", "get", "save"], Refused::Config),
     ]);
     for (place, form) in keys.iter().enumerate() {
         // Any of them is enough, because each may be missing as a command.
-        let commands: [&[&str]; 3] = [&["exists", &form.key], &["del", &form.key], &["pttl", &form.key]];
+        let commands: [&[&str]; 3] =
+            [&["exists", &form.key], &["del", &form.key], &["pttl", &form.key]];
         questions.extend(commands.iter().map(|command| ask(command, Refused::Key(place))));
     }
-    let (publish, subscribe) = if sharded { ("spublish", "ssubscribe") } else { ("publish", "subscribe") };
+    let (publish, subscribe) =
+        if sharded { ("spublish", "ssubscribe") } else { ("publish", "subscribe") };
     for (place, channel) in channels.iter().enumerate() {
         questions.push(ask(&[publish, channel, "0"], Refused::Channel(place)));
         questions.push(ask(&[subscribe, channel], Refused::Channel(place)));

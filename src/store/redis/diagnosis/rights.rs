@@ -36,7 +36,11 @@ pub(super) struct Rights {
     pub(super) may_kill: Option<bool>,
 }
 
-pub(super) fn look(connection: &mut BareConnection, connector: &Connector, subject: &Subject) -> Result<Rights> {
+pub(super) fn look(
+    connection: &mut BareConnection,
+    connector: &Connector,
+    subject: &Subject,
+) -> Result<Rights> {
     let (keys, channels) = (key_forms(subject), probe_names(&subject.key_prefix).1);
     let questions = questions(subject, connector.is_sharded(), &keys, &channels);
     let mut request = Request::plain(&["EVAL", LOOK, "0"]);
@@ -66,7 +70,8 @@ pub(super) fn look(connection: &mut BareConnection, connector: &Connector, subje
         answers => {
             rights.findings.push(Finding::ok(Check::Scripts, "scripts run"));
             let answers = answers.into_list().unwrap_or_default();
-            let mut may: Vec<bool> = answers.iter().map(|answer| *answer == Reply::Int(1)).collect();
+            let mut may: Vec<bool> =
+                answers.iter().map(|answer| *answer == Reply::Int(1)).collect();
             let unknown = without_unknown(&questions, &answers, &mut may);
             rights.findings.extend(unknown);
             judge(rights, &questions, &may, &keys, &channels, connection)
@@ -101,9 +106,11 @@ fn unknown_command(command: &str) -> Finding {
 fn by_trying(connection: &mut BareConnection, connector: &Connector) -> Result<Rights> {
     let probe = &connector.handshake.probe;
     let kill = Request::plain(&["CLIENT", "KILL", "ID", NOBODY]);
-    let requests = [probe.whole().unwrap_or_else(|| probe.clone()), kill, Request::plain(&["INFO", "server"])];
+    let requests =
+        [probe.whole().unwrap_or_else(|| probe.clone()), kill, Request::plain(&["INFO", "server"])];
     let replies = connection.ask(&requests)?;
-    let [probed, killed, info] = <[Reply; 3]>::try_from(replies).unwrap_or([Reply::Nil, Reply::Nil, Reply::Nil]);
+    let [probed, killed, info] =
+        <[Reply; 3]>::try_from(replies).unwrap_or([Reply::Nil, Reply::Nil, Reply::Nil]);
     let mut findings = vec![Finding::ok(Check::Scripts, "scripts run")];
     let command = |text: &str| text.split(':').next().unwrap_or_default().to_owned();
     match refused_by_probe(probed) {
@@ -115,7 +122,8 @@ fn by_trying(connection: &mut BareConnection, connector: &Connector) -> Result<R
             // Publishing is refused once for each form of channel.
             refused.commands.dedup_by_key(|text| command(text));
             findings.extend(refused.commands.iter().map(|text| {
-                let found = format!("the user may not run +{}, which locks need ({text})", command(text));
+                let found =
+                    format!("the user may not run +{}, which locks need ({text})", command(text));
                 Finding::problem(Check::Right, found).advise(Advice::GrantRights)
             }));
         }
@@ -131,11 +139,19 @@ fn by_trying(connection: &mut BareConnection, connector: &Connector) -> Result<R
         }
         Err(e) => {
             let found = format!("rights cannot be tested: {}", e.message());
-            findings.push(Finding::note(Check::Right, found).advise("ask again when the server serves requests"));
+            findings.push(
+                Finding::note(Check::Right, found)
+                    .advise("ask again when the server serves requests"),
+            );
         }
     }
     let may = |reply: &Reply| !matches!(reply, Reply::Error(_));
-    Ok(Rights { findings, may_info: may(&info), may_config: true, may_kill: Some(may(&killed) && may(&info)) })
+    Ok(Rights {
+        findings,
+        may_info: may(&info),
+        may_config: true,
+        may_kill: Some(may(&killed) && may(&info)),
+    })
 }
 
 /// `may`: the server's answers.
@@ -148,24 +164,39 @@ fn judge(
     connection: &mut BareConnection,
 ) -> Result<Rights> {
     let answers = || questions.iter().zip(may);
-    let any = |is: &dyn Fn(&Refused) -> bool| answers().any(|(question, may)| *may && is(&question.refused));
-    let key_is_usable = |place: usize| any(&|refused| matches!(refused, Refused::Key(of) if *of == place));
+    let any = |is: &dyn Fn(&Refused) -> bool| {
+        answers().any(|(question, may)| *may && is(&question.refused))
+    };
+    let key_is_usable =
+        |place: usize| any(&|refused| matches!(refused, Refused::Key(of) if *of == place));
     rights.may_info = any(&|refused| matches!(refused, Refused::Info));
     rights.may_config = any(&|refused| matches!(refused, Refused::Config));
     rights.may_kill = Some(any(&|refused| matches!(refused, Refused::Kill)) && rights.may_info);
     let mut missing = Vec::new();
-    let on_probe = |question: &Question| ON_A_KEY.iter().any(|command| command[0] == question.words[0]);
+    let on_probe =
+        |question: &Question| ON_A_KEY.iter().any(|command| command[0] == question.words[0]);
     for (question, _) in answers().filter(|(_, may)| !**may) {
         match &question.refused {
             // Refused because of its key, not as a command.
             Refused::Needed { .. } if on_probe(question) && !key_is_usable(1) => {}
             Refused::Needed { rule, what } => {
                 let found = format!("the user may not run {what}, which locks need");
-                missing.push(Finding::problem(Check::Right, found).advise(format!("add {rule} to the user's ACL")));
+                missing.push(
+                    Finding::problem(Check::Right, found)
+                        .advise(format!("add {rule} to the user's ACL")),
+                );
             }
-            Refused::Helpful { rule, lost } if question.words[0] != "linsert" || key_is_usable(1) => {
-                let found = format!("the user may not run {}: {lost}", rule[1..].replace('|', " ").to_uppercase());
-                missing.push(Finding::note(Check::Right, found).advise(format!("add {rule} to the user's ACL")));
+            Refused::Helpful { rule, lost }
+                if question.words[0] != "linsert" || key_is_usable(1) =>
+            {
+                let found = format!(
+                    "the user may not run {}: {lost}",
+                    rule[1..].replace('|', " ").to_uppercase()
+                );
+                missing.push(
+                    Finding::note(Check::Right, found)
+                        .advise(format!("add {rule} to the user's ACL")),
+                );
             }
             _ => {}
         }
@@ -173,7 +204,10 @@ fn judge(
     missing.extend(missing_keys(keys, &key_is_usable));
     missing.extend(missing_channels(questions, may, channels, connection)?);
     if missing.is_empty() {
-        missing.push(Finding::ok(Check::Right, "the user may run every command, and use keys and channels, of locks"));
+        missing.push(Finding::ok(
+            Check::Right,
+            "the user may run every command, and use keys and channels, of locks",
+        ));
     }
     rights.findings.append(&mut missing);
     Ok(rights)
@@ -188,11 +222,16 @@ fn missing_keys(keys: &[KeyForm], is_usable: &dyn Fn(usize) -> bool) -> Vec<Find
         let advice = format!("add {} to the user's ACL", form.rule);
         match form {
             KeyForm { helpful: true, .. } => {
-                Finding::note(Check::Right, format!("{found}: others cannot see who holds a lock")).advise(advice)
+                Finding::note(Check::Right, format!("{found}: others cannot see who holds a lock"))
+                    .advise(advice)
             }
-            _ if of_single_names && (place == 0 || form.rule.contains('{')) => Finding::warning(Check::Right, found)
-                .advise(format!("{advice}, unless it names each lock that this program uses")),
-            _ => Finding::problem(Check::Right, format!("{found}, which locks need")).advise(advice),
+            _ if of_single_names && (place == 0 || form.rule.contains('{')) => {
+                Finding::warning(Check::Right, found)
+                    .advise(format!("{advice}, unless it names each lock that this program uses"))
+            }
+            _ => {
+                Finding::problem(Check::Right, format!("{found}, which locks need")).advise(advice)
+            }
         }
     };
     refused.map(finding).collect()
@@ -207,10 +246,9 @@ fn missing_channels(
     connection: &mut BareConnection,
 ) -> Result<Vec<Finding>> {
     let of = |place: usize| {
-        let both = questions
-            .iter()
-            .zip(may)
-            .filter(move |(question, _)| matches!(question.refused, Refused::Channel(of) if of == place));
+        let both = questions.iter().zip(may).filter(
+            move |(question, _)| matches!(question.refused, Refused::Channel(of) if of == place),
+        );
         both.map(|(question, may)| (question.words[0].clone(), *may)).collect::<Vec<_>>()
     };
     let all: Vec<Vec<(String, bool)>> = (0..channels.len()).map(of).collect();
@@ -221,19 +259,27 @@ fn missing_channels(
         let everywhere = (0..channels.len()).all(is_refused);
         // The other command on the same channels distinguishes the two reasons.
         let other_works = (0..channels.len()).any(|place| all[place][1 - direction].1);
-        let lacks_command = everywhere && (other_works || refuses_command(connection, command, &channels[0])?);
+        let lacks_command =
+            everywhere && (other_works || refuses_command(connection, command, &channels[0])?);
         if lacks_command {
-            let found = format!("the user may not run {}, which wakes waiters", command.to_uppercase());
-            findings.push(Finding::problem(Check::Right, found).advise(format!("add +{command} to the user's ACL")));
+            let found =
+                format!("the user may not run {}, which wakes waiters", command.to_uppercase());
+            findings.push(
+                Finding::problem(Check::Right, found)
+                    .advise(format!("add +{command} to the user's ACL")),
+            );
         }
     }
     for (place, channel) in channels.iter().enumerate() {
         if all[place].iter().all(|(_, may)| !may) {
             let form = channel.split(['{', ':']).next().unwrap_or_default();
             let colon = if channel[form.len()..].starts_with(':') { ":" } else { "" };
-            let found = format!("the user may not use channels such as {channel:?}, which wake waiters");
-            findings
-                .push(Finding::problem(Check::Right, found).advise(format!("add &{form}{colon}* to the user's ACL")));
+            let found =
+                format!("the user may not use channels such as {channel:?}, which wake waiters");
+            findings.push(
+                Finding::problem(Check::Right, found)
+                    .advise(format!("add &{form}{colon}* to the user's ACL")),
+            );
         }
     }
     Ok(findings)
@@ -247,5 +293,7 @@ fn refuses_command(connection: &mut BareConnection, command: &str, channel: &str
         return Ok(false);
     }
     let reply = connection.ask(&[Request::plain(&[command, channel, "0"])])?.remove(0);
-    Ok(matches!(reply, Reply::Error(e) if e.text.contains("command") && !e.text.contains("channel")))
+    Ok(
+        matches!(reply, Reply::Error(e) if e.text.contains("command") && !e.text.contains("channel")),
+    )
 }

@@ -88,11 +88,14 @@ pub(crate) fn list_server(
             let begun = Instant::now();
             let mut words = vec!["SCAN", &cursor, "MATCH", &family.pattern, "COUNT", PAGE];
             words.extend(family.value.iter().flat_map(|value| ["TYPE", value]));
-            let page = exchange(&[Request::plain(&words).answered_by(Shape::List)])?.into_iter().next();
+            let page =
+                exchange(&[Request::plain(&words).answered_by(Shape::List)])?.into_iter().next();
             let (next, keys) = page_of(page.unwrap_or(Reply::Nil))?;
-            let is_new = |key: &&str| wanted.name_of(key).is_some() && seen.insert((*key).to_owned());
+            let is_new =
+                |key: &&str| wanted.name_of(key).is_some() && seen.insert((*key).to_owned());
             let keys = keys.iter().filter_map(|key| (family.name_of)(key)).filter(is_new);
-            let mut names: Vec<LockName> = keys.filter_map(|key| named(key, &wanted.prefix)).collect();
+            let mut names: Vec<LockName> =
+                keys.filter_map(|key| named(key, &wanted.prefix)).collect();
             if family.value.is_some() {
                 names = without_hashes_of_others(names, exchange)?;
             }
@@ -109,7 +112,10 @@ pub(crate) fn list_server(
 
 /// A lock's hash has one field, or a mode. Asking for that costs the server a twentieth of a full
 /// look, and most hashes belong to other programs.
-fn without_hashes_of_others(names: Vec<LockName>, exchange: &mut Exchange<'_>) -> Result<Vec<LockName>> {
+fn without_hashes_of_others(
+    names: Vec<LockName>,
+    exchange: &mut Exchange<'_>,
+) -> Result<Vec<LockName>> {
     let ask = |name: &LockName| {
         let number = |words: &[&str]| Request::plain(words).answered_by(Shape::Number);
         [number(&["HLEN", &name.key]), number(&["HEXISTS", &name.key, "mode"])]
@@ -133,24 +139,37 @@ pub(super) fn page_of(reply: Reply) -> Result<(String, Vec<String>)> {
         ErrorKind::Denied => denied(&e),
         _ => e,
     })?;
-    let text = |reply: Reply| if let Reply::Bytes(bytes) = reply { String::from_utf8(bytes).ok() } else { None };
+    let text = |reply: Reply| {
+        if let Reply::Bytes(bytes) = reply { String::from_utf8(bytes).ok() } else { None }
+    };
     let mut parts = answered.into_list().unwrap_or_default().into_iter();
     let (cursor, keys) = (parts.next().and_then(text), parts.next().and_then(Reply::into_list));
-    let page = cursor.zip(keys).map(|(cursor, keys)| (cursor, keys.into_iter().filter_map(text).collect()));
+    let page = cursor
+        .zip(keys)
+        .map(|(cursor, keys)| (cursor, keys.into_iter().filter_map(text).collect()));
     page.ok_or_else(|| Error::new(ErrorKind::Protocol, "the reply to SCAN was not a page of keys"))
 }
 
 #[cold]
 fn denied(error: &Error) -> Error {
-    let advice = "give it +scan, or ask for one lock by its name, which needs no more than locks do";
-    Error::new(ErrorKind::Denied, format!("the user may not list keys ({})", error.message())).advise(advice)
+    let advice =
+        "give it +scan, or ask for one lock by its name, which needs no more than locks do";
+    Error::new(ErrorKind::Denied, format!("the user may not list keys ({})", error.message()))
+        .advise(advice)
 }
 
 /// Returns the wanted names among both sets of keys, in order.
-pub(crate) fn wanted_names(wanted: &Wanted, keys: &BTreeSet<String>, others: BTreeSet<String>) -> Vec<LockName> {
+pub(crate) fn wanted_names(
+    wanted: &Wanted,
+    keys: &BTreeSet<String>,
+    others: BTreeSet<String>,
+) -> Vec<LockName> {
     let only = wanted.pattern.only().map(|only| format!("{}{only}", wanted.prefix));
     let all: BTreeSet<String> = keys.iter().cloned().chain(others).chain(only).collect();
-    all.iter().filter(|key| wanted.name_of(key).is_some()).filter_map(|key| named(key, &wanted.prefix)).collect()
+    all.iter()
+        .filter(|key| wanted.name_of(key).is_some())
+        .filter_map(|key| named(key, &wanted.prefix))
+        .collect()
 }
 
 /// What was found under these names. A name that the user may not read is left out.
@@ -194,10 +213,15 @@ impl Server {
     /// Sends all requests of `run` over one connection of its own, so that a long list does not
     /// delay lock calls. Where none can be made (no sentinel answers, or the server allows no
     /// more), it shares those of the lock calls.
-    fn over_one_connection<T>(&self, run: impl FnOnce(&mut Exchange<'_>) -> Result<T>) -> Result<T> {
+    fn over_one_connection<T>(
+        &self,
+        run: impl FnOnce(&mut Exchange<'_>) -> Result<T>,
+    ) -> Result<T> {
         let mut connection = match self.pool.connect_aside() {
             Ok(connection) => connection,
-            Err(error) if !matches!(error.kind(), ErrorKind::Unreachable | ErrorKind::NotReady) => return Err(error),
+            Err(error) if !matches!(error.kind(), ErrorKind::Unreachable | ErrorKind::NotReady) => {
+                return Err(error);
+            }
             Err(error) => {
                 let ask = |request: &Request| match self.pool.call_over_open(request.clone()) {
                     Ok(answer) => Ok(answer.reply),
@@ -243,24 +267,29 @@ impl RedisStore {
         let mut groups = Vec::new();
         for (place, (slot, _)) in requests.iter().enumerate() {
             let Some(route) = cluster.known_route(*slot) else { continue };
-            let is_it =
-                |(known, _): &&mut (super::cluster::Route, Vec<usize>)| std::ptr::eq(known.server(), route.server());
+            let is_it = |(known, _): &&mut (super::cluster::Route, Vec<usize>)| {
+                std::ptr::eq(known.server(), route.server())
+            };
             match groups.iter_mut().find(is_it) {
                 Some((_, places)) => places.push(place),
                 None => groups.push((route, vec![place])),
             }
         }
         for (route, places) in groups {
-            let group: Vec<Request> = places.iter().map(|&place| requests[place].1.clone()).collect();
+            let group: Vec<Request> =
+                places.iter().map(|&place| requests[place].1.clone()).collect();
             // After a failure each is asked for separately, which finds the new primary.
-            for (place, reply) in places.into_iter().zip(route.server().ask_in_pages(&group).unwrap_or_default()) {
+            for (place, reply) in
+                places.into_iter().zip(route.server().ask_in_pages(&group).unwrap_or_default())
+            {
                 replies[place] = Some(reply).filter(|reply| reply.redirect().is_none());
             }
         }
-        let asked = replies.into_iter().zip(&requests).map(|(reply, (slot, request))| match reply {
-            Some(reply) => Ok(reply),
-            None => Ok(self.servers.ask_repeatable(*slot, || request.clone())?.reply),
-        });
+        let asked =
+            replies.into_iter().zip(&requests).map(|(reply, (slot, request))| match reply {
+                Some(reply) => Ok(reply),
+                None => Ok(self.servers.ask_repeatable(*slot, || request.clone())?.reply),
+            });
         asked.collect()
     }
 
@@ -271,7 +300,10 @@ impl RedisStore {
             waited_for(reply.unwrap_or(Reply::Nil))
         };
         let Some(cluster) = self.servers.as_cluster() else {
-            return one(self.servers.as_one().expect("there is no third kind"), Publishing::Classic);
+            return one(
+                self.servers.as_one().expect("there is no third kind"),
+                Publishing::Classic,
+            );
         };
         let mut all = BTreeSet::new();
         for primary in cluster.primaries_now()? {
@@ -287,13 +319,22 @@ impl ListingStore for RedisStore {
             let reply = self.servers.ask_repeatable(slot_of(name), || look(name))?.reply;
             look_answer(reply, &name.key, false)
         };
-        let list = |server: &Server| server.over_one_connection(|ask| list_server(wanted, ask, &look_again));
+        let list = |server: &Server| {
+            server.over_one_connection(|ask| list_server(wanted, ask, &look_again))
+        };
         let Some(cluster) = self.servers.as_cluster() else {
-            return Ok(list(self.servers.as_one().expect("there is no third kind"))?.into_values().collect());
+            return Ok(list(self.servers.as_one().expect("there is no third kind"))?
+                .into_values()
+                .collect());
         };
         if let Some(only) = wanted.pattern.only() {
             let name = named(&format!("{}{only}", wanted.prefix), &wanted.prefix);
-            return Ok(name.map(|name| look_again(&name)).transpose()?.flatten().into_iter().collect());
+            return Ok(name
+                .map(|name| look_again(&name))
+                .transpose()?
+                .flatten()
+                .into_iter()
+                .collect());
         }
         let mut all = BTreeMap::new();
         for primary in cluster.primaries_now()? {
@@ -304,7 +345,8 @@ impl ListingStore for RedisStore {
 
     fn list_named(&self, wanted: &Wanted, keys: &BTreeSet<String>) -> Result<Vec<Found>> {
         let names = wanted_names(wanted, keys, self.waited_for()?);
-        let replies = self.ask_many(names.iter().map(|name| (slot_of(name), look(name))).collect())?;
+        let replies =
+            self.ask_many(names.iter().map(|name| (slot_of(name), look(name))).collect())?;
         found_under(&names, replies)
     }
 
@@ -323,9 +365,12 @@ mod tests {
     fn names_that_no_lock_can_have_are_left_out() {
         assert!(named("app:x", "app:").is_some());
         assert!(named("other", "").is_some() && named("other", "app:").is_none());
-        for (key, prefix) in
-            [("app:", "app:"), ("app:{", "app:"), ("leasehold:node", ""), ("redisson_lock_queue:{x}", "")]
-        {
+        for (key, prefix) in [
+            ("app:", "app:"),
+            ("app:{", "app:"),
+            ("leasehold:node", ""),
+            ("redisson_lock_queue:{x}", ""),
+        ] {
             assert!(named(key, prefix).is_none(), "{key}");
         }
     }

@@ -31,8 +31,13 @@ pub(crate) fn answer(reply: Reply) -> Result<BTreeSet<String>> {
         }
         Err(e) => return Err(e),
     };
-    let key =
-        |reply: Reply| if let Reply::Bytes(bytes) = reply { key_of(std::str::from_utf8(&bytes).ok()?) } else { None };
+    let key = |reply: Reply| {
+        if let Reply::Bytes(bytes) = reply {
+            key_of(std::str::from_utf8(&bytes).ok()?)
+        } else {
+            None
+        }
+    };
     Ok(channels.into_iter().filter_map(key).collect())
 }
 
@@ -49,7 +54,11 @@ pub(super) fn key_of(channel: &str) -> Option<String> {
 fn without_waiter(tag: &str) -> &str {
     let Some((front, number)) = tag.rsplit_once(':') else { return tag };
     match front.rsplit_once(':') {
-        Some((name, client)) if client.len() == 36 && number.bytes().all(|byte| byte.is_ascii_digit()) => name,
+        Some((name, client))
+            if client.len() == 36 && number.bytes().all(|byte| byte.is_ascii_digit()) =>
+        {
+            name
+        }
         _ => tag,
     }
 }
@@ -63,13 +72,20 @@ mod tests {
     #[test]
     fn every_channel_leads_to_its_name() {
         for name in ["job", "a{b}c", "a:b", "löck"] {
-            for kind in [Kind::Mutex, Kind::Fair, Kind::Read, Kind::Write, Kind::Semaphore, Kind::Latch] {
+            for kind in
+                [Kind::Mutex, Kind::Fair, Kind::Read, Kind::Write, Kind::Semaphore, Kind::Latch]
+            {
                 assert_eq!(key_of(&channel_of(kind, name)).as_deref(), Some(name), "{kind:?}");
             }
             let waiter = channel_of_waiter(name, "a8a5ef81-b5b7-8d39-a987-611a1db5d2fe:30");
             assert_eq!(key_of(&waiter).as_deref(), Some(name));
         }
-        for other in ["redisson_topic", "redisson_lock__channel:job", "news", "redisson_countdownlatch__channel__x"] {
+        for other in [
+            "redisson_topic",
+            "redisson_lock__channel:job",
+            "news",
+            "redisson_countdownlatch__channel__x",
+        ] {
             assert_eq!(key_of(other), None, "{other}");
         }
     }

@@ -4,14 +4,20 @@ use super::{CONNECT_PROBE, LOADED, LOADED_INTO_MASTERS, fail_on_error, unexpecte
 use crate::base::advice::Advice;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::store::redis::keys::probe_names;
-use crate::store::redis::wire::{Handshake, Reply, Request, WHERE_IT_IS_NOT_OFF, says_unknown_command};
+use crate::store::redis::wire::{
+    Handshake, Reply, Request, WHERE_IT_IS_NOT_OFF, says_unknown_command,
+};
 
 /// The probe finds out whether the user may publish, because Redis does not roll back what a script
 /// did before a publish that is refused. Its names begin with the prefix, because the ACL may
 /// permit no others.
 pub(crate) fn handshake(key_prefix: &str) -> Handshake {
     let (key, channels) = probe_names(key_prefix);
-    Handshake { scripts: LOADED, probe: connect_probe(&key, &channels), check: refuse_missing_permissions }
+    Handshake {
+        scripts: LOADED,
+        probe: connect_probe(&key, &channels),
+        check: refuse_missing_permissions,
+    }
 }
 
 /// The same for the nodes of a cluster. If the probe passed its key as a key, all nodes but one

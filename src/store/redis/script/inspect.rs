@@ -4,8 +4,8 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use super::{
-    CLIENT_ENTER, CLIENT_LOOK, FAIR_FORCE_UNLOCK, FAIR_QUEUE, MUTEX_FORCE_UNLOCK, MUTEX_INSPECT, RW_FORCE_UNLOCK,
-    fail_on_error, look::looks_like_a_holder, pair, unexpected,
+    CLIENT_ENTER, CLIENT_LOOK, FAIR_FORCE_UNLOCK, FAIR_QUEUE, MUTEX_FORCE_UNLOCK, MUTEX_INSPECT,
+    RW_FORCE_UNLOCK, fail_on_error, look::looks_like_a_holder, pair, unexpected,
 };
 use crate::base::advice::Advice;
 use crate::base::deadline::ceil_millis;
@@ -28,15 +28,20 @@ pub(crate) fn inspect_answer(reply: Reply) -> Result<Option<LockStatus>> {
         return Err(unexpected("a question about the holder", "no list"));
     };
     let mut parts = parts.into_iter();
-    let Some(Reply::Int(pttl)) = parts.next() else { return Err(unexpected("a question about the holder", "no TTL")) };
+    let Some(Reply::Int(pttl)) = parts.next() else {
+        return Err(unexpected("a question about the holder", "no TTL"));
+    };
     let mut holders = Vec::new();
-    while let (Some(Reply::Bytes(field)), Some(Reply::Bytes(value))) = (parts.next(), parts.next()) {
+    while let (Some(Reply::Bytes(field)), Some(Reply::Bytes(value))) = (parts.next(), parts.next())
+    {
         if *field == *b"mode" && matches!(&*value, b"read" | b"write") {
             continue;
         }
         let count = std::str::from_utf8(&value).ok().and_then(|v| v.parse().ok());
         // A field of a fenced value, or of a hash of an application.
-        let Some(count) = count.filter(|count| HOLD_COUNTS.contains(count) && looks_like_a_holder(&field)) else {
+        let Some(count) =
+            count.filter(|count| HOLD_COUNTS.contains(count) && looks_like_a_holder(&field))
+        else {
             let why = "something other than a lock has this name";
             return Err(Error::new(ErrorKind::WrongType, why).advise(Advice::ChooseName));
         };
@@ -59,7 +64,9 @@ pub(crate) fn announced(key: &str) -> Request {
 /// `None`: nothing, or something that no client of this crate writes.
 pub(crate) fn announced_answer(reply: Reply) -> Result<Option<Announced>> {
     let mut parts = fail_on_error(reply)?.into_list().unwrap_or_default().into_iter();
-    let (Some(Reply::Int(pttl)), Some(Reply::Bytes(text))) = (parts.next(), parts.next()) else { return Ok(None) };
+    let (Some(Reply::Int(pttl)), Some(Reply::Bytes(text))) = (parts.next(), parts.next()) else {
+        return Ok(None);
+    };
     let left = u64::try_from(pttl).ok().map(Duration::from_millis);
     Ok(left.zip(String::from_utf8(text).ok()).map(|(left, text)| Announced { text, left }))
 }
@@ -70,9 +77,12 @@ pub(crate) fn force_unlock(name: &LockName) -> Request {
     match name.kind {
         Kind::Fair => {
             let (queue, deadlines) = (keys.queue(), keys.deadlines());
-            Request::script(&FAIR_FORCE_UNLOCK, &[lock, queue.as_bytes(), deadlines.as_bytes()]).arg(keys.channel)
+            Request::script(&FAIR_FORCE_UNLOCK, &[lock, queue.as_bytes(), deadlines.as_bytes()])
+                .arg(keys.channel)
         }
-        Kind::Read | Kind::Write => Request::script(&RW_FORCE_UNLOCK, &[lock]).arg(keys.channel).arg(keys.tag),
+        Kind::Read | Kind::Write => {
+            Request::script(&RW_FORCE_UNLOCK, &[lock]).arg(keys.channel).arg(keys.tag)
+        }
         _ => Request::script(&MUTEX_FORCE_UNLOCK, &[lock]).arg(keys.channel),
     }
 }
@@ -86,7 +96,8 @@ pub(crate) fn force_unlock_answer(reply: Reply) -> Result<bool> {
 
 /// Asks for the length of a fair lock's queue, and for the position of a client's first waiter.
 pub(crate) fn queue(name: &LockName, client: &str) -> Request {
-    Request::script(&FAIR_QUEUE, &[RedisKeys::of(name).queue().as_bytes()]).arg(format!("{client}:"))
+    Request::script(&FAIR_QUEUE, &[RedisKeys::of(name).queue().as_bytes()])
+        .arg(format!("{client}:"))
 }
 
 /// The length, and how many waiters are before the client's first one, if it has one.

@@ -4,9 +4,10 @@
 use std::time::Duration;
 
 use super::{
-    COUNT_ACQUIRE, COUNT_RELEASE, FAIR_ACQUIRE, FAIR_HAND_OVER, FAIR_KEEP, FAIR_RELEASE, LEASE_RENEW, LOCK_KEEP,
-    MUTEX_ACQUIRE, MUTEX_ACQUIRE_RUN, MUTEX_RELEASE, PERMIT_ACQUIRE, PERMIT_RELEASE, PERMIT_RENEW, READ_ACQUIRE,
-    RW_RELEASE, RW_RENEW, WRITE_ACQUIRE, fail_on_error, pair, unexpected,
+    COUNT_ACQUIRE, COUNT_RELEASE, FAIR_ACQUIRE, FAIR_HAND_OVER, FAIR_KEEP, FAIR_RELEASE,
+    LEASE_RENEW, LOCK_KEEP, MUTEX_ACQUIRE, MUTEX_ACQUIRE_RUN, MUTEX_RELEASE, PERMIT_ACQUIRE,
+    PERMIT_RELEASE, PERMIT_RENEW, READ_ACQUIRE, RW_RELEASE, RW_RENEW, WRITE_ACQUIRE, fail_on_error,
+    pair, unexpected,
 };
 use crate::base::deadline::ceil_millis;
 use crate::base::error::Result;
@@ -16,7 +17,9 @@ use crate::base::limits::{IDEMPOTENCY_TTL, TAKEN_TTL};
 use crate::base::lock_name::Kind;
 use crate::store::redis::keys::RedisKeys;
 use crate::store::redis::wire::{Reply, Request, Shape};
-use crate::store::{Acquire, Acquired, Granted, Release, Released, Renewal, Renewed, TokenRule, Waiting};
+use crate::store::{
+    Acquire, Acquired, Granted, Release, Released, Renewal, Renewed, TokenRule, Waiting,
+};
 
 const TOKEN_TTL: Duration = Duration::from_secs(24 * 60 * 60);
 
@@ -30,33 +33,43 @@ pub(crate) struct WaiterTimeouts {
 }
 
 pub(crate) fn acquire(request: &Acquire<'_>, timeouts: WaiterTimeouts) -> Request {
-    let Acquire { name, holder, permits, lease, held, token, tokens, waiting, goes_on: _ } = *request;
+    let Acquire { name, holder, permits, lease, held, token, tokens, waiting, goes_on: _ } =
+        *request;
     let keys = RedisKeys::of(name);
     let (lock, lease, held) = (keys.lock.as_bytes(), ceil_millis(lease), u64::from(held));
     let own_wait = if waiting == Waiting::No { 0 } else { ceil_millis(timeouts.own) };
     let request = match name.kind {
         Kind::Mutex if tokens > 1 => {
             let request = Request::script(&MUTEX_ACQUIRE_RUN, &[lock, keys.token.as_bytes()]);
-            let request = with_token(request.arg(holder.as_str()).number(lease).number(held), token);
+            let request =
+                with_token(request.arg(holder.as_str()).number(lease).number(held), token);
             request.number(u64::from(tokens)).with_floor_and_limit()
         }
         Kind::Mutex => {
             let request = Request::script(&MUTEX_ACQUIRE, &[lock, keys.token.as_bytes()]);
-            with_token(request.arg(holder.as_str()).number(lease).number(held), token).with_floor_and_limit()
+            with_token(request.arg(holder.as_str()).number(lease).number(held), token)
+                .with_floor_and_limit()
         }
         Kind::Fair => {
             let (queue, deadlines) = (keys.queue(), keys.deadlines());
             let names = [lock, queue.as_bytes(), deadlines.as_bytes(), keys.token.as_bytes()];
-            let request = Request::script(&FAIR_ACQUIRE, &names).arg(holder.as_str()).number(lease).number(held);
+            let request = Request::script(&FAIR_ACQUIRE, &names)
+                .arg(holder.as_str())
+                .number(lease)
+                .number(held);
             let again = u64::from(waiting == Waiting::Again);
             // Redisson's timeout is needed even without waiting: every attempt corrects the
             // deadlines of the queue.
             let redisson_wait = if held == 0 { ceil_millis(timeouts.redisson) } else { 0 };
-            let request = with_token(request, token).number(own_wait).number(again).number(redisson_wait);
+            let request =
+                with_token(request, token).number(own_wait).number(again).number(redisson_wait);
             request.arg(keys.channel).with_floor_and_limit()
         }
         Kind::Write => {
-            let request = Request::script(&WRITE_ACQUIRE, &[lock, keys.token.as_bytes(), keys.marker().as_bytes()]);
+            let request = Request::script(
+                &WRITE_ACQUIRE,
+                &[lock, keys.token.as_bytes(), keys.marker().as_bytes()],
+            );
             with_token(request.arg(holder.as_str()).number(lease).number(held), token)
                 .number(own_wait)
                 .with_floor_and_limit()
@@ -67,17 +80,25 @@ pub(crate) fn acquire(request: &Acquire<'_>, timeouts: WaiterTimeouts) -> Reques
         }
         Kind::Semaphore => {
             let request = Request::script(&PERMIT_ACQUIRE, &[lock, keys.leases().as_bytes()]);
-            let request = request.arg(holder.permit_bytes()).number(u64::from(permits)).number(lease);
+            let request =
+                request.arg(holder.permit_bytes()).number(u64::from(permits)).number(lease);
             request.arg(keys.channel).with_limit()
         }
         Kind::CountingSemaphore => {
-            let request = Request::script(&COUNT_ACQUIRE, &[lock, keys.idempotency_key(holder.as_str()).as_bytes()]);
+            let request = Request::script(
+                &COUNT_ACQUIRE,
+                &[lock, keys.idempotency_key(holder.as_str()).as_bytes()],
+            );
             request.number(u64::from(permits)).number(ceil_millis(TAKEN_TTL)).with_limit()
         }
         Kind::Latch => unreachable!("a latch has no holders"),
     };
     // A counting semaphore also answers 2 if the permits were already released.
-    if held == 0 && name.kind != Kind::CountingSemaphore { request.for_fresh_holder() } else { request }
+    if held == 0 && name.kind != Kind::CountingSemaphore {
+        request.for_fresh_holder()
+    } else {
+        request
+    }
 }
 
 pub(super) fn with_token(request: Request, rule: TokenRule) -> Request {
@@ -90,8 +111,9 @@ pub(super) fn with_token(request: Request, rule: TokenRule) -> Request {
 
 pub(crate) fn acquire_answer(reply: Reply, sent_at: Moment) -> Result<Acquired> {
     let reply = fail_on_error(reply)?;
-    let granted =
-        |token: i64, next| Acquired::Granted(Granted { token: token.unsigned_abs(), sent_at, session: None, next });
+    let granted = |token: i64, next| {
+        Acquired::Granted(Granted { token: token.unsigned_abs(), sent_at, session: None, next })
+    };
     if let Reply::Array(parts) = &reply
         && let [Reply::Int(1), Reply::Int(token), Reply::Bytes(next)] = &parts[..]
     {
@@ -141,13 +163,14 @@ pub(crate) fn release(request: &Release<'_>, now: impl FnOnce() -> Moment) -> Re
             .arg(holder.permit_bytes())
             .number(u64::from(permits))
             .arg(keys.channel),
-        Kind::CountingSemaphore => {
-            Request::script(&COUNT_RELEASE, &[lock, keys.idempotency_key(holder.as_str()).as_bytes()])
-                .number(u64::from(permits))
-                .number(ceil_millis(IDEMPOTENCY_TTL))
-                .arg(keys.channel)
-                .number(u64::from(granted))
-        }
+        Kind::CountingSemaphore => Request::script(
+            &COUNT_RELEASE,
+            &[lock, keys.idempotency_key(holder.as_str()).as_bytes()],
+        )
+        .number(u64::from(permits))
+        .number(ceil_millis(IDEMPOTENCY_TTL))
+        .arg(keys.channel)
+        .number(u64::from(granted)),
         Kind::Latch => unreachable!("a latch has no holders"),
     }
 }
@@ -163,7 +186,8 @@ fn keep(request: &Release<'_>, rest: Duration) -> Request {
     match name.kind {
         Kind::Fair => {
             let (queue, deadlines) = (keys.queue(), keys.deadlines());
-            let request = Request::script(&FAIR_KEEP, &[lock, queue.as_bytes(), deadlines.as_bytes()]);
+            let request =
+                Request::script(&FAIR_KEEP, &[lock, queue.as_bytes(), deadlines.as_bytes()]);
             of(request, holder.as_str(), kept.as_str())
         }
         Kind::Write => {
@@ -171,13 +195,17 @@ fn keep(request: &Release<'_>, rest: Duration) -> Request {
             // The same messages as in rw_release.
             of(Request::script(&LOCK_KEEP, &[lock]), &field, &kept).arg("1").arg("00")
         }
-        _ => of(Request::script(&LOCK_KEEP, &[lock]), holder.as_str(), kept.as_str()).arg("0").arg(""),
+        _ => of(Request::script(&LOCK_KEEP, &[lock]), holder.as_str(), kept.as_str())
+            .arg("0")
+            .arg(""),
     }
 }
 
 pub(crate) fn release_answer(reply: Reply) -> Result<Released> {
     let reply = fail_on_error(reply)?;
-    let freed = |receivers: i64, next| Ok(Released::Freed { listeners: Some(receivers.unsigned_abs()), next });
+    let freed = |receivers: i64, next| {
+        Ok(Released::Freed { listeners: Some(receivers.unsigned_abs()), next })
+    };
     match (reply.status(), &reply) {
         (Some(0), _) => return Ok(Released::NotHeld),
         (Some(1), _) => return Ok(Released::StillHeld),
@@ -200,8 +228,10 @@ pub(crate) fn release_answer(reply: Reply) -> Result<Released> {
 pub(crate) fn pass_on(from: &Holder, to: &Acquire<'_>) -> Request {
     let keys = RedisKeys::of(to.name);
     let (queue, deadlines) = (keys.queue(), keys.deadlines());
-    let names = [keys.lock.as_bytes(), queue.as_bytes(), deadlines.as_bytes(), keys.token.as_bytes()];
-    let request = Request::script(&FAIR_HAND_OVER, &names).arg(from.as_str()).arg(to.holder.as_str());
+    let names =
+        [keys.lock.as_bytes(), queue.as_bytes(), deadlines.as_bytes(), keys.token.as_bytes()];
+    let request =
+        Request::script(&FAIR_HAND_OVER, &names).arg(from.as_str()).arg(to.holder.as_str());
     with_token(request.number(ceil_millis(to.lease)), to.token).with_floor_and_limit()
 }
 
@@ -233,12 +263,19 @@ impl Family {
 }
 
 /// Renews holds of one family. A lease of zero only checks whether the holder is still there.
-pub(crate) fn renew<'a>(family: Family, holds: impl Iterator<Item = &'a Renewal> + Clone) -> Request {
+pub(crate) fn renew<'a>(
+    family: Family,
+    holds: impl Iterator<Item = &'a Renewal> + Clone,
+) -> Request {
     let keys_of = |hold: &'a Renewal| RedisKeys::of(&hold.name);
     let leases: Vec<String>;
     let (script, keys): (_, Vec<&[u8]>) = match family {
-        Family::Hash => (&LEASE_RENEW, holds.clone().map(|hold| keys_of(hold).lock.as_bytes()).collect()),
-        Family::ReadWrite => (&RW_RENEW, holds.clone().map(|hold| keys_of(hold).lock.as_bytes()).collect()),
+        Family::Hash => {
+            (&LEASE_RENEW, holds.clone().map(|hold| keys_of(hold).lock.as_bytes()).collect())
+        }
+        Family::ReadWrite => {
+            (&RW_RENEW, holds.clone().map(|hold| keys_of(hold).lock.as_bytes()).collect())
+        }
         Family::Permits => {
             leases = holds.clone().map(|hold| keys_of(hold).leases()).collect();
             (&PERMIT_RENEW, leases.iter().map(String::as_bytes).collect())
@@ -266,7 +303,9 @@ pub(crate) fn renew<'a>(family: Family, holds: impl Iterator<Item = &'a Renewal>
 
 /// One answer for each hold of the renewal that was sent at `sent_at`.
 pub(crate) fn renew_answers(reply: Reply, sent_at: Moment) -> Result<Vec<Renewed>> {
-    let Some(answers) = fail_on_error(reply)?.into_list() else { return Err(unexpected("a renewal", "no list")) };
+    let Some(answers) = fail_on_error(reply)?.into_list() else {
+        return Err(unexpected("a renewal", "no list"));
+    };
     let held = |beside| Renewed::Held { sent_at, again: false, beside };
     Ok(answers
         .into_iter()
@@ -297,7 +336,10 @@ mod tests {
             answer(ints(1, 7)).unwrap(),
             Acquired::Granted(Granted { token: 7, sent_at, session: None, next: None })
         );
-        assert_eq!(answer(ints(0, 5)).unwrap(), Acquired::Busy { ttl: Some(Duration::from_millis(5)) });
+        assert_eq!(
+            answer(ints(0, 5)).unwrap(),
+            Acquired::Busy { ttl: Some(Duration::from_millis(5)) }
+        );
         for no_hint in [0, -1, -2] {
             assert_eq!(answer(ints(0, no_hint)).unwrap(), Acquired::Busy { ttl: None });
         }
@@ -305,8 +347,14 @@ mod tests {
         assert_eq!(answer(ints(9, 0)).unwrap_err().kind(), ErrorKind::Protocol);
         assert_eq!(answer(Reply::Nil).unwrap_err().kind(), ErrorKind::Protocol);
         let head = Reply::Array(vec![Reply::Int(2), Reply::Int(1), Reply::Bytes(b"u:1".to_vec())]);
-        assert_eq!(release_answer(head).unwrap(), Released::Freed { listeners: Some(1), next: Some("u:1".into()) });
-        assert_eq!(release_answer(ints(2, 1)).unwrap(), Released::Freed { listeners: Some(1), next: None });
+        assert_eq!(
+            release_answer(head).unwrap(),
+            Released::Freed { listeners: Some(1), next: Some("u:1".into()) }
+        );
+        assert_eq!(
+            release_answer(ints(2, 1)).unwrap(),
+            Released::Freed { listeners: Some(1), next: None }
+        );
         assert_eq!(release_answer(ints(7, 1)).unwrap_err().kind(), ErrorKind::Protocol);
     }
 

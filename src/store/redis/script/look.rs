@@ -15,7 +15,8 @@ pub(crate) fn look(name: &LockName) -> Request {
     let keys = RedisKeys::of(name);
     let (queue, deadlines, marker) = (keys.queue(), keys.deadlines(), keys.marker());
     let (leases, opened) = (keys.leases(), keys.opened());
-    let names = [keys.lock, keys.token, &queue, &deadlines, &marker, &leases, &opened].map(str::as_bytes);
+    let names =
+        [keys.lock, keys.token, &queue, &deadlines, &marker, &leases, &opened].map(str::as_bytes);
     let request = Request::script(&NAME_LOOK, &names).arg(keys.tag).number(MOST_LISTED as u64);
     CHANNELS.iter().fold(request, |request, kind| request.arg(channel_of(*kind, &name.key)))
 }
@@ -29,8 +30,8 @@ const CHANNELS: [Kind; 4] = [Kind::Mutex, Kind::Read, Kind::Semaphore, Kind::Lat
 /// # Errors
 /// `WrongType`: it was asked for by its name, and something else has that name.
 pub(crate) fn look_answer(reply: Reply, key: &str, by_name: bool) -> Result<Option<Found>> {
-    let seen =
-        Seen::read(fail_on_error(reply)?).ok_or_else(|| unexpected("a look at a name", "no list of its parts"))?;
+    let seen = Seen::read(fail_on_error(reply)?)
+        .ok_or_else(|| unexpected("a look at a name", "no list of its parts"))?;
     let Some(kind) = seen.kind(by_name) else {
         if by_name && matches!(seen.what, What::Lock | What::ReadWrite | What::Else) {
             let why = "something other than a lock, semaphore or latch has this name";
@@ -104,7 +105,20 @@ impl Seen {
     /// `None`: not an answer of this script.
     fn read(reply: Reply) -> Option<Self> {
         let parts: [Reply; 12] = reply.into_list()?.try_into().ok()?;
-        let [what, number, holders, token, length, queue, marker, unlisted, ended, permits, opened, listeners] = parts;
+        let [
+            what,
+            number,
+            holders,
+            token,
+            length,
+            queue,
+            marker,
+            unlisted,
+            ended,
+            permits,
+            opened,
+            listeners,
+        ] = parts;
         let integer = |reply: &Reply| if let Reply::Int(n) = reply { Some(*n) } else { None };
         let mut what = match integer(&what)? {
             0 => What::Nothing,
@@ -117,7 +131,8 @@ impl Seen {
         if what == What::Number && number.is_none() {
             what = What::Else;
         }
-        let (mut is_written, mut looks_held, mut has_counts, mut found) = (false, true, true, Vec::new());
+        let (mut is_written, mut looks_held, mut has_counts, mut found) =
+            (false, true, true, Vec::new());
         for [field, value, left] in groups(holders.into_list()?)? {
             let (field, value) = (bytes(field)?, text(&value)?);
             if field == b"mode" {
@@ -128,7 +143,11 @@ impl Seen {
             has_counts &= count.is_some();
             looks_held &= count.is_some() && looks_like_a_holder(&field);
             let id = String::from_utf8_lossy(&field).into_owned();
-            found.push(FoundHolder { id, count: count.unwrap_or(1), left: time_left(integer(&left)?) });
+            found.push(FoundHolder {
+                id,
+                count: count.unwrap_or(1),
+                left: time_left(integer(&left)?),
+            });
         }
         let mut queued = Vec::new();
         for [waiter, left] in groups(queue.into_list()?)? {
@@ -136,7 +155,8 @@ impl Seen {
             queued.push(FoundWaiter { id, left: time_left(integer(&left)?) });
         }
         let permits = groups(permits.into_list()?)?.into_iter();
-        let permits = permits.map(|[permit, left]| Some((bytes(permit)?, time_left(integer(&left)?))));
+        let permits =
+            permits.map(|[permit, left]| Some((bytes(permit)?, time_left(integer(&left)?))));
         Some(Self {
             what,
             is_written,
@@ -185,7 +205,9 @@ impl Seen {
             What::ReadWrite => Some(if self.is_written { Kind::Write } else { Kind::Read }),
             // The lock is free, and somebody has a place in its queue.
             What::Nothing => is_queued.then_some(Kind::Fair),
-            What::Number if self.permits.iter().any(|(permit, _)| permit.len() == PERMIT) => Some(Kind::Semaphore),
+            What::Number if self.permits.iter().any(|(permit, _)| permit.len() == PERMIT) => {
+                Some(Kind::Semaphore)
+            }
             What::Number if self.was_opened => Some(Kind::Latch),
             What::Number | What::Else => None,
         }
@@ -201,7 +223,8 @@ fn acquisitions(permits: &[(Vec<u8>, Option<Duration>)]) -> Vec<FoundHolder> {
     for (permit, left) in permits.iter().filter(|(permit, _)| permit.len() == PERMIT) {
         let (acquisition, number) = permit.split_at(12);
         // Redisson's permits are random, so one in 400 000 looks like one of leasehold's.
-        let is_ours = (1..=10_000).contains(&u32::from_be_bytes(number.try_into().unwrap_or_default()));
+        let is_ours =
+            (1..=10_000).contains(&u32::from_be_bytes(number.try_into().unwrap_or_default()));
         let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
         let id = if is_ours { hex(acquisition) } else { hex(permit) };
         match all.iter_mut().find(|one| is_ours && one.id == id) {
@@ -219,7 +242,9 @@ pub(super) fn looks_like_a_holder(field: &[u8]) -> bool {
         36 => *byte == b':',
         _ => byte.is_ascii_digit() || (b'a'..=b'f').contains(byte),
     };
-    field.len() > 37 && field.iter().take(37).enumerate().all(is_id) && field[37..].iter().all(u8::is_ascii_graphic)
+    field.len() > 37
+        && field.iter().take(37).enumerate().all(is_id)
+        && field[37..].iter().all(u8::is_ascii_graphic)
 }
 
 /// Zero if it has ended; `None` if it never ends.
@@ -274,7 +299,13 @@ mod tests {
             let bytes = [vec![first; 12], number.to_be_bytes().to_vec()].concat();
             (bytes, Some(Duration::from_secs(1)))
         };
-        let found = acquisitions(&[permit(1, 1), permit(1, 2), permit(2, 1), permit(1, u32::MAX), (vec![1], None)]);
+        let found = acquisitions(&[
+            permit(1, 1),
+            permit(1, 2),
+            permit(2, 1),
+            permit(1, u32::MAX),
+            (vec![1], None),
+        ]);
         let told: Vec<_> = found.iter().map(|one| (one.id.as_str(), one.count)).collect();
         let (one, two) = ("01".repeat(12), "02".repeat(12));
         assert_eq!(told, [(&*one, 2), (&*two, 1), (&*format!("{one}ffffffff"), 1)]);
@@ -291,7 +322,8 @@ mod tests {
     fn looked(what: i64, holder: Option<&str>, length: i64) -> Option<Found> {
         let text = |text: &str| Reply::Bytes(text.as_bytes().to_vec());
         let empty = || Reply::Array(Vec::new());
-        let holders = holder.map_or_else(empty, |id| Reply::Array(vec![text(id), text("1"), Reply::Int(500)]));
+        let holders = holder
+            .map_or_else(empty, |id| Reply::Array(vec![text(id), text("1"), Reply::Int(500)]));
         let parts = vec![
             Reply::Int(what),
             text(""),
@@ -315,7 +347,11 @@ mod tests {
         let kind = |found: Option<Found>| found.and_then(|found| found.kind);
         assert_eq!(kind(looked(1, holder, 0)), Some(Kind::Mutex));
         assert_eq!(kind(looked(1, holder, 1)), Some(Kind::Fair));
-        assert_eq!(kind(looked(0, None, 1)), Some(Kind::Fair), "it is free, and somebody has a place");
+        assert_eq!(
+            kind(looked(0, None, 1)),
+            Some(Kind::Fair),
+            "it is free, and somebody has a place"
+        );
         assert_eq!(kind(looked(0, None, 0)), None);
         assert_eq!(kind(looked(2, holder, 0)), Some(Kind::Read));
         assert_eq!(kind(looked(1, Some("a field of something else"), 0)), None);

@@ -13,20 +13,23 @@ mod multi;
 mod redlock;
 mod without_holder;
 
-pub(crate) use self::handshake::{handshake, handshake_in_cluster, handshake_with_master, refused_by_probe};
+pub(crate) use self::handshake::{
+    handshake, handshake_in_cluster, handshake_with_master, refused_by_probe,
+};
 pub(crate) use self::inspect::{
-    announced, announced_answer, enter_client, force_unlock, force_unlock_answer, inspect, inspect_answer, queue,
-    queue_answer,
+    announced, announced_answer, enter_client, force_unlock, force_unlock_answer, inspect,
+    inspect_answer, queue, queue_answer,
 };
 pub(crate) use self::lock::{
-    Family, WaiterTimeouts, acquire, acquire_answer, pass_on, passed_on_answer, release, release_answer, renew,
-    renew_answers,
+    Family, WaiterTimeouts, acquire, acquire_answer, pass_on, passed_on_answer, release,
+    release_answer, renew, renew_answers,
 };
 pub(crate) use self::look::{look, look_answer};
 pub(crate) use self::multi::{acquire_all, acquire_all_answer, release_all, release_all_answer};
 pub(crate) use self::redlock::{
-    Memory, NodeReply, acquire_on_node, acquire_on_node_answer, admit, admit_answer, inspect_node, inspect_node_answer,
-    renew_on_node, renew_on_node_answer, says_quarantined, take_back, wake_redisson, write_back, write_back_answer,
+    Memory, NodeReply, acquire_on_node, acquire_on_node_answer, admit, admit_answer, inspect_node,
+    inspect_node_answer, renew_on_node, renew_on_node_answer, says_quarantined, take_back,
+    wake_redisson, write_back, write_back_answer,
 };
 pub(crate) use self::without_holder::{count, count_answer, count_question, question_answer};
 pub(crate) use self::without_holder::{fence_answer, fence_claim, fence_write};
@@ -52,7 +55,8 @@ for_each_script!(statics);
 /// Loaded by the handshake of every connection: the scripts of the plain lock, and the probe. The
 /// others are sent with their source when a server does not know them: all of them would be tens of
 /// kilobytes for each connection of each client after a failover.
-static LOADED: &[&Script] = &[&MUTEX_ACQUIRE, &MUTEX_ACQUIRE_RUN, &MUTEX_RELEASE, &LEASE_RENEW, &CONNECT_PROBE];
+static LOADED: &[&Script] =
+    &[&MUTEX_ACQUIRE, &MUTEX_ACQUIRE_RUN, &MUTEX_RELEASE, &LEASE_RENEW, &CONNECT_PROBE];
 
 /// The same for a master of a Redlock: every script of a round that may end before its reply comes.
 /// A master that is slower than the others would refuse the first request of each kind, and take
@@ -69,7 +73,10 @@ fn pair(reply: Reply, asked: &str) -> Result<(i64, i64)> {
 
 #[cold]
 fn unexpected(asked: &str, answer: &str) -> Error {
-    Error::new(ErrorKind::Protocol, format!("the reply to {asked} was {answer}, which no script of leasehold returns"))
+    Error::new(
+        ErrorKind::Protocol,
+        format!("the reply to {asked} was {answer}, which no script of leasehold returns"),
+    )
 }
 
 #[cfg(test)]
@@ -81,7 +88,8 @@ mod tests {
     fn every_script_has_its_header() {
         for (name, script) in ALL {
             let own = script.source.find(&format!("-- {name}: ")).expect("a first line");
-            let header: String = script.source[own..].lines().take_while(|l| l.starts_with("--")).collect();
+            let header: String =
+                script.source[own..].lines().take_while(|l| l.starts_with("--")).collect();
             for part in ["-- KEYS[", "-- Returns ", "-- Repeat-safe: "] {
                 assert!(header.contains(part), "{name}.lua lacks {part:?} in its header");
             }

@@ -13,7 +13,8 @@ use crate::store::{AcquireAll, AcquiredAll, Release, Released};
 pub(crate) fn acquire_all(request: &AcquireAll<'_>, again: bool) -> Request {
     let AcquireAll { parts, lease, token, .. } = request;
     let locks = parts.iter().map(|part| RedisKeys::of(part.name).lock.as_bytes());
-    let keys: Vec<&[u8]> = locks.chain(parts.iter().map(|part| RedisKeys::of(part.name).token.as_bytes())).collect();
+    let keys: Vec<&[u8]> =
+        locks.chain(parts.iter().map(|part| RedisKeys::of(part.name).token.as_bytes())).collect();
     let request = Request::script(&MULTI_ACQUIRE, &keys);
     let request = parts.iter().fold(request, |request, part| request.arg(part.holder.as_str()));
     let request = parts.iter().fold(request, |request, part| request.number(u64::from(part.held)));
@@ -24,18 +25,27 @@ pub(crate) fn acquire_all(request: &AcquireAll<'_>, again: bool) -> Request {
     if parts.iter().all(|part| part.held == 0) { request.for_fresh_holder() } else { request }
 }
 
-pub(crate) fn acquire_all_answer(reply: Reply, asked: &AcquireAll<'_>, sent_at: Moment) -> Result<AcquiredAll> {
+pub(crate) fn acquire_all_answer(
+    reply: Reply,
+    asked: &AcquireAll<'_>,
+    sent_at: Moment,
+) -> Result<AcquiredAll> {
     const ASKED: &str = "an acquire of several locks";
-    let Some(answer) = fail_on_error(reply)?.into_list() else { return Err(unexpected(ASKED, "no list")) };
+    let Some(answer) = fail_on_error(reply)?.into_list() else {
+        return Err(unexpected(ASKED, "no list"));
+    };
     let number = |reply: &Reply| if let Reply::Int(n) = reply { Some(*n) } else { None };
     let numbers: Option<Vec<i64>> = answer.iter().map(number).collect();
-    let index = |at: i64| usize::try_from(at).ok()?.checked_sub(1).filter(|at| *at < asked.parts.len());
+    let index =
+        |at: i64| usize::try_from(at).ok()?.checked_sub(1).filter(|at| *at < asked.parts.len());
     let outcome = match numbers.as_deref() {
         Some([1, tokens @ ..]) if tokens.len() == asked.parts.len() => {
             let tokens = tokens.iter().map(|token| token.unsigned_abs()).collect();
             Some(AcquiredAll::Granted { tokens, sent_at, session: None })
         }
-        Some(&[0, ttl, at]) => index(at).map(|at| AcquiredAll::Busy { at, ttl: positive_millis(ttl) }),
+        Some(&[0, ttl, at]) => {
+            index(at).map(|at| AcquiredAll::Busy { at, ttl: positive_millis(ttl) })
+        }
         Some(&[2, _, at]) => index(at).map(|at| AcquiredAll::Gone { at }),
         Some(&[4, _, at]) => match index(at) {
             Some(at) => {
@@ -51,14 +61,20 @@ pub(crate) fn acquire_all_answer(reply: Reply, asked: &AcquireAll<'_>, sent_at: 
 
 /// `now`: the time at which it is sent.
 pub(crate) fn release_all(releases: &[Release<'_>], now: impl Fn() -> Moment) -> Request {
-    let keys: Vec<&[u8]> = releases.iter().map(|one| RedisKeys::of(one.name).lock.as_bytes()).collect();
-    let request = Request::script(&MULTI_RELEASE, &keys).answered_by(Shape::Each(2 * releases.len() as u32));
+    let keys: Vec<&[u8]> =
+        releases.iter().map(|one| RedisKeys::of(one.name).lock.as_bytes()).collect();
+    let request =
+        Request::script(&MULTI_RELEASE, &keys).answered_by(Shape::Each(2 * releases.len() as u32));
     let request = releases.iter().fold(request, |request, one| request.arg(one.holder.as_str()));
-    let request = releases.iter().fold(request, |request, one| request.number(u64::from(one.left.main) + 1));
-    let request = releases.iter().fold(request, |request, one| request.arg(RedisKeys::of(one.name).channel));
+    let request =
+        releases.iter().fold(request, |request, one| request.number(u64::from(one.left.main) + 1));
+    let request =
+        releases.iter().fold(request, |request, one| request.arg(RedisKeys::of(one.name).channel));
     let keeps: Vec<_> = releases.iter().map(|one| one.keeps_for(&now)).collect();
     match keeps.iter().any(Option::is_some) {
-        true => keeps.into_iter().fold(request, |request, rest| request.number(rest.map_or(0, ceil_millis))),
+        true => keeps
+            .into_iter()
+            .fold(request, |request, rest| request.number(rest.map_or(0, ceil_millis))),
         false => request,
     }
 }
@@ -66,16 +82,19 @@ pub(crate) fn release_all(releases: &[Release<'_>], now: impl Fn() -> Moment) ->
 /// One answer for each lock, in order.
 pub(crate) fn release_all_answer(reply: Reply, holds: usize) -> Result<Vec<Result<Released>>> {
     const ASKED: &str = "a release of several locks";
-    let Some(answers) = fail_on_error(reply)?.into_list() else { return Err(unexpected(ASKED, "no list")) };
+    let Some(answers) = fail_on_error(reply)?.into_list() else {
+        return Err(unexpected(ASKED, "no list"));
+    };
     if answers.len() != 2 * holds {
         return Err(unexpected(ASKED, &format!("{} values for {holds} locks", answers.len())));
     }
     let one = |pair: &[Reply]| match pair {
         [Reply::Int(0), _] => Ok(Released::NotHeld),
         [Reply::Int(1), _] => Ok(Released::StillHeld),
-        [Reply::Int(2), Reply::Int(receivers)] => {
-            Ok(Released::Freed { listeners: Some(u64::try_from(*receivers).unwrap_or(0)), next: None })
-        }
+        [Reply::Int(2), Reply::Int(receivers)] => Ok(Released::Freed {
+            listeners: Some(u64::try_from(*receivers).unwrap_or(0)),
+            next: None,
+        }),
         [status, _] => Err(match fail_on_error(status.clone()) {
             Err(e) => e,
             Ok(other) => unexpected(ASKED, &format!("{other:?}")),
@@ -106,10 +125,14 @@ mod tests {
         let names = ["a", "b"].map(|name| LockName::new("", name, Kind::Mutex).unwrap());
         let holder = ClientId::random(Duration::from_secs(5)).fresh_holder();
         let parts = names.iter().map(|name| Part { name, holder: &holder, held: 0 }).collect();
-        let (lease, token, sent_at) = (Duration::from_secs(1), TokenRule::On, Moment::from_nanos(5));
+        let (lease, token, sent_at) =
+            (Duration::from_secs(1), TokenRule::On, Moment::from_nanos(5));
         let asked = AcquireAll { parts, lease, token, waits: true, goes_on: true, leads: false };
         let answer = |numbers: &[i64]| acquire_all_answer(ints(numbers), &asked, sent_at);
-        assert_eq!(answer(&[1, 7, 0]).unwrap(), AcquiredAll::Granted { tokens: vec![7, 0], sent_at, session: None });
+        assert_eq!(
+            answer(&[1, 7, 0]).unwrap(),
+            AcquiredAll::Granted { tokens: vec![7, 0], sent_at, session: None }
+        );
         let ttl = Some(Duration::from_millis(5));
         assert_eq!(answer(&[0, 5, 2]).unwrap(), AcquiredAll::Busy { at: 1, ttl });
         assert_eq!(answer(&[0, -1, 1]).unwrap(), AcquiredAll::Busy { at: 0, ttl: None });
@@ -134,6 +157,9 @@ mod tests {
         let freed = Released::Freed { listeners: Some(3), next: None };
         assert_eq!(released, [Released::NotHeld, Released::StillHeld, freed]);
         assert_eq!(release_all_answer(ints(&[0, 0]), 2).unwrap_err().kind(), ErrorKind::Protocol);
-        assert_eq!(release_all_answer(ints(&[7, 0]), 1).unwrap()[0].as_ref().unwrap_err().kind(), ErrorKind::Protocol);
+        assert_eq!(
+            release_all_answer(ints(&[7, 0]), 1).unwrap()[0].as_ref().unwrap_err().kind(),
+            ErrorKind::Protocol
+        );
     }
 }

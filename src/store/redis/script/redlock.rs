@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use super::lock::{positive_millis, renew_answers, with_token};
 use super::{
-    MUTEX_RELEASE, REDLOCK_ACQUIRE, REDLOCK_ADMIT, REDLOCK_LOOK, REDLOCK_RENEW, REDLOCK_TOKEN, fail_on_error,
-    unexpected,
+    MUTEX_RELEASE, REDLOCK_ACQUIRE, REDLOCK_ADMIT, REDLOCK_LOOK, REDLOCK_RENEW, REDLOCK_TOKEN,
+    fail_on_error, unexpected,
 };
 use crate::base::deadline::ceil_millis;
 use crate::base::error::Result;
@@ -49,9 +49,10 @@ pub(crate) fn acquire_on_node_answer(reply: Reply) -> Result<NodeReply> {
     };
     Ok(match &parts[..] {
         [Reply::Int(1), Reply::Int(token)] => NodeReply::Granted { token: token.unsigned_abs() },
-        [Reply::Int(0), Reply::Int(ttl), rest @ ..] => {
-            NodeReply::Busy { ttl: positive_millis(*ttl), holder: rest.first().map(text).unwrap_or_default() }
-        }
+        [Reply::Int(0), Reply::Int(ttl), rest @ ..] => NodeReply::Busy {
+            ttl: positive_millis(*ttl),
+            holder: rest.first().map(text).unwrap_or_default(),
+        },
         [Reply::Int(2), ..] => NodeReply::Gone,
         [Reply::Int(5), ..] => NodeReply::Quarantined,
         other => return Err(unexpected("an acquire from one master", &format!("{other:?}"))),
@@ -71,14 +72,24 @@ pub(crate) fn take_back(name: &LockName, holder: &Holder) -> Request {
 
 /// Notifies Redisson's waiters at one master; leasehold's ignore the message.
 pub(crate) fn wake_redisson(name: &LockName) -> Request {
-    Request::plain(&["PUBLISH"]).arg(RedisKeys::of(name).channel).arg(WAKE_REDISSON).answered_by(Shape::Number)
+    Request::plain(&["PUBLISH"])
+        .arg(RedisKeys::of(name).channel)
+        .arg(WAKE_REDISSON)
+        .answered_by(Shape::Number)
 }
 
 fn text(reply: &Reply) -> String {
-    if let Reply::Bytes(bytes) = reply { String::from_utf8_lossy(bytes).into_owned() } else { String::new() }
+    if let Reply::Bytes(bytes) = reply {
+        String::from_utf8_lossy(bytes).into_owned()
+    } else {
+        String::new()
+    }
 }
 
-pub(crate) fn renew_on_node<'a>(holds: impl Iterator<Item = &'a Renewal> + Clone, run_id: &str) -> Request {
+pub(crate) fn renew_on_node<'a>(
+    holds: impl Iterator<Item = &'a Renewal> + Clone,
+    run_id: &str,
+) -> Request {
     let locks = holds.clone().map(|hold| hold.name.key.as_bytes());
     let keys: Vec<&[u8]> = locks.chain(std::iter::once(NODE_KEY.as_bytes())).collect();
     let shape = Shape::EachOrNone(keys.len() as u32 - 1);
@@ -89,10 +100,17 @@ pub(crate) fn renew_on_node<'a>(holds: impl Iterator<Item = &'a Renewal> + Clone
 
 /// `None`: the master has no vote.
 pub(crate) fn renew_on_node_answer(reply: Reply, sent_at: Moment) -> Result<Option<Vec<Renewed>>> {
-    renew_answers(reply, sent_at).map(|answers| if answers.is_empty() { None } else { Some(answers) })
+    renew_answers(reply, sent_at)
+        .map(|answers| if answers.is_empty() { None } else { Some(answers) })
 }
 
-pub(crate) fn write_back(name: &LockName, holder: &Holder, token: u64, rule: TokenRule, run_id: &str) -> Request {
+pub(crate) fn write_back(
+    name: &LockName,
+    holder: &Holder,
+    token: u64,
+    rule: TokenRule,
+    run_id: &str,
+) -> Request {
     let keys = RedisKeys::of(name);
     let names = [keys.lock.as_bytes(), keys.token.as_bytes(), NODE_KEY.as_bytes()];
     let request = Request::script(&REDLOCK_TOKEN, &names).arg(holder.as_str()).number(token);
@@ -156,12 +174,23 @@ mod tests {
         assert_eq!(acquire_on_node_answer(ints(5, 0)).unwrap(), NodeReply::Quarantined);
         let no = Reply::Array(vec![Reply::Int(0), Reply::Int(9), Reply::Bytes(b"u:1".to_vec())]);
         let ttl = Some(Duration::from_millis(9));
-        assert_eq!(acquire_on_node_answer(no).unwrap(), NodeReply::Busy { ttl, holder: "u:1".into() });
-        assert!(acquire_on_node_answer(ints(9, 0)).is_err() && acquire_on_node_answer(Reply::Nil).is_err());
-        assert!(renew_on_node_answer(Reply::Array(Vec::new()), Moment::from_nanos(0)).unwrap().is_none());
+        assert_eq!(
+            acquire_on_node_answer(no).unwrap(),
+            NodeReply::Busy { ttl, holder: "u:1".into() }
+        );
+        assert!(
+            acquire_on_node_answer(ints(9, 0)).is_err()
+                && acquire_on_node_answer(Reply::Nil).is_err()
+        );
+        assert!(
+            renew_on_node_answer(Reply::Array(Vec::new()), Moment::from_nanos(0))
+                .unwrap()
+                .is_none()
+        );
         let memory = |may, max: &str, pending: &str| {
             let text = |text: &str| Reply::Bytes(text.as_bytes().to_vec());
-            inspect_node_answer(Reply::Array(vec![Reply::Int(may), text(max), text(pending)])).unwrap()
+            inspect_node_answer(Reply::Array(vec![Reply::Int(may), text(max), text(pending)]))
+                .unwrap()
         };
         assert_eq!(memory(1, "12", ""), Memory { pending: None, max: Some(12) });
         assert_eq!(memory(0, "", "r:1"), Memory { pending: Some("r:1".into()), max: None });

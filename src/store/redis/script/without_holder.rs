@@ -2,8 +2,8 @@
 //! (claim with a token, write under a claim).
 
 use super::{
-    COUNT_ADD, COUNT_SET, FENCE_CLAIM, FENCE_WRITE, LATCH_COUNT_DOWN, LATCH_DELETE, LATCH_LOOK, PERMIT_COUNT,
-    PERMIT_DELETE, fail_on_error, pair, unexpected,
+    COUNT_ADD, COUNT_SET, FENCE_CLAIM, FENCE_WRITE, LATCH_COUNT_DOWN, LATCH_DELETE, LATCH_LOOK,
+    PERMIT_COUNT, PERMIT_DELETE, fail_on_error, pair, unexpected,
 };
 use crate::base::deadline::ceil_millis;
 use crate::base::error::{Error, ErrorKind, Result};
@@ -16,15 +16,21 @@ use crate::store::{Count, CountAnswer, FenceAnswer};
 /// The script stores its reply under `id`, so that a repeat does nothing.
 pub(crate) fn count(name: &LockName, change: Count, id: &str) -> Request {
     let keys = RedisKeys::of(name);
-    let (lock, answer, kept) = (keys.lock.as_bytes(), keys.idempotency_key(id), ceil_millis(IDEMPOTENCY_TTL));
+    let (lock, answer, kept) =
+        (keys.lock.as_bytes(), keys.idempotency_key(id), ceil_millis(IDEMPOTENCY_TTL));
     let (names, opened) = ([lock, answer.as_bytes()], keys.opened());
     match change {
         Count::Set(n) => {
-            let request = Request::script(&COUNT_SET, &names).number(u64::from(n)).number(kept).arg(keys.channel);
+            let request = Request::script(&COUNT_SET, &names)
+                .number(u64::from(n))
+                .number(kept)
+                .arg(keys.channel);
             // The message: 1 for a latch's waiters, the number of permits for a semaphore's.
             if name.kind == Kind::Latch { request.number(1) } else { request.number(u64::from(n)) }
         }
-        Count::Add(n) => Request::script(&COUNT_ADD, &names).arg(n.to_string()).number(kept).arg(keys.channel),
+        Count::Add(n) => {
+            Request::script(&COUNT_ADD, &names).arg(n.to_string()).number(kept).arg(keys.channel)
+        }
         Count::Down => {
             let names = [lock, answer.as_bytes(), opened.as_bytes()];
             Request::script(&LATCH_COUNT_DOWN, &names).number(kept).arg(keys.channel)
@@ -62,16 +68,23 @@ pub(crate) fn count_question(name: &LockName) -> Request {
     let keys = RedisKeys::of(name);
     match name.kind {
         Kind::Semaphore => {
-            Request::script(&PERMIT_COUNT, &[keys.lock.as_bytes(), keys.leases().as_bytes()]).arg(keys.channel)
+            Request::script(&PERMIT_COUNT, &[keys.lock.as_bytes(), keys.leases().as_bytes()])
+                .arg(keys.channel)
         }
-        Kind::Latch => Request::script(&LATCH_LOOK, &[keys.lock.as_bytes(), keys.opened().as_bytes()]),
+        Kind::Latch => {
+            Request::script(&LATCH_LOOK, &[keys.lock.as_bytes(), keys.opened().as_bytes()])
+        }
         _ => Request::plain(&["GET", keys.lock]).answered_by(Shape::Text),
     }
 }
 
 pub(crate) fn question_answer(reply: Reply) -> Result<(i64, i64)> {
-    let not_a_number =
-        || Error::new(ErrorKind::WrongType, "the key under this name holds something that is not a count");
+    let not_a_number = || {
+        Error::new(
+            ErrorKind::WrongType,
+            "the key under this name holds something that is not a count",
+        )
+    };
     match fail_on_error(reply)? {
         Reply::Nil => Ok((0, 0)),
         Reply::Bytes(text) => {
@@ -92,7 +105,9 @@ pub(crate) fn fence_write(key: &str, token: u64, value: &[u8]) -> Request {
 }
 
 pub(crate) fn fence_answer(reply: Reply) -> Result<FenceAnswer> {
-    let Some(parts) = fail_on_error(reply)?.into_list() else { return Err(unexpected("a fenced request", "no list")) };
+    let Some(parts) = fail_on_error(reply)?.into_list() else {
+        return Err(unexpected("a fenced request", "no list"));
+    };
     let mut parts = parts.into_iter();
     let (status, value) = (parts.next(), parts.next());
     let value = if let Some(Reply::Bytes(bytes)) = value { Some(bytes) } else { None };

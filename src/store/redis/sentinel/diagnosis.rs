@@ -18,12 +18,14 @@ impl Inquiry {
         let sentinels = self.known.all();
         let name = self.name().to_owned();
         let ask = move |sentinel: Arc<Sentinel>| sentinel.ask(&name);
-        let outcomes = ask_all("lh-sentinel-ask", sentinels.clone(), ask, self.io_timeout(), |_| false);
+        let outcomes =
+            ask_all("lh-sentinel-ask", sentinels.clone(), ask, self.io_timeout(), |_| false);
         let mut findings: Vec<Finding> = sentinels
             .iter()
             .enumerate()
             .map(|(place, sentinel)| {
-                let outcome = outcomes.iter().find(|(at, _)| *at == place).map(|(_, outcome)| outcome);
+                let outcome =
+                    outcomes.iter().find(|(at, _)| *at == place).map(|(_, outcome)| outcome);
                 of_one(outcome, self.name()).at(format!("{:?}", sentinel.endpoint()))
             })
             .collect();
@@ -38,15 +40,19 @@ impl Inquiry {
 
 fn of_one(outcome: Option<&Result<Testimony>>, name: &str) -> Finding {
     match outcome {
-        Some(Ok(Testimony { master: Some(named), .. })) => {
-            Finding::ok(Check::Sentinels, format!("names {}:{} as the master {name:?}", named.host, named.port))
+        Some(Ok(Testimony { master: Some(named), .. })) => Finding::ok(
+            Check::Sentinels,
+            format!("names {}:{} as the master {name:?}", named.host, named.port),
+        ),
+        Some(Ok(Testimony { watches, .. })) => Finding::warning(
+            Check::Sentinels,
+            format!("watches no master {name:?}; it watches {watches:?}"),
+        )
+        .advise("let this sentinel watch the master, or leave it out"),
+        Some(Err(e)) => {
+            Finding::warning(Check::Sentinels, format!("cannot be asked: {}", e.message()))
+                .advise("bring this sentinel back: a failover needs most of them")
         }
-        Some(Ok(Testimony { watches, .. })) => {
-            Finding::warning(Check::Sentinels, format!("watches no master {name:?}; it watches {watches:?}"))
-                .advise("let this sentinel watch the master, or leave it out")
-        }
-        Some(Err(e)) => Finding::warning(Check::Sentinels, format!("cannot be asked: {}", e.message()))
-            .advise("bring this sentinel back: a failover needs most of them"),
         None => Finding::warning(Check::Sentinels, "did not answer within the I/O timeout")
             .advise("bring this sentinel back: a failover needs most of them"),
     }
@@ -65,7 +71,8 @@ fn together(outcomes: &[(usize, Result<Testimony>)], name: &str) -> Finding {
         return Finding::note(Check::Sentinels, found);
     }
     if all < 3 {
-        return Finding::note(Check::Sentinels, found).advise("have three sentinels or more, on machines of their own");
+        return Finding::note(Check::Sentinels, found)
+            .advise("have three sentinels or more, on machines of their own");
     }
     Finding::ok(Check::Sentinels, found)
 }

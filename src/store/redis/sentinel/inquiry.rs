@@ -52,7 +52,9 @@ struct EndOfRound<'i> {
 
 impl Drop for EndOfRound<'_> {
     fn drop(&mut self) {
-        let panicked = || Err(Error::new(ErrorKind::Unreachable, "the thread that asked the sentinels panicked"));
+        let panicked = || {
+            Err(Error::new(ErrorKind::Unreachable, "the thread that asked the sentinels panicked"))
+        };
         let mut state = self.inquiry.state.lock();
         state.failed = self.outcome.take().unwrap_or_else(panicked).err();
         state.asking = false;
@@ -103,7 +105,8 @@ impl Inquiry {
         if let Some(error) = &state.failed {
             return Err(error.clone());
         }
-        let Current { named, epoch } = state.current.as_ref().expect("a round that did not fail has found a master");
+        let Current { named, epoch } =
+            state.current.as_ref().expect("a round that did not fail has found a master");
         let endpoint = self.server.at(&named.host, named.port).named_by("the sentinels");
         Ok(Master { endpoint, epoch: epoch.clone() })
     }
@@ -111,15 +114,19 @@ impl Inquiry {
     fn ask(&self) -> Result<NamedMaster> {
         let sentinels = self.known.to_ask();
         let name = self.name.clone();
-        let seen = self.state.lock().current.as_ref().map_or(0, |current| current.named.config_epoch);
-        let written_off: Vec<bool> = sentinels.iter().map(|sentinel| sentinel.is_written_off()).collect();
+        let seen =
+            self.state.lock().current.as_ref().map_or(0, |current| current.named.config_epoch);
+        let written_off: Vec<bool> =
+            sentinels.iter().map(|sentinel| sentinel.is_written_off()).collect();
         let ask = move |sentinel: Arc<Sentinel>| sentinel.ask(&name);
-        let outcomes = ask_all("lh-sentinel-ask", sentinels.clone(), ask, self.io_timeout, |outcomes| {
-            is_settled(outcomes) || nobody_is_missing(outcomes, &written_off, seen)
-        });
+        let outcomes =
+            ask_all("lh-sentinel-ask", sentinels.clone(), ask, self.io_timeout, |outcomes| {
+                is_settled(outcomes) || nobody_is_missing(outcomes, &written_off, seen)
+            });
         self.known.write_off(&sentinels, &outcomes);
         self.known.learn(&sentinels, &outcomes);
-        let addresses: Vec<String> = sentinels.iter().map(|sentinel| format!("{:?}", sentinel.endpoint())).collect();
+        let addresses: Vec<String> =
+            sentinels.iter().map(|sentinel| format!("{:?}", sentinel.endpoint())).collect();
         judge(&outcomes, &self.name, seen, &addresses)
     }
 
@@ -151,7 +158,9 @@ impl Inquiry {
                 self.name,
                 place(&old)
             ),
-            None => log::debug!("the sentinels name {} as the master {:?}", place(&named), self.name),
+            None => {
+                log::debug!("the sentinels name {} as the master {:?}", place(&named), self.name)
+            }
         }
     }
 
@@ -161,7 +170,9 @@ impl Inquiry {
 
     pub(super) fn show(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.state.lock().current {
-            Some(Current { named, .. }) => write!(f, "{:?}", self.server.at(&named.host, named.port)),
+            Some(Current { named, .. }) => {
+                write!(f, "{:?}", self.server.at(&named.host, named.port))
+            }
             None => write!(f, "the master {:?} of the sentinels", self.name),
         }
     }

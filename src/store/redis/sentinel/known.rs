@@ -93,7 +93,10 @@ impl Known {
     pub(super) fn new(configured: Vec<Endpoint>, client_name: &str, io_timeout: Duration) -> Self {
         let (told, client_name) = (Mutex::default(), client_name.to_owned());
         let mut known = Self { configured: Vec::new(), told, client_name, io_timeout };
-        known.configured = configured.into_iter().map(|endpoint| Arc::new(known.sentinel(endpoint, None))).collect();
+        known.configured = configured
+            .into_iter()
+            .map(|endpoint| Arc::new(known.sentinel(endpoint, None)))
+            .collect();
         known
     }
 
@@ -116,20 +119,36 @@ impl Known {
     /// question that hangs keeps a thread.
     pub(super) fn to_ask(&self) -> Vec<Arc<Sentinel>> {
         let mut all = self.all();
-        all.retain(|sentinel| !sentinel.is_written_off() || sentinel.asking.load(Ordering::Acquire) == 0);
+        all.retain(|sentinel| {
+            !sentinel.is_written_off() || sentinel.asking.load(Ordering::Acquire) == 0
+        });
         all
     }
 
     /// Writes off those that did not answer and that all others call down.
-    pub(super) fn write_off(&self, asked: &[Arc<Sentinel>], outcomes: &[(usize, Result<Testimony>)]) {
-        let answers = || outcomes.iter().filter_map(|(place, outcome)| Some((&asked[*place], outcome.as_ref().ok()?)));
-        for sentinel in asked.iter().filter(|sentinel| !answers().any(|(one, _)| Arc::ptr_eq(one, sentinel))) {
+    pub(super) fn write_off(
+        &self,
+        asked: &[Arc<Sentinel>],
+        outcomes: &[(usize, Result<Testimony>)],
+    ) {
+        let answers = || {
+            outcomes
+                .iter()
+                .filter_map(|(place, outcome)| Some((&asked[*place], outcome.as_ref().ok()?)))
+        };
+        for sentinel in
+            asked.iter().filter(|sentinel| !answers().any(|(one, _)| Arc::ptr_eq(one, sentinel)))
+        {
             let mentions = answers().flat_map(|(teller, testimony)| {
-                let is_it = |other: &&Neighbour| sentinel.is(other, &teller.endpoint().at(&other.host, other.port));
+                let is_it = |other: &&Neighbour| {
+                    sentinel.is(other, &teller.endpoint().at(&other.host, other.port))
+                };
                 testimony.others.iter().filter(is_it)
             });
             let calls: Vec<bool> = mentions.map(|other| other.is_down).collect();
-            sentinel.is_written_off.store(!calls.is_empty() && !calls.contains(&false), Ordering::Release);
+            sentinel
+                .is_written_off
+                .store(!calls.is_empty() && !calls.contains(&false), Ordering::Release);
         }
     }
 
@@ -140,7 +159,8 @@ impl Known {
             let teller = asked[*place].clone();
             outcome.as_ref().ok().map(|testimony| (teller, testimony.others.clone()))
         };
-        let testimonies: Vec<(Arc<Sentinel>, Vec<Neighbour>)> = outcomes.iter().filter_map(told_by).collect();
+        let testimonies: Vec<(Arc<Sentinel>, Vec<Neighbour>)> =
+            outcomes.iter().filter_map(told_by).collect();
         if testimonies.is_empty() {
             return;
         }
@@ -148,17 +168,24 @@ impl Known {
         let before = std::mem::take(&mut *told);
         for (teller, others) in &testimonies {
             for other in others {
-                let endpoint = teller.endpoint().at(&other.host, other.port).named_by("another sentinel");
+                let endpoint =
+                    teller.endpoint().at(&other.host, other.port).named_by("another sentinel");
                 let is_known = |sentinel: &Arc<Sentinel>| sentinel.is(other, &endpoint);
                 if told.len() == MOST_TOLD || self.configured.iter().chain(&*told).any(is_known) {
                     continue;
                 }
                 let same = before.iter().find(|sentinel| sentinel.is(other, &endpoint)).cloned();
-                told.push(same.unwrap_or_else(|| Arc::new(self.sentinel(endpoint, Some(other.id.clone())))));
+                told.push(
+                    same.unwrap_or_else(|| {
+                        Arc::new(self.sentinel(endpoint, Some(other.id.clone())))
+                    }),
+                );
             }
         }
         // One that answers stays, even if no other sentinel reports it in this round.
-        let tells = |sentinel: &Arc<Sentinel>| testimonies.iter().any(|(teller, _)| Arc::ptr_eq(teller, sentinel));
+        let tells = |sentinel: &Arc<Sentinel>| {
+            testimonies.iter().any(|(teller, _)| Arc::ptr_eq(teller, sentinel))
+        };
         for sentinel in before {
             if told.iter().any(|kept| Arc::ptr_eq(kept, &sentinel)) {
                 continue;

@@ -39,7 +39,12 @@ pub(crate) struct Sentinels {
 impl Sentinels {
     /// Nothing is connected before the first [`find`](FindMaster::find). `io_timeout`: the limit
     /// for one round of questions.
-    pub(crate) fn new(urls: SentinelUrls, client_name: &str, io_timeout: Duration, clock: Arc<dyn Clock>) -> Self {
+    pub(crate) fn new(
+        urls: SentinelUrls,
+        client_name: &str,
+        io_timeout: Duration,
+        clock: Arc<dyn Clock>,
+    ) -> Self {
         let known = Known::new(urls.sentinels, client_name, io_timeout);
         let inquiry = Arc::new(Inquiry::new(urls.name, urls.server, known, io_timeout));
         let watch = Arc::new(MasterWatch::new(inquiry.clone(), client_name, io_timeout));

@@ -45,15 +45,24 @@ pub(super) fn ask(line: &Line, name: &str) -> Result<Testimony> {
         question(&["SENTINELS", name]),
         question(&["MYID"]),
     ])?;
-    let [address, master, others, id] = <[Reply; 4]>::try_from(replies).map_err(|_| nonsense(&endpoint))?;
+    let [address, master, others, id] =
+        <[Reply; 4]>::try_from(replies).map_err(|_| nonsense(&endpoint))?;
     let id = if let Reply::Bytes(id) = id { text(&id) } else { endpoint.clone() };
     match fail_on_error(address).map_err(|e| no_sentinel(&endpoint, e))? {
         Reply::Array(parts) => {
-            let [Reply::Bytes(host), Reply::Bytes(port)] = &parts[..] else { return Err(nonsense(&endpoint)) };
+            let [Reply::Bytes(host), Reply::Bytes(port)] = &parts[..] else {
+                return Err(nonsense(&endpoint));
+            };
             let port = text(port).parse().map_err(|_| nonsense(&endpoint))?;
-            let config_epoch = field(&master, "config-epoch").and_then(|epoch| epoch.parse().ok()).unwrap_or(0);
+            let config_epoch =
+                field(&master, "config-epoch").and_then(|epoch| epoch.parse().ok()).unwrap_or(0);
             let named = NamedMaster { host: text(host), port, config_epoch };
-            Ok(Testimony { id, master: Some(named), others: neighbours(&others), watches: Vec::new() })
+            Ok(Testimony {
+                id,
+                master: Some(named),
+                others: neighbours(&others),
+                watches: Vec::new(),
+            })
         }
         Reply::Nil => {
             let masters = line.ask(&[question(&["MASTERS"])])?.remove(0);
@@ -96,7 +105,8 @@ fn field(row: &Reply, name: &str) -> Option<String> {
 fn neighbours(list: &Reply) -> Vec<Neighbour> {
     let neighbour = |row: &Reply| {
         let (host, port) = (field(row, "ip")?, field(row, "port")?.parse().ok()?);
-        let is_down = field(row, "flags").is_some_and(|flags| flags.split(',').any(|flag| flag == "s_down"));
+        let is_down =
+            field(row, "flags").is_some_and(|flags| flags.split(',').any(|flag| flag == "s_down"));
         Some(Neighbour { id: field(row, "runid")?, host, port, is_down })
     };
     rows(list).iter().filter_map(neighbour).collect()
@@ -113,8 +123,17 @@ mod tests {
         let bytes = |text: &str| Reply::Bytes(text.as_bytes().to_vec());
         fuzz(
             move |dice| {
-                let fields =
-                    ["ip", "10.0.0.1", "port", "26379", "runid", "0123", "flags", "sentinel,s_down"].map(bytes);
+                let fields = [
+                    "ip",
+                    "10.0.0.1",
+                    "port",
+                    "26379",
+                    "runid",
+                    "0123",
+                    "flags",
+                    "sentinel,s_down",
+                ]
+                .map(bytes);
                 let rows = vec![Reply::Array(fields.to_vec()), any(dice, 2)];
                 let neighbours = neighbours(&Reply::Array(rows.clone()));
                 assert_eq!(

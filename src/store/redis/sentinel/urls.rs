@@ -46,7 +46,9 @@ impl SentinelUrls {
             return Err(invalid("either all URLs of sentinels are rediss:// (TLS), or none is"));
         }
         if endpoints.iter().any(|endpoint| endpoint.db() != server.db()) {
-            return Err(invalid("the database in a sentinel's URL is the server's, so all URLs must have the same"));
+            return Err(invalid(
+                "the database in a sentinel's URL is the server's, so all URLs must have the same",
+            ));
         }
         let sentinels = endpoints.into_iter().map(Endpoint::without_db).collect();
         Self { name: name.to_owned(), sentinels, server }.checked()
@@ -59,7 +61,8 @@ impl SentinelUrls {
         let scheme = scheme_of(url).ok_or_else(shape)?;
         let base = scheme.strip_suffix("+sentinel").ok_or_else(shape)?;
         let (authority, path) = rest.split_once('/').ok_or_else(shape)?;
-        let (user, hosts) = authority.rsplit_once('@').map_or(("", authority), |(user, hosts)| (user, hosts));
+        let (user, hosts) =
+            authority.rsplit_once('@').map_or(("", authority), |(user, hosts)| (user, hosts));
         let (path, query) = path.split_once('?').map_or((path, ""), |(path, query)| (path, query));
         let (name, db) = path.split_once('/').unwrap_or((path, ""));
         let at = if user.is_empty() { "" } else { "@" };
@@ -74,8 +77,14 @@ impl SentinelUrls {
         };
         let endpoints: Vec<Endpoint> = hosts.split(',').map(parse).collect::<Result<_>>()?;
         let server = endpoints[0].clone();
-        let of_sentinel = |endpoint: Endpoint| endpoint.without_db().logged_in_by(providers.of_sentinels);
-        Self { name: name.to_owned(), sentinels: endpoints.into_iter().map(of_sentinel).collect(), server }.checked()
+        let of_sentinel =
+            |endpoint: Endpoint| endpoint.without_db().logged_in_by(providers.of_sentinels);
+        Self {
+            name: name.to_owned(),
+            sentinels: endpoints.into_iter().map(of_sentinel).collect(),
+            server,
+        }
+        .checked()
     }
 
     fn checked(self) -> Result<Self> {
@@ -96,7 +105,10 @@ mod tests {
 
     const NOBODY: Providers<'_> = Providers { of_servers: None, of_sentinels: None };
 
-    fn parse(urls: &[&str], name: Option<&str>) -> std::result::Result<(String, String, u32), String> {
+    fn parse(
+        urls: &[&str],
+        name: Option<&str>,
+    ) -> std::result::Result<(String, String, u32), String> {
         let urls: Vec<String> = urls.iter().map(|url| (*url).to_owned()).collect();
         let parsed = match name {
             Some(name) => SentinelUrls::of_each(&urls, name, NOBODY),

@@ -22,7 +22,10 @@ pub(super) fn count(outcomes: &[(usize, Result<Testimony>)]) -> Count<'_> {
     }
     let mut votes: Vec<(NamedMaster, usize)> = Vec::new();
     for named in voters.iter().filter_map(|testimony| testimony.master.as_ref()) {
-        match votes.iter_mut().find(|(other, _)| (&other.host, other.port) == (&named.host, named.port)) {
+        match votes
+            .iter_mut()
+            .find(|(other, _)| (&other.host, other.port) == (&named.host, named.port))
+        {
             Some((known, count)) => {
                 known.config_epoch = known.config_epoch.max(named.config_epoch);
                 *count += 1;
@@ -44,11 +47,16 @@ pub(super) fn is_settled(outcomes: &[(usize, Result<Testimony>)]) -> bool {
 /// Whether the others need not be waited for, because they are gone: each sentinel that has not
 /// answered is [written off](super::known::Sentinel), all that those who answered call up are among
 /// them, and [`judge`] believes them. `written_off`: of each that was asked.
-pub(super) fn nobody_is_missing(outcomes: &[(usize, Result<Testimony>)], written_off: &[bool], seen: u64) -> bool {
+pub(super) fn nobody_is_missing(
+    outcomes: &[(usize, Result<Testimony>)],
+    written_off: &[bool],
+    seen: u64,
+) -> bool {
     let Count { best, voters, .. } = count(outcomes);
     let has_come = |place: usize| outcomes.iter().any(|(at, _)| *at == place);
     let has_voted = |id: &String| voters.iter().any(|voter| voter.id == *id);
-    let mut called_up = voters.iter().flat_map(|voter| &voter.others).filter(|other| !other.is_down);
+    let mut called_up =
+        voters.iter().flat_map(|voter| &voter.others).filter(|other| !other.is_down);
     written_off.iter().enumerate().all(|(place, is_off)| *is_off || has_come(place))
         && called_up.all(|other| has_voted(&other.id))
         && best.is_some_and(|(named, votes)| votes * 2 > voters.len() && named.config_epoch >= seen)
@@ -71,13 +79,20 @@ pub(super) fn judge(
     let answered = voters.len();
     let not_yet = |why: String| Err(Error::new(ErrorKind::NotReady, why));
     match best {
-        Some((named, votes)) if votes * 2 > all || (votes * 2 > answered && named.config_epoch >= seen) => Ok(named),
+        Some((named, votes))
+            if votes * 2 > all || (votes * 2 > answered && named.config_epoch >= seen) =>
+        {
+            Ok(named)
+        }
         Some((_, votes)) if votes * 2 > answered => not_yet(format!(
             "{answered} of {all} sentinels can be reached, and they name an earlier master {name:?} than the others did"
         )),
-        Some(_) => not_yet(format!("the {answered} sentinels that can be reached do not agree on the master {name:?}")),
+        Some(_) => not_yet(format!(
+            "the {answered} sentinels that can be reached do not agree on the master {name:?}"
+        )),
         None => {
-            let mut watched: Vec<String> = voters.iter().flat_map(|testimony| testimony.watches.clone()).collect();
+            let mut watched: Vec<String> =
+                voters.iter().flat_map(|testimony| testimony.watches.clone()).collect();
             watched.sort();
             watched.dedup();
             let why = format!("the sentinels watch no master {name:?}; they watch {watched:?}");
@@ -115,9 +130,19 @@ mod tests {
 
     /// A sentinel of three that names the server on this port; 0: none.
     fn says(id: &str, port: u16, config_epoch: u64) -> Result<Testimony> {
-        let other = |n: u16| Neighbour { id: format!("other{n}"), host: "h".into(), port: n, is_down: false };
+        let other = |n: u16| Neighbour {
+            id: format!("other{n}"),
+            host: "h".into(),
+            port: n,
+            is_down: false,
+        };
         let master = (port > 0).then(|| NamedMaster { host: "h".into(), port, config_epoch });
-        Ok(Testimony { id: id.into(), master, others: vec![other(1), other(2)], watches: vec!["its".into()] })
+        Ok(Testimony {
+            id: id.into(),
+            master,
+            others: vec![other(1), other(2)],
+            watches: vec!["its".into()],
+        })
     }
 
     fn dead() -> Result<Testimony> {
@@ -135,10 +160,16 @@ mod tests {
     #[test]
     fn most_of_those_who_answer_are_believed() {
         assert_eq!(judged(vec![says("a", 7, 1), says("b", 7, 1), says("c", 8, 2)], 1), Ok(7));
-        assert_eq!(judged(vec![says("a", 7, 1), says("b", 8, 2), dead()], 1), Err(ErrorKind::NotReady));
+        assert_eq!(
+            judged(vec![says("a", 7, 1), says("b", 8, 2), dead()], 1),
+            Err(ErrorKind::NotReady)
+        );
         assert_eq!(judged(vec![says("a", 7, 1), dead(), dead()], 1), Ok(7));
         assert_eq!(judged(vec![dead(), dead()], 1), Err(ErrorKind::Unreachable));
-        assert_eq!(judged(vec![says("a", 0, 0), says("b", 0, 0), dead()], 1), Err(ErrorKind::InvalidInput));
+        assert_eq!(
+            judged(vec![says("a", 0, 0), says("b", 0, 0), dead()], 1),
+            Err(ErrorKind::InvalidInput)
+        );
         assert_eq!(judged(vec![says("a", 0, 0), says("b", 7, 0)], 0), Err(ErrorKind::NotReady));
     }
 
@@ -151,14 +182,19 @@ mod tests {
     #[test]
     fn a_minority_does_not_lead_back() {
         assert_eq!(judged(vec![says("a", 7, 1), dead(), dead()], 2), Err(ErrorKind::NotReady));
-        assert_eq!(judged(vec![says("a", 7, 1), says("b", 7, 1), dead()], 2), Ok(7), "all were set up anew");
+        assert_eq!(
+            judged(vec![says("a", 7, 1), says("b", 7, 1), dead()], 2),
+            Ok(7),
+            "all were set up anew"
+        );
         assert_eq!(judged(vec![says("a", 8, 2), dead(), dead()], 2), Ok(8));
     }
 
     #[test]
     fn it_is_settled_once_more_than_half_of_all_agree() {
-        let settled =
-            |outcomes: Vec<Result<Testimony>>| is_settled(&outcomes.into_iter().enumerate().collect::<Vec<_>>());
+        let settled = |outcomes: Vec<Result<Testimony>>| {
+            is_settled(&outcomes.into_iter().enumerate().collect::<Vec<_>>())
+        };
         assert!(!settled(vec![]));
         assert!(!settled(vec![says("a", 7, 1)]));
         assert!(!settled(vec![says("a", 7, 1), says("b", 8, 1)]));
@@ -167,19 +203,32 @@ mod tests {
 
     /// Three of six that live, and call each other up and the rest down.
     fn living(id: &str, port: u16, config_epoch: u64) -> Result<Testimony> {
-        let other = |id: &str| Neighbour { id: id.into(), host: "h".into(), port: 1, is_down: id.starts_with('x') };
-        let others = ["a", "b", "c", "x1", "x2", "x3"].into_iter().filter(|other| *other != id).map(other).collect();
+        let other = |id: &str| Neighbour {
+            id: id.into(),
+            host: "h".into(),
+            port: 1,
+            is_down: id.starts_with('x'),
+        };
+        let others = ["a", "b", "c", "x1", "x2", "x3"]
+            .into_iter()
+            .filter(|other| *other != id)
+            .map(other)
+            .collect();
         says(id, port, config_epoch).map(|testimony| Testimony { others, ..testimony })
     }
 
     #[test]
     fn those_that_are_gone_are_not_waited_for() {
-        let outcomes = |outcomes: Vec<Result<Testimony>>| outcomes.into_iter().enumerate().collect::<Vec<_>>();
+        let outcomes =
+            |outcomes: Vec<Result<Testimony>>| outcomes.into_iter().enumerate().collect::<Vec<_>>();
         let off = [false, false, false, true, true, true];
         let all = outcomes(vec![living("a", 7, 2), living("b", 7, 2), living("c", 7, 2)]);
         assert!(!is_settled(&all) && nobody_is_missing(&all, &off, 2));
         assert!(!nobody_is_missing(&all[..2], &off, 2), "the third is called up");
-        assert!(!nobody_is_missing(&all, &[false, false, false, true, true, false], 2), "one answers this client");
+        assert!(
+            !nobody_is_missing(&all, &[false, false, false, true, true, false], 2),
+            "one answers this client"
+        );
         assert!(!nobody_is_missing(&all, &off, 3), "they are behind");
         let split = outcomes(vec![living("a", 7, 2), living("b", 8, 2), dead()]);
         assert!(!nobody_is_missing(&split, &off, 2));
@@ -189,7 +238,15 @@ mod tests {
             let other = Neighbour { id: other.into(), host: "h".into(), port: 1, is_down: false };
             says(id, port, 2).map(|testimony| Testimony { others: vec![other], ..testimony })
         };
-        assert!(!nobody_is_missing(&outcomes(vec![one("a", "b", 7), one("b", "a", 8)]), &[false, false], 2));
-        assert!(nobody_is_missing(&outcomes(vec![one("a", "b", 7), one("b", "a", 7)]), &[false, false], 2));
+        assert!(!nobody_is_missing(
+            &outcomes(vec![one("a", "b", 7), one("b", "a", 8)]),
+            &[false, false],
+            2
+        ));
+        assert!(nobody_is_missing(
+            &outcomes(vec![one("a", "b", 7), one("b", "a", 7)]),
+            &[false, false],
+            2
+        ));
     }
 }

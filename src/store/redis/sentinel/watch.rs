@@ -16,7 +16,9 @@ use super::known::Listening;
 use crate::base::error::{ErrorKind, Result};
 use crate::base::log;
 use crate::store::net::Waker;
-use crate::store::redis::wire::{Frame, PubSubReader, PubSubWriter, ask_all, listen_at, wait_for_input};
+use crate::store::redis::wire::{
+    Frame, PubSubReader, PubSubWriter, ask_all, listen_at, wait_for_input,
+};
 
 /// How often all sentinels are asked without a sign of a failover, and how soon a sentinel that
 /// ended its subscription is tried again.
@@ -85,7 +87,9 @@ impl MasterWatch {
         };
         if let Err(e) = start() {
             self.begun.store(false, Ordering::Release);
-            log::warn!("no thread to watch the sentinels, a failover is noticed at the next connect: {e}");
+            log::warn!(
+                "no thread to watch the sentinels, a failover is noticed at the next connect: {e}"
+            );
         }
     }
 
@@ -127,18 +131,22 @@ impl MasterWatch {
 
     /// Subscribes where it is not subscribed, side by side.
     fn subscribe(self: &Arc<Self>) {
-        let missing: Vec<Listening> = self.inquiry.known.all().iter().filter_map(Listening::at).collect();
+        let missing: Vec<Listening> =
+            self.inquiry.known.all().iter().filter_map(Listening::at).collect();
         if missing.is_empty() {
             return;
         }
         let watch = self.clone();
         let listen = move |listening: Listening| watch.listen(listening);
         let count = missing.len();
-        ask_all("lh-sentinel-sub", missing, listen, SUBSCRIBING, |outcomes| outcomes.len() == count);
+        ask_all("lh-sentinel-sub", missing, listen, SUBSCRIBING, |outcomes| {
+            outcomes.len() == count
+        });
     }
 
     fn listen(&self, listening: Listening) -> Result<()> {
-        let (reader, mut writer) = listen_at(listening.0.endpoint(), &self.client_name, self.io_timeout)?;
+        let (reader, mut writer) =
+            listen_at(listening.0.endpoint(), &self.client_name, self.io_timeout)?;
         writer.subscribe(&["+switch-master"])?;
         let mut arrived = self.arrived.lock();
         // Under the mutex: the thread clears the list when it ends, and nobody does it after that.
@@ -169,7 +177,9 @@ impl MasterWatch {
     fn log_trouble(&self, found: Result<()>, in_trouble: &mut bool) {
         let name = self.inquiry.name();
         match found {
-            Ok(()) if std::mem::take(in_trouble) => log::warn!("the sentinels name the master {name:?} again"),
+            Ok(()) if std::mem::take(in_trouble) => {
+                log::warn!("the sentinels name the master {name:?} again")
+            }
             Err(e) if e.kind() != ErrorKind::Closed && !std::mem::replace(in_trouble, true) => {
                 log::warn!("a failover of {name:?} would not be noticed: {}", e.chain());
             }

@@ -59,19 +59,25 @@ mod tests {
         let (end, ended) = channel::<()>();
         let ended = std::sync::Arc::new(parking_lot::Mutex::new(ended));
         let ask = move |target: u32| match target {
-            1 => ended.lock().recv().map(|()| 1).map_err(|_| Error::new(ErrorKind::Unreachable, "the test is over")),
+            1 => ended
+                .lock()
+                .recv()
+                .map(|()| 1)
+                .map_err(|_| Error::new(ErrorKind::Unreachable, "the test is over")),
             2 => Err(Error::new(ErrorKind::Denied, "no")),
             3 => panic!("the fourth"),
             other => Ok(other),
         };
         let start = Instant::now();
-        let outcomes = ask_all("lh-test", vec![0, 1, 2, 3], ask.clone(), LONG, |outcomes| outcomes.len() == 2);
+        let outcomes =
+            ask_all("lh-test", vec![0, 1, 2, 3], ask.clone(), LONG, |outcomes| outcomes.len() == 2);
         let mut places: Vec<usize> = outcomes.iter().map(|(place, _)| *place).collect();
         places.sort_unstable();
         assert_eq!(places, [0, 2]);
         assert!(start.elapsed() < LONG);
 
-        let some = ask_all("lh-test", vec![0, 1], ask.clone(), Duration::from_millis(50), |_| false);
+        let some =
+            ask_all("lh-test", vec![0, 1], ask.clone(), Duration::from_millis(50), |_| false);
         assert_eq!(some.len(), 1, "after the timeout");
         let all = ask_all("lh-test", vec![0, 2, 3], ask, LONG, |_| false);
         assert_eq!(all.len(), 2, "nobody is left to wait for");

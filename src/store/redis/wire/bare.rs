@@ -92,7 +92,11 @@ impl Line {
         })
     }
 
-    fn ask_over(&self, idle: Option<Box<Transport>>, requests: &[Request]) -> Result<(Box<Transport>, Vec<Reply>)> {
+    fn ask_over(
+        &self,
+        idle: Option<Box<Transport>>,
+        requests: &[Request],
+    ) -> Result<(Box<Transport>, Vec<Reply>)> {
         if let Some(mut transport) = idle.filter(|transport| !transport.has_input())
             && let Ok(replies) = exchange(&mut transport, requests)
         {
@@ -101,7 +105,8 @@ impl Line {
         let mut transport = Box::new(Transport::connect(&self.endpoint, self.io_timeout)?);
         let name = Request::plain(&["CLIENT", "SETNAME", &self.client_name]);
         let all: Vec<Request> = std::iter::once(&name).chain(requests).cloned().collect();
-        let mut replies = exchange(&mut transport, &all).map_err(|e| handshake_failed(&self.endpoint, e))?;
+        let mut replies =
+            exchange(&mut transport, &all).map_err(|e| handshake_failed(&self.endpoint, e))?;
         transport.handshake_done()?;
         // A user who may not set a name can still ask.
         replies.remove(0);

@@ -152,7 +152,16 @@ impl Default for Trials {
     /// The first run sleeps, and the second one polls.
     fn default() -> Self {
         let (looks, favourite, costs) = (false, false, [None; 2]);
-        Self { looks, favourite, calls: 0, sum: Duration::ZERO, costs, last: Duration::MAX, runs: 0, wait: 1 }
+        Self {
+            looks,
+            favourite,
+            calls: 0,
+            sum: Duration::ZERO,
+            costs,
+            last: Duration::MAX,
+            runs: 0,
+            wait: 1,
+        }
     }
 }
 
@@ -167,7 +176,11 @@ impl Trials {
     /// `cost`: that of a call of the run that ends.
     fn end_run(&mut self, cost: Duration) -> bool {
         (self.calls, self.sum) = (0, Duration::ZERO);
-        self.looks = if self.looks == self.favourite { self.judge_favourite(cost) } else { self.judge_trial(cost) };
+        self.looks = if self.looks == self.favourite {
+            self.judge_favourite(cost)
+        } else {
+            self.judge_trial(cost)
+        };
         self.looks
     }
 

@@ -86,11 +86,29 @@ pub(crate) struct InFlight {
 
 impl Connection {
     /// A connection after the handshake, in which `facts` were learned.
-    pub(super) fn new(transport: Box<Transport>, facts: Facts, io_timeout: Duration, clock: Arc<dyn Clock>) -> Self {
+    pub(super) fn new(
+        transport: Box<Transport>,
+        facts: Facts,
+        io_timeout: Duration,
+        clock: Arc<dyn Clock>,
+    ) -> Self {
         let facts = Arc::new(facts);
-        let (out, kills, due, last_sent) = (Vec::new(), Vec::new(), VecDeque::new(), facts.answered_at);
+        let (out, kills, due, last_sent) =
+            (Vec::new(), Vec::new(), VecDeque::new(), facts.answered_at);
         let (awaits_replicas, was_idle, after_pause) = (false, false, false);
-        Self { transport, facts, out, kills, due, awaits_replicas, io_timeout, clock, was_idle, last_sent, after_pause }
+        Self {
+            transport,
+            facts,
+            out,
+            kills,
+            due,
+            awaits_replicas,
+            io_timeout,
+            clock,
+            was_idle,
+            last_sent,
+            after_pause,
+        }
     }
 
     /// Which process of the server is at the other end.
@@ -105,11 +123,16 @@ impl Connection {
 
     /// Which connections have input or have ended. Waits at most `timeout` for the first.
     pub(crate) fn answered(connections: &[&Self], timeout: Duration) -> Vec<bool> {
-        let streams: Vec<_> = connections.iter().map(|connection| connection.transport.stream()).collect();
+        let streams: Vec<_> =
+            connections.iter().map(|connection| connection.transport.stream()).collect();
         let is_ahead = |connection: &&Self| connection.transport.has_read_ahead();
         let timeout = if connections.iter().any(is_ahead) { Duration::ZERO } else { timeout };
         let polled = readable(&streams, timeout);
-        polled.into_iter().zip(connections).map(|(polled, connection)| polled || is_ahead(connection)).collect()
+        polled
+            .into_iter()
+            .zip(connections)
+            .map(|(polled, connection)| polled || is_ahead(connection))
+            .collect()
     }
 
     /// Records that it is idle: if it turns out to have ended, that may have happened before the
@@ -154,7 +177,8 @@ impl Connection {
         for (request, earlier) in requests {
             self.kill(earlier, &mut kills, sent_at);
             request.write(&mut self.out, connection_args);
-            let (shape, replicas, asking) = (request.shape(), request.replicas(), request.is_asking());
+            let (shape, replicas, asking) =
+                (request.shape(), request.replicas(), request.is_asking());
             let limited = request.has_limit();
             self.due.push_back(Due { earlier: earlier.to_vec(), shape, replicas, asking, limited });
             commands += 1 + u64::from(asking);
@@ -174,7 +198,10 @@ impl Connection {
             commands += 1;
         }
         self.transport.stream().meter().requests(commands + self.kills.len() as u64);
-        Ok(InFlight { sent_at, unknown: UnknownOutcome { facts: self.facts.clone(), not_after, sent: true } })
+        Ok(InFlight {
+            sent_at,
+            unknown: UnknownOutcome { facts: self.facts.clone(), not_after, sent: true },
+        })
     }
 
     /// Appends the kills that the earlier attempts of a request need; one for each connection.
@@ -197,7 +224,9 @@ impl Connection {
     /// frame that would be read as the reply to the next request.
     #[cold]
     fn ended_while_idle(&self) -> RedisFailure {
-        log::debug!("an idle connection or its master has ended, or the connection has received unexpected bytes");
+        log::debug!(
+            "an idle connection or its master has ended, or the connection has received unexpected bytes"
+        );
         self.transport.stream().meter().broke();
         let error = Error::new(ErrorKind::Unreachable, ENDED);
         // Everything that was sent on it has been answered, so nothing can run late.
@@ -234,7 +263,8 @@ impl Connection {
             let reply = self.read_due(&due, flight, busy_poll)?;
             let repeated = due.earlier.iter().any(|unknown| self.may_have_run(unknown));
             // After a refused kill an earlier attempt can still run, so this reply does not count.
-            let still_runs = due.earlier.into_iter().find(|unknown| !unknown.can_no_longer_run(&self.facts));
+            let still_runs =
+                due.earlier.into_iter().find(|unknown| !unknown.can_no_longer_run(&self.facts));
             match (still_runs, due.replicas) {
                 (Some(unknown), _) if refused.is_some() => {
                     let error = refused.clone().expect("it was just looked at");
@@ -248,14 +278,20 @@ impl Connection {
             // Replicas take longer: the thread sleeps until their answer.
             let acknowledged = self.read(Shape::Number, flight, None)?;
             for (place, wanted, Received { reply, repeated }) in held {
-                each(place, Ok(Received { reply: wanted.check(reply, acknowledged.clone()), repeated }));
+                each(
+                    place,
+                    Ok(Received { reply: wanted.check(reply, acknowledged.clone()), repeated }),
+                );
             }
         }
         Ok(())
     }
 
     /// Reads the replies to the kills, and returns why one was refused.
-    fn recv_kills(&mut self, flight: &InFlight) -> std::result::Result<Option<Error>, RedisFailure> {
+    fn recv_kills(
+        &mut self,
+        flight: &InFlight,
+    ) -> std::result::Result<Option<Error>, RedisFailure> {
         let mut refused = None;
         for killed in std::mem::take(&mut self.kills) {
             match self.read(Shape::Number, flight, None)? {
@@ -303,7 +339,13 @@ impl Connection {
     }
 
     fn next_due(&mut self) -> Due {
-        let none = Due { earlier: Vec::new(), shape: Shape::Any, replicas: None, asking: false, limited: false };
+        let none = Due {
+            earlier: Vec::new(),
+            shape: Shape::Any,
+            replicas: None,
+            asking: false,
+            limited: false,
+        };
         self.due.pop_front().unwrap_or(none)
     }
 
@@ -313,7 +355,9 @@ impl Connection {
         flight: &InFlight,
         fresh: bool,
     ) -> std::result::Result<Option<Reply>, RedisFailure> {
-        let Some(reply) = self.transport.recv_now(fresh).map_err(|error| self.as_unknown(error, flight))? else {
+        let Some(reply) =
+            self.transport.recv_now(fresh).map_err(|error| self.as_unknown(error, flight))?
+        else {
             return Ok(None);
         };
         // Only Redlock reads in this way, and it has neither replicas nor clusters.
@@ -360,15 +404,20 @@ impl Connection {
     /// Another server became the master while the request was under way. It can be asked at once.
     #[cold]
     fn replaced(&self, flight: &InFlight) -> RedisFailure {
-        let error = Error::new(ErrorKind::Unreachable, "another server became the master before the reply came");
+        let error = Error::new(
+            ErrorKind::Unreachable,
+            "another server became the master before the reply came",
+        );
         RedisFailure::Unknown { error, unknown: flight.unknown.clone(), stale: true }
     }
 
     fn as_unknown(&self, error: Error, flight: &InFlight) -> RedisFailure {
         // Counted after a timeout as well, because the connection is closed then.
         self.transport.stream().meter().broke();
-        let is_silent = || self.after_pause && self.clock.now().since(flight.sent_at) >= self.io_timeout;
-        let has_ended = error.kind() == ErrorKind::Unreachable && (error.message() == ENDED || is_silent());
+        let is_silent =
+            || self.after_pause && self.clock.now().since(flight.sent_at) >= self.io_timeout;
+        let has_ended =
+            error.kind() == ErrorKind::Unreachable && (error.message() == ENDED || is_silent());
         let stale = self.was_idle && has_ended;
         RedisFailure::Unknown { error, unknown: flight.unknown.clone(), stale }
     }
@@ -406,7 +455,9 @@ fn fitting(shape: Shape, reply: Reply) -> Result<Reply> {
         Reply::Error(e) => e.into_error(),
         other => Error::new(
             ErrorKind::Protocol,
-            format!("the server, or a proxy, sent a reply that does not fit its request: {other:?}"),
+            format!(
+                "the server, or a proxy, sent a reply that does not fit its request: {other:?}"
+            ),
         ),
     })
 }

@@ -77,12 +77,16 @@ impl Connector {
 
     /// Whether releases are published to sharded channels, as far as that is decided.
     pub(crate) fn is_sharded(&self) -> bool {
-        self.cluster.as_ref().and_then(|decided| decided.get().copied()) == Some(Publishing::Sharded)
+        self.cluster.as_ref().and_then(|decided| decided.get().copied())
+            == Some(Publishing::Sharded)
     }
 
     /// The same for another address, with the same log-in.
     pub(crate) fn at(&self, host: &str, port: u16) -> Self {
-        let endpoint = self.endpoint.fixed().map_or_else(|| self.endpoint.clone(), |fixed| fixed.at(host, port).into());
+        let endpoint = self
+            .endpoint
+            .fixed()
+            .map_or_else(|| self.endpoint.clone(), |fixed| fixed.at(host, port).into());
         Self { endpoint, introduced: Arc::default(), ..self.clone() }
     }
 
@@ -95,17 +99,21 @@ impl Connector {
 
     /// Checks whether the URL can name a node of a cluster.
     pub(crate) fn check_seed(&self) -> Result<()> {
-        let why = match (self.host_and_port(), self.endpoint.fixed().map_or(0, |endpoint| endpoint.db)) {
-            (None, _) => "the nodes of a cluster are reached over TCP, not over a unix socket",
-            (_, 1..) => "a cluster has only database 0; leave the database out of the URL",
-            _ => return Ok(()),
-        };
+        let why =
+            match (self.host_and_port(), self.endpoint.fixed().map_or(0, |endpoint| endpoint.db)) {
+                (None, _) => "the nodes of a cluster are reached over TCP, not over a unix socket",
+                (_, 1..) => "a cluster has only database 0; leave the database out of the URL",
+                _ => return Ok(()),
+            };
         Err(Error::new(ErrorKind::InvalidInput, why))
     }
 
     /// Whether both have the same user, password and kind of connection.
     pub(crate) fn logs_in_like(&self, other: &Self) -> bool {
-        self.endpoint.fixed().zip(other.endpoint.fixed()).is_some_and(|(own, other)| own.logs_in_like(other))
+        self.endpoint
+            .fixed()
+            .zip(other.endpoint.fixed())
+            .is_some_and(|(own, other)| own.logs_in_like(other))
     }
 
     /// `None` for a unix socket.
@@ -126,7 +134,11 @@ impl Connector {
     /// Sends in one write: the client's name, questions about the server and about the user's
     /// rights, and the scripts to load. If the server knows this client already, the scripts and
     /// the probe are left out, unless it turns out to be another process, or another user.
-    fn shake_hands(&self, mut transport: Box<Transport>, epoch: Option<Epoch>) -> Result<Connection> {
+    fn shake_hands(
+        &self,
+        mut transport: Box<Transport>,
+        epoch: Option<Epoch>,
+    ) -> Result<Connection> {
         let mut requests = vec![
             Request::plain(&["CLIENT", "SETNAME", &self.client_name]),
             Request::plain(&["CLIENT", "INFO"]),
@@ -162,10 +174,13 @@ impl Connector {
         });
 
         let asked_at = self.clock.now();
-        let mut replies = exchange_as(publishing.unwrap_or(Publishing::Classic), &mut transport, &requests)?;
+        let mut replies =
+            exchange_as(publishing.unwrap_or(Publishing::Classic), &mut transport, &requests)?;
         let answered_at = self.clock.now();
 
-        let text = |i: usize| if let Reply::Bytes(b) = &replies[i] { String::from_utf8_lossy(b) } else { "".into() };
+        let text = |i: usize| {
+            if let Reply::Bytes(b) = &replies[i] { String::from_utf8_lossy(b) } else { "".into() }
+        };
         let (server, replication) = (text(3), text(4));
         check_server(&server, &replication, self.cluster.is_some())?;
         if epoch.is_some() && field(&replication, "role:") != Some("master") {
@@ -178,7 +193,8 @@ impl Connector {
         }
         let publishing = self.cluster.as_ref().map_or(Publishing::Classic, |decided| {
             let has_sharded = sharded.is_some_and(|at| !matches!(replies[at], Reply::Error(_)));
-            *decided.get_or_init(|| if has_sharded { Publishing::Sharded } else { Publishing::Classic })
+            *decided
+                .get_or_init(|| if has_sharded { Publishing::Sharded } else { Publishing::Classic })
         });
         check_loaded(&replies[loads..time])?;
         let run_id = field(&server, "run_id:").map(str::to_owned);
@@ -187,8 +203,10 @@ impl Connector {
             Some(known) if here.as_ref().is_some_and(|here| known.is_to(here)) => known.by_source,
             known => {
                 let probed = probe.map(|at| replies[at].clone());
-                let by_source = self.introduce(&mut transport, publishing, known.is_some(), probed)?;
-                *self.introduced.lock() = here.map(|(run_id, user)| Introduction { run_id, user, by_source });
+                let by_source =
+                    self.introduce(&mut transport, publishing, known.is_some(), probed)?;
+                *self.introduced.lock() =
+                    here.map(|(run_id, user)| Introduction { run_id, user, by_source });
                 by_source
             }
         };
@@ -211,7 +229,10 @@ impl Connector {
 
     fn loads(&self, publishing: Option<Publishing>) -> impl Iterator<Item = Request> {
         let publishing = publishing.unwrap_or(Publishing::Classic);
-        self.handshake.scripts.iter().map(move |script| Request::plain(&["SCRIPT", "LOAD", script.source(publishing)]))
+        self.handshake
+            .scripts
+            .iter()
+            .map(move |script| Request::plain(&["SCRIPT", "LOAD", script.source(publishing)]))
     }
 
     /// Has the user's rights checked, and first loads the scripts if the handshake left them out.
@@ -228,7 +249,8 @@ impl Connector {
             let loads: Vec<Request> = self.loads(Some(publishing)).collect();
             check_loaded(&exchange(transport, &loads)?)?;
         }
-        let mut ask = |probe| exchange_as(publishing, transport, &[probe]).map(|mut all| all.remove(0));
+        let mut ask =
+            |probe| exchange_as(publishing, transport, &[probe]).map(|mut all| all.remove(0));
         let mut probed = match probed {
             Some(probed) => probed,
             // The user needs the right to publish in the form that was just decided.
@@ -262,7 +284,11 @@ pub(super) fn exchange(transport: &mut Transport, requests: &[Request]) -> Resul
     exchange_as(Publishing::Classic, transport, requests)
 }
 
-fn exchange_as(publishing: Publishing, transport: &mut Transport, requests: &[Request]) -> Result<Vec<Reply>> {
+fn exchange_as(
+    publishing: Publishing,
+    transport: &mut Transport,
+    requests: &[Request],
+) -> Result<Vec<Reply>> {
     let mut out = Vec::new();
     for request in requests {
         request.write_as(&mut out, publishing);
@@ -288,7 +314,8 @@ fn exchange_as(publishing: Publishing, transport: &mut Transport, requests: &[Re
 
 /// Whether a server of this version, kind and role can store locks.
 pub(crate) fn check_server(server: &str, replication: &str, in_cluster: bool) -> Result<()> {
-    let unsupported = |what: &str, advice: Advice| Err(Error::new(ErrorKind::Unsupported, what).advise(advice));
+    let unsupported =
+        |what: &str, advice: Advice| Err(Error::new(ErrorKind::Unsupported, what).advise(advice));
     match field(server, "redis_mode:").or_else(|| field(server, "server_mode:")) {
         Some("cluster") if !in_cluster => {
             return unsupported("the server is a node of a cluster", Advice::ConnectToCluster);
@@ -305,11 +332,17 @@ pub(crate) fn check_server(server: &str, replication: &str, in_cluster: bool) ->
         let mut numbers = version.split('.').map_while(|n| n.parse::<u32>().ok());
         let version_pair = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
         if version_pair < (6, 2) {
-            return unsupported(&format!("the server is Redis {version}"), "6.2 or later is needed".into());
+            return unsupported(
+                &format!("the server is Redis {version}"),
+                "6.2 or later is needed".into(),
+            );
         }
     }
     if field(replication, "role:") == Some("slave") {
-        return Err(Error::new(ErrorKind::ReadOnly, "the server is a replica; connect to the primary"));
+        return Err(Error::new(
+            ErrorKind::ReadOnly,
+            "the server is a replica; connect to the primary",
+        ));
     }
     Ok(())
 }
@@ -318,7 +351,8 @@ pub(crate) fn check_server(server: &str, replication: &str, in_cluster: bool) ->
 fn warn_of_eviction(memory: &str, connector: &Connector) {
     let Some(policy) = field(memory, "maxmemory_policy:") else { return };
     let with_limit = field(memory, "maxmemory:").is_some_and(|bytes| bytes != "0");
-    if !connector.memory_seen.swap(true, Ordering::Relaxed) && with_limit && policy != "noeviction" {
+    if !connector.memory_seen.swap(true, Ordering::Relaxed) && with_limit && policy != "noeviction"
+    {
         log::warn!(
             "{:?} may evict locks when its memory is full, because its maxmemory-policy is {policy}; set it to \
              noeviction",
@@ -367,7 +401,9 @@ mod tests {
             cluster: None,
         };
         let start = Instant::now();
-        for error in [connector.connect().err().unwrap(), connector.subscribe(timeout).err().unwrap()] {
+        for error in
+            [connector.connect().err().unwrap(), connector.subscribe(timeout).err().unwrap()]
+        {
             assert_eq!(error.kind(), ErrorKind::Unreachable, "{error:?}");
             assert!(error.message().contains("io_timeout"), "{error}");
         }

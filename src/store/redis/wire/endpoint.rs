@@ -88,7 +88,10 @@ impl Endpoint {
                 )
             }
             (Some(who), Some(_)) => {
-                format!("; {who} named this address, and map_addresses made {:?} of it", self.mapped())
+                format!(
+                    "; {who} named this address, and map_addresses made {:?} of it",
+                    self.mapped()
+                )
             }
         }
     }
@@ -168,7 +171,8 @@ impl Endpoint {
 
     /// The same endpoint, logged in as the provider says; without a provider, without a log-in.
     pub(crate) fn logged_in_by(self, provider: Option<&Arc<Provider>>) -> Self {
-        let log_in = provider.map(|provider| LogIn { user: None, password: Password::Provided(provider.clone()) });
+        let log_in = provider
+            .map(|provider| LogIn { user: None, password: Password::Provided(provider.clone()) });
         Self { log_in, ..self }
     }
 

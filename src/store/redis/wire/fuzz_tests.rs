@@ -30,7 +30,8 @@ pub(in crate::store::redis) fn any(dice: &mut Dice, depth: usize) -> Reply {
     match dice.below(if depth == 0 { 8 } else { 12 }) {
         0 => Reply::Nil,
         1 => {
-            let text = format!("{} {}", dice.choose(&ERRORS), dice.text().replace(['\r', '\n'], " "));
+            let text =
+                format!("{} {}", dice.choose(&ERRORS), dice.text().replace(['\r', '\n'], " "));
             Reply::Error(ServerError::from(if dice.one_in(2) { text.trim_end() } else { &text }))
         }
         2..=4 => Reply::Int(dice.number()),
@@ -45,12 +46,15 @@ pub(in crate::store::redis) fn sent(reply: &Reply) -> Vec<u8> {
     match reply {
         Reply::Nil => b"$-1\r\n".to_vec(),
         Reply::Int(number) => format!(":{number}\r\n").into_bytes(),
-        Reply::Bytes(bytes) => [format!("${}\r\n", bytes.len()).as_bytes(), bytes, b"\r\n"].concat(),
+        Reply::Bytes(bytes) => {
+            [format!("${}\r\n", bytes.len()).as_bytes(), bytes, b"\r\n"].concat()
+        }
         Reply::Error(error) => format!("-{}\r\n", error.text).into_bytes(),
         Reply::Pair(first, second) => format!("*2\r\n:{first}\r\n:{second}\r\n").into_bytes(),
         Reply::Array(elements) => {
             let elements: Vec<u8> = elements.iter().flat_map(sent).collect();
-            [format!("*{}\r\n", reply.clone().into_list().unwrap().len()).into_bytes(), elements].concat()
+            [format!("*{}\r\n", reply.clone().into_list().unwrap().len()).into_bytes(), elements]
+                .concat()
         }
     }
 }
@@ -69,7 +73,8 @@ impl Read for Pieces<'_> {
 
 /// All replies up to the end, or up to what is malformed.
 fn read_in_pieces(bytes: &[u8], size: usize) -> (Vec<Reply>, Result<(), Malformed>) {
-    let (mut reader, mut pieces, mut replies) = (ReplyReader::default(), Pieces(bytes, size), Vec::new());
+    let (mut reader, mut pieces, mut replies) =
+        (ReplyReader::default(), Pieces(bytes, size), Vec::new());
     loop {
         match reader.next() {
             Ok(Some(reply)) => replies.push(reply),
@@ -102,15 +107,32 @@ fn fuzzed_replies_are_the_same_in_pieces_of_any_size() {
 
 #[test]
 fn fuzzed_replies_have_a_meaning_or_are_errors() {
-    let shapes = [Shape::Any, Shape::Number, Shape::Text, Shape::Pair, Shape::List, Shape::Each(2), Shape::status(3)];
+    let shapes = [
+        Shape::Any,
+        Shape::Number,
+        Shape::Text,
+        Shape::Pair,
+        Shape::List,
+        Shape::Each(2),
+        Shape::status(3),
+    ];
     fuzz(
         |dice| sent(&any(dice, 2)),
         move |bytes, _| {
             for reply in read(bytes) {
                 let fitting = shapes.iter().filter(|shape| shape.fits(&reply)).count();
                 assert!(fitting <= shapes.len());
-                let _ = (reply.is_demotion(), reply.is_refused_here(), reply.is_unknown_command(), reply.redirect());
-                let errors = [fail_on_error(reply.clone()).err(), server_time(reply.clone()).err(), frame(reply).err()];
+                let _ = (
+                    reply.is_demotion(),
+                    reply.is_refused_here(),
+                    reply.is_unknown_command(),
+                    reply.redirect(),
+                );
+                let errors = [
+                    fail_on_error(reply.clone()).err(),
+                    server_time(reply.clone()).err(),
+                    frame(reply).err(),
+                ];
                 errors.iter().flatten().for_each(assert_is_told);
             }
         },

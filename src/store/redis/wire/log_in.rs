@@ -38,7 +38,10 @@ pub(crate) struct Provider {
 impl Provider {
     /// For one client: a forked child would wait for the parent's threads.
     pub(crate) fn new(source: &Arc<dyn CredentialsProvider>) -> Arc<Self> {
-        Arc::new(Self { source: source.clone(), answers: Question::new("lh-credentials", |_| false) })
+        Arc::new(Self {
+            source: source.clone(),
+            answers: Question::new("lh-credentials", |_| false),
+        })
     }
 
     /// The credentials, until `until`. Those that were accepted last if the answer is late: the
@@ -48,7 +51,9 @@ impl Provider {
         match (self.answers.ask(wanted, until, move || provided_by(&*source)), wanted) {
             (Answer { came: Some(answer), .. }, _) => answer,
             (Answer { kept: Some(accepted), .. }, Wanted::Next) => {
-                log::debug!("the credentials provider has not answered yet: logging in with its last credentials");
+                log::debug!(
+                    "the credentials provider has not answered yet: logging in with its last credentials"
+                );
                 accepted
             }
             _ => Err(Error::new(
@@ -92,7 +97,11 @@ impl LogIn {
     /// Asks the provider, if there is one: before the connect, so that the server does not wait for
     /// it.
     pub(super) fn begin(&self, deadline: Instant) -> Result<Attempt<'_>> {
-        Ok(Attempt { log_in: self, credentials: self.credentials(Wanted::Next, deadline)?, deadline })
+        Ok(Attempt {
+            log_in: self,
+            credentials: self.credentials(Wanted::Next, deadline)?,
+            deadline,
+        })
     }
 
     fn credentials(&self, wanted: Wanted, deadline: Instant) -> Result<Credentials> {
@@ -114,7 +123,8 @@ fn provided_by(provider: &dyn CredentialsProvider) -> Result<Credentials> {
     match catch_unwind(AssertUnwindSafe(|| provider.credentials())) {
         Ok(Ok(credentials)) => Ok(credentials),
         Ok(Err(error)) => {
-            Err(Error::new(ErrorKind::Denied, "there are no credentials to log in with").caused_by(Reason(error)))
+            Err(Error::new(ErrorKind::Denied, "there are no credentials to log in with")
+                .caused_by(Reason(error)))
         }
         Err(_) => Err(Error::new(ErrorKind::Denied, "the credentials provider panicked")),
     }
@@ -161,7 +171,11 @@ impl LogIn {
         credentials: &Credentials,
         ask: &mut impl FnMut(&Request) -> Result<Reply>,
     ) -> Result<Option<ServerError>> {
-        let refused = if let Reply::Error(refused) = answer(credentials, ask)? { Some(refused) } else { None };
+        let refused = if let Reply::Error(refused) = answer(credentials, ask)? {
+            Some(refused)
+        } else {
+            None
+        };
         if let Password::Provided(provider) = &self.password
             && refused.as_ref().is_none_or(is_of_credentials)
         {
@@ -178,7 +192,10 @@ fn is_of_credentials(refused: &ServerError) -> bool {
 }
 
 /// Sends `AUTH`. The reply is `OK` or an error.
-fn answer(credentials: &Credentials, ask: &mut impl FnMut(&Request) -> Result<Reply>) -> Result<Reply> {
+fn answer(
+    credentials: &Credentials,
+    ask: &mut impl FnMut(&Request) -> Result<Reply>,
+) -> Result<Reply> {
     let Credentials { user, password } = credentials;
     match ask(&Request::plain(&["AUTH", user.as_deref().unwrap_or("default"), password]))? {
         // Not quoted: something that echoes its input would reveal the password.
@@ -208,7 +225,10 @@ mod tests {
     use super::*;
 
     fn provided(provider: impl CredentialsProvider + 'static) -> LogIn {
-        LogIn { user: Some("url".into()), password: Password::Provided(Provider::new(&(Arc::new(provider) as _))) }
+        LogIn {
+            user: Some("url".into()),
+            password: Password::Provided(Provider::new(&(Arc::new(provider) as _))),
+        }
     }
 
     fn begin(log_in: &LogIn) -> Result<Attempt<'_>> {
@@ -223,7 +243,13 @@ mod tests {
                 let mut bytes = Vec::new();
                 request.write_plain(&mut bytes);
                 sent.push(
-                    String::from_utf8(bytes).unwrap().split("\r\n").skip(4).step_by(2).collect::<Vec<_>>().join(" "),
+                    String::from_utf8(bytes)
+                        .unwrap()
+                        .split("\r\n")
+                        .skip(4)
+                        .step_by(2)
+                        .collect::<Vec<_>>()
+                        .join(" "),
                 );
                 Ok(match replies.next().unwrap() {
                     &"OK" => Reply::Bytes(b"OK".to_vec()),
@@ -237,7 +263,9 @@ mod tests {
     #[test]
     fn refused_credentials_are_asked_for_once_more_and_never_sent_twice() {
         let asked = AtomicU32::new(0);
-        let log_in = provided(move || Ok(Credentials::password(format!("p{}", asked.fetch_add(1, Ordering::Relaxed)))));
+        let log_in = provided(move || {
+            Ok(Credentials::password(format!("p{}", asked.fetch_add(1, Ordering::Relaxed))))
+        });
         let (sent, outcome) = run(&log_in, &["WRONGPASS no", "OK"]);
         assert_eq!(sent, ["url p0", "url p1"]);
         outcome.unwrap();
@@ -260,7 +288,8 @@ mod tests {
             let error = run(&log_in, &[reply]).1.unwrap_err();
             assert!(!format!("{error} {error:?}").contains("s3cr3"), "{error:?}");
         }
-        let echo = begin(&log_in).unwrap().log_in(|_| Ok(Reply::Bytes(b"s3cr3t".to_vec()))).unwrap_err();
+        let echo =
+            begin(&log_in).unwrap().log_in(|_| Ok(Reply::Bytes(b"s3cr3t".to_vec()))).unwrap_err();
         assert!(!format!("{echo:?}").contains("s3cr3t"), "{echo:?}");
         let panics = provided(|| panic!("s3cr3t"));
         let error = begin(&panics).err().unwrap();

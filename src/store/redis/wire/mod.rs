@@ -33,8 +33,12 @@ pub(crate) use connector::{Connector, Handshake, check_server, field};
 pub(crate) use endpoint::{AddressMap, Endpoint};
 pub(crate) use log_in::Provider;
 pub(crate) use pool::{Outcome, Pool};
-pub(crate) use pubsub::{Frame, PubSubReader, PubSubWriter, WAKE_REDISSON, listen_at, wait_for_input};
-pub(crate) use reply::{Redirect, Reply, WHERE_IT_IS_NOT_OFF, fail_on_error, says_unknown_command, server_time};
+pub(crate) use pubsub::{
+    Frame, PubSubReader, PubSubWriter, WAKE_REDISSON, listen_at, wait_for_input,
+};
+pub(crate) use reply::{
+    Redirect, Reply, WHERE_IT_IS_NOT_OFF, fail_on_error, says_unknown_command, server_time,
+};
 pub(crate) use request::{Replicas, Request};
 pub(crate) use script::{Publishing, Script, sha_of};
 pub(crate) use shape::Shape;

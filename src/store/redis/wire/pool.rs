@@ -63,7 +63,11 @@ impl PooledConnector for Connector {
         connection.prepare(requests.map(|asked| (&asked.request, &asked.earlier[..])))
     }
 
-    fn transmit(&self, connection: &mut Connection, flight: &InFlight) -> std::result::Result<(), RedisFailure> {
+    fn transmit(
+        &self,
+        connection: &mut Connection,
+        flight: &InFlight,
+    ) -> std::result::Result<(), RedisFailure> {
         connection.transmit(flight)
     }
 
@@ -131,7 +135,8 @@ impl Pool {
         let mut connection = self.borrow_free()?;
         connection.in_flight = true;
         let outcome = connection.get().exchange(requests).map(|(replies, _)| replies);
-        connection.end(outcome.as_ref().map_or(true, |replies| replies.iter().any(Reply::is_demotion)));
+        connection
+            .end(outcome.as_ref().map_or(true, |replies| replies.iter().any(Reply::is_demotion)));
         Some(outcome)
     }
 
@@ -161,9 +166,16 @@ mod tests {
     #[test]
     fn a_release_shares_no_write_with_what_waits_for_replicas() {
         let replicas = Replicas { count: 1, millis: 1000, grant: true };
-        let (release, acquire) = (Request::plain(&["A"]), Request::plain(&["B"]).acknowledged_by(Some(replicas)));
+        let (release, acquire) =
+            (Request::plain(&["A"]), Request::plain(&["B"]).acknowledged_by(Some(replicas)));
         let (release, acquire): (RequestAfter, RequestAfter) = (release.into(), acquire.into());
-        assert!(Connector::share_a_write(&release, &release) && Connector::share_a_write(&acquire, &acquire));
-        assert!(!Connector::share_a_write(&release, &acquire) && !Connector::share_a_write(&acquire, &release));
+        assert!(
+            Connector::share_a_write(&release, &release)
+                && Connector::share_a_write(&acquire, &acquire)
+        );
+        assert!(
+            !Connector::share_a_write(&release, &acquire)
+                && !Connector::share_a_write(&acquire, &release)
+        );
     }
 }

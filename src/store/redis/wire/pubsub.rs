@@ -83,8 +83,14 @@ impl Connector {
     pub(crate) fn subscribe(&self, read_timeout: Duration) -> Result<(PubSubReader, PubSubWriter)> {
         let (endpoint, epoch) = self.endpoint.find()?;
         let (mut socket, send_half) = open_socket(&endpoint, &self.client_name, self.io_timeout)?;
-        socket.stream.set_timeouts(read_timeout, self.io_timeout).map_err(|e| to_error(e, &endpoint))?;
-        Ok((PubSubReader { sockets: vec![socket], several: None, epoch }, PubSubWriter(vec![send_half])))
+        socket
+            .stream
+            .set_timeouts(read_timeout, self.io_timeout)
+            .map_err(|e| to_error(e, &endpoint))?;
+        Ok((
+            PubSubReader { sockets: vec![socket], several: None, epoch },
+            PubSubWriter(vec![send_half]),
+        ))
     }
 
     /// Connects and logs in; reads will not wait.
@@ -109,7 +115,8 @@ impl Connector {
         let mut wrong = Error::new(ErrorKind::Unreachable, "no server can be subscribed to");
         for (at, connector) in connectors.iter().enumerate() {
             let opened = connector.endpoint.find().and_then(|(endpoint, _)| {
-                let (socket, send_half) = open_socket(&endpoint, &connector.client_name, connector.io_timeout)?;
+                let (socket, send_half) =
+                    open_socket(&endpoint, &connector.client_name, connector.io_timeout)?;
                 socket.stream.set_nonblocking().map_err(|e| to_error(e, &endpoint))?;
                 Ok((socket, send_half))
             });
@@ -135,7 +142,10 @@ impl Connector {
 /// The node that has the slot of a sharded channel.
 fn moved(error: &ServerError) -> Option<Frame> {
     let mut words = error.text.split(' ');
-    let (Some("MOVED"), Some(slot), Some(address)) = (words.next(), words.next(), words.next()) else { return None };
+    let (Some("MOVED"), Some(slot), Some(address)) = (words.next(), words.next(), words.next())
+    else {
+        return None;
+    };
     Some(Frame::Moved { slot: slot.parse().ok()?, address: address.to_owned() })
 }
 
@@ -150,13 +160,17 @@ pub(super) fn frame(reply: Reply) -> Result<Frame> {
         Reply::Error(e) => return moved(&e).ok_or_else(|| e.into_error()),
         _ => return Ok(Frame::Alive),
     };
-    let mut words = parts.into_iter().map(|part| if let Reply::Bytes(bytes) = part { bytes } else { Vec::new() });
+    let mut words = parts
+        .into_iter()
+        .map(|part| if let Reply::Bytes(bytes) = part { bytes } else { Vec::new() });
     let (kind, channel) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
     Ok(match &*kind {
         b"message" | b"smessage" if words.next().as_deref() == Some(WAKE_REDISSON) => Frame::Alive,
         b"message" | b"smessage" => Frame::Message { channel, by_pattern: false },
         // The pattern is the first word.
-        b"pmessage" => Frame::Message { channel: words.next().unwrap_or_default(), by_pattern: true },
+        b"pmessage" => {
+            Frame::Message { channel: words.next().unwrap_or_default(), by_pattern: true }
+        }
         b"sunsubscribe" => Frame::Unsubscribed { topic: channel },
         b"subscribe" | b"psubscribe" | b"ssubscribe" => Frame::Subscribed { topic: channel },
         _ => Frame::Alive,
@@ -165,7 +179,11 @@ pub(super) fn frame(reply: Reply) -> Result<Frame> {
 
 /// Waits until one of the readers has input, until `waker` is woken, or for `timeout`. Replies that
 /// were read ahead do not count.
-pub(crate) fn wait_for_input<'r>(readers: impl Iterator<Item = &'r PubSubReader>, waker: &'r Waker, timeout: Duration) {
+pub(crate) fn wait_for_input<'r>(
+    readers: impl Iterator<Item = &'r PubSubReader>,
+    waker: &'r Waker,
+    timeout: Duration,
+) {
     let streams = readers.flat_map(|reader| &reader.sockets).map(|socket| &socket.stream);
     waker.wait_with(streams, timeout);
 }
@@ -182,7 +200,11 @@ pub(crate) fn listen_at(
     Ok((reader, PubSubWriter(vec![send_half])))
 }
 
-fn open_socket(endpoint: &Endpoint, client_name: &str, io_timeout: Duration) -> Result<(Socket, SendHalf)> {
+fn open_socket(
+    endpoint: &Endpoint,
+    client_name: &str,
+    io_timeout: Duration,
+) -> Result<(Socket, SendHalf)> {
     let fail = |e: io::Error| to_error(e, endpoint);
     let deadline = os::now() + io_timeout;
     let log_in = endpoint.begin_log_in(deadline)?;
@@ -217,9 +239,10 @@ impl PubSubReader {
     /// master publish there.
     fn check_epoch(&self) -> Result<()> {
         match &self.epoch {
-            Some(epoch) if epoch.is_over() => {
-                Err(Error::new(ErrorKind::Unreachable, "another server is the master: subscribing there"))
-            }
+            Some(epoch) if epoch.is_over() => Err(Error::new(
+                ErrorKind::Unreachable,
+                "another server is the master: subscribing there",
+            )),
             _ => Ok(()),
         }
     }
@@ -228,13 +251,17 @@ impl PubSubReader {
         self.check_epoch()?;
         let Some(several) = &self.several else { return self.sockets[0].receive() };
         if several.returns.load(Ordering::Acquire) != several.known {
-            return Err(Error::new(ErrorKind::Unreachable, "a server came back: subscribing there as well"));
+            return Err(Error::new(
+                ErrorKind::Unreachable,
+                "a server came back: subscribing there as well",
+            ));
         }
         let timeout = several.read_timeout;
         // Replies that were read ahead come first, because poll does not report them.
         for wait in [Duration::ZERO, timeout] {
             if !wait.is_zero() {
-                let streams: Vec<&Stream> = self.sockets.iter().map(|socket| &socket.stream).collect();
+                let streams: Vec<&Stream> =
+                    self.sockets.iter().map(|socket| &socket.stream).collect();
                 readable(&streams, wait);
             }
             for socket in &mut self.sockets {
@@ -283,7 +310,8 @@ impl Socket {
 
 impl PubSubWriter {
     pub(crate) fn subscribe(&mut self, channels: &[&str]) -> Result<()> {
-        let words: Vec<&str> = std::iter::once("SUBSCRIBE").chain(channels.iter().copied()).collect();
+        let words: Vec<&str> =
+            std::iter::once("SUBSCRIBE").chain(channels.iter().copied()).collect();
         self.send(&Request::plain(&words))
     }
 

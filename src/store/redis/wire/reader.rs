@@ -163,7 +163,9 @@ fn number(digits: &[u8]) -> Result<i64, Malformed> {
 fn length(digits: &[u8], most: usize) -> Result<Option<usize>, Malformed> {
     match number(digits)? {
         -1 => Ok(None),
-        length => usize::try_from(length).ok().filter(|length| *length <= most).map(Some).ok_or(Malformed),
+        length => {
+            usize::try_from(length).ok().filter(|length| *length <= most).map(Some).ok_or(Malformed)
+        }
     }
 }
 
@@ -179,26 +181,42 @@ mod tests {
     #[test]
     fn every_type_of_resp2_is_read() {
         let text = |text: &str| Reply::Bytes(text.as_bytes().to_vec());
-        let replies =
-            read_all(b":-7\r\n+OK\r\n$-1\r\n*-1\r\n$0\r\n\r\n$4\r\na\r\nb\r\n*2\r\n:1\r\n*1\r\n$1\r\nx\r\n").unwrap();
+        let replies = read_all(
+            b":-7\r\n+OK\r\n$-1\r\n*-1\r\n$0\r\n\r\n$4\r\na\r\nb\r\n*2\r\n:1\r\n*1\r\n$1\r\nx\r\n",
+        )
+        .unwrap();
         let list = Reply::Array(vec![Reply::Int(1), Reply::Array(vec![text("x")])]);
-        assert_eq!(replies, [Reply::Int(-7), text("OK"), Reply::Nil, Reply::Nil, text(""), text("a\r\nb"), list]);
+        assert_eq!(
+            replies,
+            [Reply::Int(-7), text("OK"), Reply::Nil, Reply::Nil, text(""), text("a\r\nb"), list]
+        );
         assert_eq!(read_all(b"*2\r\n:1\r\n:-9\r\n").unwrap(), [Reply::Pair(1, -9)]);
         let mixed = Reply::Array(vec![Reply::Int(1), Reply::Nil]);
-        assert_eq!(read_all(b"*2\r\n:1\r\n$-1\r\n*0\r\n").unwrap(), [mixed, Reply::Array(Vec::new())]);
-        let [Reply::Error(error)] = &read_all(b"-WRONGTYPE Operation against\r\n").unwrap()[..] else { panic!() };
+        assert_eq!(
+            read_all(b"*2\r\n:1\r\n$-1\r\n*0\r\n").unwrap(),
+            [mixed, Reply::Array(Vec::new())]
+        );
+        let [Reply::Error(error)] = &read_all(b"-WRONGTYPE Operation against\r\n").unwrap()[..]
+        else {
+            panic!()
+        };
         assert_eq!((&*error.code, &*error.text), ("WRONGTYPE", "WRONGTYPE Operation against"));
     }
 
     #[test]
     fn what_is_not_resp2_is_refused() {
         for bad in [
-            "(123\r\n", ",1.5\r\n", "#t\r\n", "_\r\n", "%1\r\n", ">1\r\n", "HTTP/1.1", ":x\r\n", ":1\n", "$-2\r\n",
-            "\r\n",
+            "(123\r\n", ",1.5\r\n", "#t\r\n", "_\r\n", "%1\r\n", ">1\r\n", "HTTP/1.1", ":x\r\n",
+            ":1\n", "$-2\r\n", "\r\n",
         ] {
             assert_eq!(read_all(bad.as_bytes()), Err(Malformed), "{bad:?}");
         }
-        for bad in ["$1\r\nabc\r\n", "*1000000000\r\n", "$600000000\r\n", "*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n:1\r\n"] {
+        for bad in [
+            "$1\r\nabc\r\n",
+            "*1000000000\r\n",
+            "$600000000\r\n",
+            "*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n:1\r\n",
+        ] {
             assert_eq!(read_all(bad.as_bytes()), Err(Malformed), "{bad:?}");
         }
     }
@@ -206,11 +224,17 @@ mod tests {
     #[test]
     fn a_reply_that_comes_byte_by_byte_is_whole_only_at_its_end() {
         let mut reader = ReplyReader::default();
-        for whole in [&b"*3\r\n:1\r\n$2\r\nab\r\n-ERR x\r\n"[..], b"*2\r\n:1\r\n:1763700000000001\r\n"] {
+        for whole in
+            [&b"*3\r\n:1\r\n$2\r\nab\r\n-ERR x\r\n"[..], b"*2\r\n:1\r\n:1763700000000001\r\n"]
+        {
             for (at, byte) in whole.iter().enumerate() {
                 reader.fill(&mut &[*byte][..]).unwrap();
                 assert!(!reader.is_empty());
-                assert_eq!(reader.next().unwrap().is_some(), at + 1 == whole.len(), "after byte {at}");
+                assert_eq!(
+                    reader.next().unwrap().is_some(),
+                    at + 1 == whole.len(),
+                    "after byte {at}"
+                );
             }
             assert!(reader.is_empty());
         }

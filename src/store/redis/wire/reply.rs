@@ -150,12 +150,14 @@ impl ServerError {
     /// Redis 6.2 wraps the error of a command inside a script (`ERR Error running script (...):
     /// WRONGTYPE ...`), so the text is searched for code words as well.
     pub(super) fn says(&self, code: &str) -> bool {
-        self.code == code || self.text.split(|c: char| !c.is_ascii_uppercase()).any(|word| word == code)
+        self.code == code
+            || self.text.split(|c: char| !c.is_ascii_uppercase()).any(|word| word == code)
     }
 
     /// Whether a Redis server is known to answer leasehold's requests with this error.
     pub(super) fn is_known(&self) -> bool {
-        let is_strange = || self.is_unknown_command() || self.clone().into_error().kind() == ErrorKind::Server;
+        let is_strange =
+            || self.is_unknown_command() || self.clone().into_error().kind() == ErrorKind::Server;
         self.code == "NOSCRIPT" || !is_strange()
     }
 
@@ -179,7 +181,8 @@ impl ServerError {
     }
 
     pub(crate) fn into_error(self) -> Error {
-        let too_few = self.text.strip_prefix(TOO_FEW_REPLICAS).and_then(|rest| rest.strip_prefix(' '));
+        let too_few =
+            self.text.strip_prefix(TOO_FEW_REPLICAS).and_then(|rest| rest.strip_prefix(' '));
         if let Some(why) = too_few.filter(|why| !why.is_empty()) {
             return Error::new(ErrorKind::NotReplicated, why.to_owned());
         }
@@ -203,18 +206,30 @@ impl ServerError {
             // Valkey 9.
             || self.text.contains("ACL failure in script");
         if self.says("WRONGPASS") {
-            (ErrorKind::Denied, "the server refused the user or the password", Some(Advice::CheckCredentials))
+            (
+                ErrorKind::Denied,
+                "the server refused the user or the password",
+                Some(Advice::CheckCredentials),
+            )
         } else if self.says("NOAUTH") {
             (ErrorKind::Denied, "the server requires a password", Some(Advice::SetPassword))
         } else if self.is_too_many_clients() {
             let advice = "raise that, or close some connections";
             (ErrorKind::NotReady, "the server has reached its maxclients", Some(advice.into()))
         } else if lacks_permission {
-            (ErrorKind::Denied, "the user lacks a permission in the server's ACL", Some(Advice::GrantRights))
+            (
+                ErrorKind::Denied,
+                "the user lacks a permission in the server's ACL",
+                Some(Advice::GrantRights),
+            )
         } else if self.says("DENIED") {
             (ErrorKind::Denied, "the server refuses connections from here", None)
         } else if self.says("WRONGTYPE") || self.text.contains("not an integer") {
-            (ErrorKind::WrongType, "a key under this name holds something else", Some(Advice::ChooseName))
+            (
+                ErrorKind::WrongType,
+                "a key under this name holds something else",
+                Some(Advice::ChooseName),
+            )
         } else if self.says("READONLY") {
             (ErrorKind::ReadOnly, "the server is a replica", Some("connect to the primary".into()))
         } else if self.says("UNBLOCKED") || self.text.contains("WAIT cannot be used with replica") {
@@ -224,22 +239,35 @@ impl ServerError {
                 None,
             )
         } else if says_one_of(&["NOREPLICAS", "MISCONF"]) {
-            (ErrorKind::ReadOnly, "the server takes no writes now, because it cannot save or replicate them", None)
+            (
+                ErrorKind::ReadOnly,
+                "the server takes no writes now, because it cannot save or replicate them",
+                None,
+            )
         } else if self.says("OOM") {
             let advice = "give it more, with the policy noeviction";
             (ErrorKind::Full, "the server has reached its maxmemory", Some(advice.into()))
         } else if says_one_of(&["LOADING", "BUSY", "MASTERDOWN", "TRYAGAIN", "CLUSTERDOWN"]) {
             (ErrorKind::NotReady, "the server cannot serve now", Some("try again later".into()))
         } else if self.text.contains("cluster support disabled") {
-            (ErrorKind::Unsupported, "the server is not a node of a cluster", Some(Advice::ConnectToServer))
+            (
+                ErrorKind::Unsupported,
+                "the server is not a node of a cluster",
+                Some(Advice::ConnectToServer),
+            )
         } else if self.text.contains(NON_LOCAL_KEY) {
             let what = "the slot of this name is being moved to another node";
             (ErrorKind::NotReady, what, Some("try again later".into()))
         } else if self.is_unknown_command() {
-            let what = "the server, or a proxy in front of it, does not have a command that locks need";
+            let what =
+                "the server, or a proxy in front of it, does not have a command that locks need";
             (ErrorKind::Unsupported, what, Some(WHERE_IT_IS_NOT_OFF.into()))
         } else if says_one_of(&["MOVED", "ASK", "CROSSSLOT"]) {
-            (ErrorKind::Unsupported, "the server is a node of a cluster", Some(Advice::ConnectToCluster))
+            (
+                ErrorKind::Unsupported,
+                "the server is a node of a cluster",
+                Some(Advice::ConnectToCluster),
+            )
         } else {
             (ErrorKind::Server, "the server answered with an error", None)
         }
@@ -247,13 +275,16 @@ impl ServerError {
 }
 
 /// Advice where a command is missing.
-pub(crate) const WHERE_IT_IS_NOT_OFF: &str = "connect to a Redis or Valkey where it is not renamed or switched off";
+pub(crate) const WHERE_IT_IS_NOT_OFF: &str =
+    "connect to a Redis or Valkey where it is not renamed or switched off";
 
 /// Whether a text says that the server does not have a command, which a client or a script has
 /// sent. Texts of Redis 7, 6.2 and Valkey, and of Envoy.
 pub(crate) fn says_unknown_command(text: &str) -> bool {
     let text = text.to_ascii_lowercase();
-    ["unknown command", "unknown redis command", "unsupported command"].iter().any(|words| text.contains(words))
+    ["unknown command", "unknown redis command", "unsupported command"]
+        .iter()
+        .any(|words| text.contains(words))
 }
 
 /// Turns an error reply into its typed error.
@@ -292,7 +323,10 @@ mod tests {
     #[test]
     fn error_answers_of_both_generations_are_understood() {
         assert_eq!(kind("WRONGTYPE Operation against a key"), ErrorKind::WrongType);
-        assert_eq!(kind("ERR Error running script (call to f_1): @user_script:9: WRONGTYPE Op"), ErrorKind::WrongType);
+        assert_eq!(
+            kind("ERR Error running script (call to f_1): @user_script:9: WRONGTYPE Op"),
+            ErrorKind::WrongType
+        );
         assert_eq!(
             kind("ERR value is not an integer or out of range script: abc, on @user_script:3."),
             ErrorKind::WrongType
@@ -302,17 +336,26 @@ mod tests {
             kind("ERR Error running script: The user executing the script can't run this command"),
             ErrorKind::Denied
         );
-        assert_eq!(kind("WRONGPASS invalid username-password pair or user is disabled."), ErrorKind::Denied);
+        assert_eq!(
+            kind("WRONGPASS invalid username-password pair or user is disabled."),
+            ErrorKind::Denied
+        );
         assert_eq!(kind("NOAUTH Authentication required."), ErrorKind::Denied);
         assert_eq!(kind("ERR max number of clients reached"), ErrorKind::NotReady);
-        assert_eq!(kind("OOM command not allowed when used memory > 'maxmemory'."), ErrorKind::Full);
+        assert_eq!(
+            kind("OOM command not allowed when used memory > 'maxmemory'."),
+            ErrorKind::Full
+        );
         for demoted in [
             "UNBLOCKED force unblock from blocking operation, instance state changed (master -> replica?)",
             "ERR WAIT cannot be used with replica instances. Please also note that",
         ] {
             assert_eq!(kind(demoted), ErrorKind::NotReplicated);
         }
-        assert_eq!(kind("READONLY You can't write against a read only replica."), ErrorKind::ReadOnly);
+        assert_eq!(
+            kind("READONLY You can't write against a read only replica."),
+            ErrorKind::ReadOnly
+        );
         assert_eq!(kind("LOADING Redis is loading the dataset in memory"), ErrorKind::NotReady);
         assert_eq!(kind("BUSY Redis is busy running a script."), ErrorKind::NotReady);
         assert_eq!(kind("MOVED 3999 127.0.0.1:6381"), ErrorKind::Unsupported);
@@ -338,8 +381,9 @@ mod tests {
 
     #[test]
     fn a_server_that_sends_what_none_sends_is_no_reason_to_panic() {
-        let time =
-            |seconds: &str| server_time(Reply::Array([seconds, "1"].map(|text| Reply::Bytes(text.into())).into()));
+        let time = |seconds: &str| {
+            server_time(Reply::Array([seconds, "1"].map(|text| Reply::Bytes(text.into())).into()))
+        };
         assert_eq!(time("1763700000").unwrap(), 1_763_700_000_000_001);
         for seconds in ["9007199255", "18446744073709", "18446744073709551615", "-1"] {
             assert_eq!(time(seconds).unwrap_err().kind(), ErrorKind::Protocol, "{seconds}");

@@ -84,10 +84,17 @@ impl Replicas {
         };
         match acknowledged {
             _ if !changed => reply,
-            Reply::Int(count) if u64::try_from(count).is_ok_and(|count| count >= self.count.into()) => reply,
+            Reply::Int(count)
+                if u64::try_from(count).is_ok_and(|count| count >= self.count.into()) =>
+            {
+                reply
+            }
             Reply::Int(count) => Reply::Error(ServerError {
                 code: TOO_FEW_REPLICAS.to_owned(),
-                text: format!("{TOO_FEW_REPLICAS} {count} replicas acknowledged it in time, not {}", self.count),
+                text: format!(
+                    "{TOO_FEW_REPLICAS} {count} replicas acknowledged it in time, not {}",
+                    self.count
+                ),
             }),
             error => error,
         }
@@ -316,14 +323,18 @@ mod tests {
     fn text(request: &Request) -> String {
         let mut out = Vec::new();
         let publishing = Publishing::Classic;
-        request.write(&mut out, ConnectionArgs { floor: 5, not_after: 0, publishing, by_source: false });
+        request.write(
+            &mut out,
+            ConnectionArgs { floor: 5, not_after: 0, publishing, by_source: false },
+        );
         String::from_utf8(out).unwrap()
     }
 
     #[test]
     fn numbers_are_packed_as_their_text() {
         for n in [0, 9, 10, 99, 100, 1_763_700_000_000_001, u64::MAX] {
-            let (number, word) = (Request::plain(&["X"]).number(n), Request::plain(&["X"]).arg(n.to_string()));
+            let (number, word) =
+                (Request::plain(&["X"]).number(n), Request::plain(&["X"]).arg(n.to_string()));
             assert_eq!(text(&number), text(&word));
         }
     }
@@ -349,7 +360,10 @@ mod tests {
             text(&Request::plain(&["GET"]).arg("a\r\n").with_floor_and_limit()),
             "*4\r\n$3\r\nGET\r\n$3\r\na\r\n\r\n$1\r\n5\r\n$1\r\n0\r\n"
         );
-        assert_eq!(text(&Request::plain(&["DEL"]).asking(true)), "*1\r\n$6\r\nASKING\r\n*1\r\n$3\r\nDEL\r\n");
+        assert_eq!(
+            text(&Request::plain(&["DEL"]).asking(true)),
+            "*1\r\n$6\r\nASKING\r\n*1\r\n$3\r\nDEL\r\n"
+        );
         assert_eq!(text(&Request::plain(&["DEL"]).with_limit()), "*2\r\n$3\r\nDEL\r\n$1\r\n0\r\n");
     }
 }

@@ -52,7 +52,8 @@ impl Script {
 
     fn sharded(&self) -> &Sharded {
         self.sharded.get_or_init(|| {
-            let source = self.source.replace("'publish'", "'spublish'").replace("'numsub'", "'shardnumsub'");
+            let source =
+                self.source.replace("'publish'", "'spublish'").replace("'numsub'", "'shardnumsub'");
             Sharded { sha: sha_of(&source), source }
         })
     }

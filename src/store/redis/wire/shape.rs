@@ -69,14 +69,17 @@ impl Shape {
             (Self::Status { least, most, .. }, Reply::Array(values)) => {
                 (usize::from(least)..=usize::from(most)).contains(&values.len())
                     && reply.status().is_some_and(|status| self.may_have_status(status))
-                    && !values.iter().any(|value| matches!(value, Reply::Pair(..) | Reply::Array(_) | Reply::Error(_)))
+                    && !values.iter().any(|value| {
+                        matches!(value, Reply::Pair(..) | Reply::Array(_) | Reply::Error(_))
+                    })
             }
             (Self::Each(count) | Self::EachOrNone(count), Reply::Pair(..)) => count == 2,
             (Self::Each(count), Reply::Array(answers)) => {
                 answers.len() == count as usize && answers.iter().all(is_answer)
             }
             (Self::EachOrNone(count), Reply::Array(answers)) => {
-                (answers.len() == count as usize || answers.is_empty()) && answers.iter().all(is_answer)
+                (answers.len() == count as usize || answers.is_empty())
+                    && answers.iter().all(is_answer)
             }
             _ => false,
         }
@@ -94,7 +97,11 @@ mod tests {
         let list = |numbers: &[i64]| Reply::list(numbers.iter().map(|n| Reply::Int(*n)).collect());
         let error = |text: &str| Reply::Error(ServerError::from(text));
         let stray = [Reply::Int(7), text("OK"), Reply::Nil, error("ERR x"), list(&[])];
-        for shape in [Shape::status(4), Shape::Status { top: 3, least: 2, most: 1001, fresh: true }, Shape::Each(1)] {
+        for shape in [
+            Shape::status(4),
+            Shape::Status { top: 3, least: 2, most: 1001, fresh: true },
+            Shape::Each(1),
+        ] {
             assert!(stray.iter().all(|reply| !shape.fits(reply)), "{shape:?}");
             assert!(shape.fits(&error("WRONGTYPE Operation")), "{shape:?}");
         }
@@ -104,7 +111,9 @@ mod tests {
         }
         let nested = Reply::Array(vec![Reply::Int(1), list(&[1, 2])]);
         assert!(
-            !Shape::status(4).fits(&nested) && Shape::List.fits(&list(&[1, 2])) && Shape::Pair.fits(&list(&[1, 2]))
+            !Shape::status(4).fits(&nested)
+                && Shape::List.fits(&list(&[1, 2]))
+                && Shape::Pair.fits(&list(&[1, 2]))
         );
         let longer = Shape::Status { top: 4, least: 3, most: 3, fresh: false };
         assert!(!longer.fits(&list(&[1, 2])) && longer.fits(&list(&[1, 2, 3])));
@@ -112,7 +121,11 @@ mod tests {
         let gone = list(&[2, 0]);
         assert!(Shape::status(4).fits(&gone) && !Shape::status(4).of_fresh_holder().fits(&gone));
         let mixed = Reply::Array(vec![Reply::Int(1), error("ERR of one lock")]);
-        assert!(Shape::Each(2).fits(&mixed) && !Shape::Each(3).fits(&mixed) && !Shape::status(4).fits(&mixed));
+        assert!(
+            Shape::Each(2).fits(&mixed)
+                && !Shape::Each(3).fits(&mixed)
+                && !Shape::status(4).fits(&mixed)
+        );
         assert!(Shape::EachOrNone(2).fits(&list(&[])) && !Shape::EachOrNone(2).fits(&list(&[1])));
         assert!(Shape::Number.fits(&Reply::Int(0)) && !Shape::Number.fits(&Reply::Nil));
         assert!(Shape::Text.fits(&Reply::Nil) && !Shape::Text.fits(&Reply::Int(0)));

@@ -58,7 +58,9 @@ impl Target {
     pub(crate) fn find(&self) -> Result<(Endpoint, Option<Epoch>)> {
         match self {
             Self::Fixed(endpoint) => Ok((endpoint.clone(), None)),
-            Self::Master(master) => master.find().map(|Master { endpoint, epoch }| (endpoint, Some(epoch))),
+            Self::Master(master) => {
+                master.find().map(|Master { endpoint, epoch }| (endpoint, Some(epoch)))
+            }
         }
     }
 

@@ -35,19 +35,32 @@ impl Transport {
         // caller may be a thread that renews.
         let deadline = os::now() + io_timeout;
         let log_in = endpoint.begin_log_in(deadline)?;
-        let stream = endpoint.dial(io_timeout, deadline).map_err(|e| not_reached(endpoint, to_error(e, endpoint)))?;
+        let stream = endpoint
+            .dial(io_timeout, deadline)
+            .map_err(|e| not_reached(endpoint, to_error(e, endpoint)))?;
         let (reader, endpoint_of_wire) = (ReplyReader::default(), endpoint.clone());
-        let mut wire = Self { stream, reader, endpoint: endpoint_of_wire, io_timeout, handshake: Some(deadline) };
+        let mut wire = Self {
+            stream,
+            reader,
+            endpoint: endpoint_of_wire,
+            io_timeout,
+            handshake: Some(deadline),
+        };
         if let Some(log_in) = log_in {
-            log_in.log_in(|request| wire.ask(request).map_err(|e| handshake_failed(endpoint, e)))?;
+            log_in
+                .log_in(|request| wire.ask(request).map_err(|e| handshake_failed(endpoint, e)))?;
         }
         let db = endpoint.db;
         if db != 0
-            && let Reply::Error(e) =
-                wire.ask(&Request::plain(&["SELECT", &db.to_string()])).map_err(|e| handshake_failed(endpoint, e))?
+            && let Reply::Error(e) = wire
+                .ask(&Request::plain(&["SELECT", &db.to_string()]))
+                .map_err(|e| handshake_failed(endpoint, e))?
         {
             return Err(match e.text.contains("DB index") {
-                true => Error::new(ErrorKind::InvalidInput, format!("{endpoint:?} has no database {db} ({})", e.text)),
+                true => Error::new(
+                    ErrorKind::InvalidInput,
+                    format!("{endpoint:?} has no database {db} ({})", e.text),
+                ),
                 false => e.into_error(),
             });
         }
@@ -179,9 +192,9 @@ pub(super) fn handshake_failed(endpoint: &Endpoint, e: Error) -> Error {
 }
 
 pub(super) fn next_reply(reader: &mut ReplyReader, endpoint: &Endpoint) -> Result<Option<Reply>> {
-    reader
-        .next()
-        .map_err(|_| Error::new(ErrorKind::Protocol, format!("{endpoint:?} does not speak the Redis protocol")))
+    reader.next().map_err(|_| {
+        Error::new(ErrorKind::Protocol, format!("{endpoint:?} does not speak the Redis protocol"))
+    })
 }
 
 /// The answer of a TLS port to a Redis client: an alert.
@@ -203,10 +216,13 @@ pub(super) fn shake(
     loop {
         match next_reply(reader, endpoint) {
             Ok(Some(reply)) => return Ok(reply),
-            Ok(None) => reader.fill(&mut stream.within(deadline)).map_err(|e| to_error(e, endpoint))?,
+            Ok(None) => {
+                reader.fill(&mut stream.within(deadline)).map_err(|e| to_error(e, endpoint))?
+            }
             Err(_) if reader.unread().starts_with(&TLS_ALERT) => {
-                let why =
-                    format!("{endpoint:?} does not speak the Redis protocol but TLS, as a TLS port does; {USE_TLS}");
+                let why = format!(
+                    "{endpoint:?} does not speak the Redis protocol but TLS, as a TLS port does; {USE_TLS}"
+                );
                 return Err(Error::new(ErrorKind::Protocol, why));
             }
             Err(e) => return Err(e),
@@ -228,14 +244,17 @@ pub(super) fn to_error(e: io::Error, endpoint: &Endpoint) -> Error {
     use io::ErrorKind as Io;
     #[cfg(feature = "tls-core")]
     if let Some(failure) = TlsFailure::in_error(&e) {
-        return Error::new(failure.kind, format!("{endpoint:?} {}", failure.says("redis://"))).caused_by(e);
+        return Error::new(failure.kind, format!("{endpoint:?} {}", failure.says("redis://")))
+            .caused_by(e);
     }
     if let Some(why) = no_answer(&e) {
         return Error::new(ErrorKind::Unreachable, format!("{endpoint:?} {why}"));
     }
     let message = match e.kind() {
         Io::ConnectionRefused | Io::NotFound => format!("no server listens at {endpoint:?}"),
-        Io::UnexpectedEof | Io::ConnectionReset | Io::ConnectionAborted | Io::BrokenPipe => ENDED.to_owned(),
+        Io::UnexpectedEof | Io::ConnectionReset | Io::ConnectionAborted | Io::BrokenPipe => {
+            ENDED.to_owned()
+        }
         _ => format!("{endpoint:?} cannot be reached: {e}"),
     };
     Error::new(ErrorKind::Unreachable, message).caused_by(e)
@@ -290,7 +309,10 @@ mod tests {
             server.write_all(half).unwrap();
             let begin = Instant::now();
             let error = transport.recv_soon(&busy_poll).unwrap_err();
-            assert!(error.kind() == ErrorKind::Unreachable && error.message().contains("io_timeout"), "{error}");
+            assert!(
+                error.kind() == ErrorKind::Unreachable && error.message().contains("io_timeout"),
+                "{error}"
+            );
             assert!(begin.elapsed() >= transport.io_timeout - Duration::from_millis(50));
             assert!(begin.elapsed() < transport.io_timeout * 10, "{:?}", begin.elapsed());
         }
@@ -311,7 +333,9 @@ mod tests {
 
     #[test]
     fn bytes_behind_a_reply_that_was_looked_for_are_noticed_before_the_next_request() {
-        for (frames, later) in [(&b":1\r\n:2\r\n"[..], false), (b":1\r\n:", false), (b":1\r\n", true)] {
+        for (frames, later) in
+            [(&b":1\r\n:2\r\n"[..], false), (b":1\r\n:", false), (b":1\r\n", true)]
+        {
             let (mut transport, busy_poll, mut server) = polling();
             let _call = busy_poll.begin_call();
             server.write_all(frames).unwrap();

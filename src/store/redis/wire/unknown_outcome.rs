@@ -65,7 +65,11 @@ impl Facts {
             // before the failover that may have ended an older one. The second part covers proxies
             // that keep connections over a failover.
             floor: self.server_micros.max(self.server_now_at_least(now).saturating_sub(1_000_000)),
-            not_after: if self.kill.is_some() { 0 } else { self.server_now_at_most(now) + micros(io_timeout) },
+            not_after: if self.kill.is_some() {
+                0
+            } else {
+                self.server_now_at_most(now) + micros(io_timeout)
+            },
             publishing: self.publishing,
             by_source: self.by_source,
         }
@@ -145,7 +149,8 @@ impl UnknownOutcome {
         if let Some(id) = self.facts.kill {
             return Remedy::Kill(Request::plain(&["CLIENT", "KILL", "ID"]).number(id));
         }
-        let late = Duration::from_micros(self.not_after.saturating_sub(here.server_now_at_least(now)));
+        let late =
+            Duration::from_micros(self.not_after.saturating_sub(here.server_now_at_least(now)));
         // If the server's clock was set back by an hour, the script would run within that hour. A
         // request that has been under way for so much longer than its caller waited does not
         // arrive any more; one that does nevertheless leaves a lock that ends with its lease.
@@ -211,12 +216,15 @@ mod tests {
     /// How long after the request a connection that is made `later` waits for its not-after time,
     /// if the server's clock was set to `server` by then.
     fn wait(later: u64, server: u64) -> Option<Duration> {
-        let (sent_at, io_timeout) = (Moment::from_nanos(100 * 1_000_000_000), Duration::from_secs(2));
+        let (sent_at, io_timeout) =
+            (Moment::from_nanos(100 * 1_000_000_000), Duration::from_secs(2));
         let there = facts(50, 1050);
         let not_after = there.connection_args(sent_at, io_timeout).not_after;
         assert_eq!(not_after, (1100 + 2) * SECOND);
         let unknown = UnknownOutcome { facts: Arc::new(there), not_after, sent: true };
-        match unknown.remedy(&facts(100 + later, server), Moment::from_nanos((100 + later) * 1_000_000_000)) {
+        match unknown
+            .remedy(&facts(100 + later, server), Moment::from_nanos((100 + later) * 1_000_000_000))
+        {
             Remedy::Wait(wait) => Some(wait),
             Remedy::None => None,
             Remedy::Kill(_) => panic!("the user may not kill"),

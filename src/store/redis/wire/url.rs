@@ -35,9 +35,9 @@ impl Endpoint {
             (Some(LogIn { password: Password::Said(_), .. }), Some(_)) => invalid(
                 "the URL has a password, and the settings have a password_file or a provider of credentials; leave one out",
             ),
-            (Some(LogIn { password: Password::Missing, .. }), None) => {
-                invalid("the URL has a user and no password; for a user without one, any password will do")
-            }
+            (Some(LogIn { password: Password::Missing, .. }), None) => invalid(
+                "the URL has a user and no password; for a user without one, any password will do",
+            ),
             (log_in, Some(provider)) => {
                 let user = log_in.take().and_then(|log_in| log_in.user);
                 *log_in = Some(LogIn { user, password: Password::Provided(provider.clone()) });
@@ -68,11 +68,15 @@ fn check_scheme(text: &str) -> Result<(Cow<'_, str>, bool)> {
     let (scheme, rest) = text.split_once(':').unwrap_or(("", text));
     let refuse = |why| Err(Error::new(ErrorKind::InvalidInput, why));
     match &*scheme.to_ascii_lowercase() {
-        "rediss" | "valkeys" if cfg!(feature = "tls-core") => Ok((format!("redis:{rest}").into(), true)),
-        "rediss" | "valkeys" => refuse("rediss:// (TLS) needs leasehold's cargo feature \"tls\", which is off here"),
-        s if s.contains("sentinel") => {
-            refuse("a redis+sentinel:// URL names all sentinels and the master: it is given alone, without other URLs")
+        "rediss" | "valkeys" if cfg!(feature = "tls-core") => {
+            Ok((format!("redis:{rest}").into(), true))
         }
+        "rediss" | "valkeys" => {
+            refuse("rediss:// (TLS) needs leasehold's cargo feature \"tls\", which is off here")
+        }
+        s if s.contains("sentinel") => refuse(
+            "a redis+sentinel:// URL names all sentinels and the master: it is given alone, without other URLs",
+        ),
         s if s.contains("cluster") => {
             refuse("a redis+cluster:// URL names all nodes: it is given alone, without other URLs")
         }
@@ -112,12 +116,18 @@ fn parse_redis(text: &str, secure: bool, usual_port: u16) -> std::result::Result
         match &*name {
             "db" | "user" | "pass" => {}
             "protocol" if ["2", "resp2"].contains(&&*value) => {}
-            "protocol" => return Err("only RESP2 is supported: leave the parameter `protocol` out".into()),
+            "protocol" => {
+                return Err("only RESP2 is supported: leave the parameter `protocol` out".into());
+            }
             // The parameter's name could be part of a password, so it is not quoted.
             _ if may_hold_a_broken_password(text) => {
                 return Err("the URL has an unknown parameter".into());
             }
-            _ => return Err(format!("the URL has the unknown parameter {name:?}; known are db, user and pass")),
+            _ => {
+                return Err(format!(
+                    "the URL has the unknown parameter {name:?}; known are db, user and pass"
+                ));
+            }
         }
         if said.iter().any(|known| **known == *name) {
             return Err(format!("the URL sets {name} twice"));
@@ -129,7 +139,8 @@ fn parse_redis(text: &str, secure: bool, usual_port: u16) -> std::result::Result
     let info = url.into_connection_info().map_err(|_| SHAPES)?;
     let redis = info.redis_settings();
     let mut db = redis.db();
-    let (mut user, mut password) = (redis.username().map(str::to_owned), redis.password().map(str::to_owned));
+    let (mut user, mut password) =
+        (redis.username().map(str::to_owned), redis.password().map(str::to_owned));
     for (name, value) in settings {
         match &*name {
             "db" => db = value.parse().map_err(|_| SHAPES)?,
@@ -154,7 +165,9 @@ fn parse_redis(text: &str, secure: bool, usual_port: u16) -> std::result::Result
 
 fn address_of(address: &redis::ConnectionAddr) -> std::result::Result<Address, String> {
     match address {
-        redis::ConnectionAddr::Tcp(host, port) => Ok(Address::Tcp { host: host.clone(), port: *port }),
+        redis::ConnectionAddr::Tcp(host, port) => {
+            Ok(Address::Tcp { host: host.clone(), port: *port })
+        }
         #[cfg(unix)]
         redis::ConnectionAddr::Unix(path) => Ok(Address::Unix(path.clone())),
         _ => Err(SHAPES.into()),
@@ -171,7 +184,8 @@ mod tests {
             Password::Said(password) => Some(password.clone()),
             _ => None,
         };
-        let (user, password) = log_in.map_or((None, None), |log_in| (log_in.user.clone(), password_of(&log_in)));
+        let (user, password) =
+            log_in.map_or((None, None), |log_in| (log_in.user.clone(), password_of(&log_in)));
         (db, user, password)
     }
 
@@ -190,7 +204,10 @@ mod tests {
     #[cfg(feature = "tls-core")]
     #[test]
     fn a_secure_url_is_the_same_but_secure() {
-        assert_eq!(settings("rediss://u:p%40ss@host:6380/3"), (3, Some("u".to_owned()), Some("p@ss".to_owned())));
+        assert_eq!(
+            settings("rediss://u:p%40ss@host:6380/3"),
+            (3, Some("u".to_owned()), Some("p@ss".to_owned()))
+        );
         for (url, is_secure) in [
             ("rediss://host/", true),
             ("REDISS://host/?db=2", true),
@@ -199,8 +216,12 @@ mod tests {
         ] {
             assert_eq!(parse(url, REDIS_PORT).unwrap().is_secure(), is_secure, "{url}");
         }
-        assert_eq!(format!("{:?}", parse("rediss://u:secret@[::1]:6380", REDIS_PORT).unwrap()), "[::1]:6380");
-        for url in ["rediss://host/#insecure", "rediss+unix:///tmp/s", "rediss:///tmp/s", "rediss"] {
+        assert_eq!(
+            format!("{:?}", parse("rediss://u:secret@[::1]:6380", REDIS_PORT).unwrap()),
+            "[::1]:6380"
+        );
+        for url in ["rediss://host/#insecure", "rediss+unix:///tmp/s", "rediss:///tmp/s", "rediss"]
+        {
             assert!(parse(url, REDIS_PORT).is_err(), "{url}");
         }
     }

@@ -34,9 +34,9 @@ impl Node {
     ) -> std::result::Result<NodeCall<'_>, RedisFailure> {
         match self.send_once(holder, Effort::Connect, &make) {
             // The connection had ended while it was idle, which says nothing about the master.
-            Err(RedisFailure::Unknown { stale: true, unknown, .. }) => {
-                self.send_once(holder, Effort::Connect, &make).map_err(|repeat| after(unknown, repeat))
-            }
+            Err(RedisFailure::Unknown { stale: true, unknown, .. }) => self
+                .send_once(holder, Effort::Connect, &make)
+                .map_err(|repeat| after(unknown, repeat)),
             outcome => outcome,
         }
     }
@@ -88,7 +88,8 @@ impl Node {
         effort: Effort,
         make: impl Fn(&Connection, &str) -> Vec<Request>,
     ) -> std::result::Result<NodeCall<'_>, RedisFailure> {
-        let (mut connection, missing, earlier) = self.take(holder, effort).map_err(RedisFailure::NotSent)?;
+        let (mut connection, missing, earlier) =
+            self.take(holder, effort).map_err(RedisFailure::NotSent)?;
         let unknowns: Vec<UnknownOutcome> =
             self.state.lock().unknowns.iter().map(|(unknown, _)| unknown.clone()).collect();
         let kills = match connection.kills_for(unknowns.iter()) {
@@ -99,8 +100,9 @@ impl Node {
                     Some(unknown) => self.state.lock().unknowns.push((unknown, holder.cloned())),
                     None => self.give_back(connection),
                 }
-                let why =
-                    format!("an earlier attempt can still reach it for {wait:?}, and CLIENT KILL is not permitted");
+                let why = format!(
+                    "an earlier attempt can still reach it for {wait:?}, and CLIENT KILL is not permitted"
+                );
                 return Err(RedisFailure::NotSent(Error::new(ErrorKind::Unreachable, why)));
             }
         };
@@ -119,7 +121,9 @@ impl Node {
                 Ok(NodeCall { node: self, sent, holder: holder.cloned(), failed: None })
             }
             Err(mut failure) => {
-                if let (RedisFailure::Unknown { unknown, .. }, Some(earlier)) = (&mut failure, earlier) {
+                if let (RedisFailure::Unknown { unknown, .. }, Some(earlier)) =
+                    (&mut failure, earlier)
+                {
                     unknown.includes(&earlier);
                 }
                 Err(self.record_failure(failure, holder))
@@ -203,7 +207,9 @@ impl NodeCall<'_> {
     /// keeps the evidence.
     pub(crate) fn leave_unread(mut self) -> Evidence {
         let (witness, evidence) = Evidence::new();
-        let (Some(sent), Some(holder)) = (self.sent.take(), self.holder.take()) else { return evidence };
+        let (Some(sent), Some(holder)) = (self.sent.take(), self.holder.take()) else {
+            return evidence;
+        };
         let mut state = self.node.state.lock();
         if state.down.is_some() || state.closed {
             state.unknowns.push((sent.flight.unknown, Some(holder)));
@@ -218,7 +224,10 @@ impl NodeCall<'_> {
     pub(crate) fn give_up(mut self, error: Error) -> RedisFailure {
         let sent = self.sent.take().expect("it is under way");
         let unknown = sent.flight.unknown;
-        self.node.record_failure(RedisFailure::Unknown { error, unknown, stale: false }, self.holder.as_ref())
+        self.node.record_failure(
+            RedisFailure::Unknown { error, unknown, stale: false },
+            self.holder.as_ref(),
+        )
     }
 }
 

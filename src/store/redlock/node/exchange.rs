@@ -3,7 +3,9 @@
 
 use crate::base::lease::Moment;
 use crate::store::redis::script;
-use crate::store::redis::wire::{Connection, InFlight, RedisFailure, Reply, Request, UnknownOutcome};
+use crate::store::redis::wire::{
+    Connection, InFlight, RedisFailure, Reply, Request, UnknownOutcome,
+};
 
 /// Requests that were sent in one write, and the replies that have come so far.
 pub(super) struct Exchange {
@@ -35,7 +37,16 @@ impl Exchange {
         let killed = kills.len();
         kills.extend(own);
         let (requests, replies) = (kills, Vec::new());
-        Self { connection, flight, earlier, requests, replies, kills: killed, resolves, quarantined: false }
+        Self {
+            connection,
+            flight,
+            earlier,
+            requests,
+            replies,
+            kills: killed,
+            resolves,
+            quarantined: false,
+        }
     }
 
     /// How many replies are still to come.
@@ -70,11 +81,14 @@ impl Exchange {
     /// The order of one holder's requests is kept: until the new replies have come, the connection
     /// remains with its holder. Had the holder sent another request in the meantime, that would
     /// have taken over the connection, and these replies would not be read here.
-    pub(super) fn repeat_unknown_scripts(&mut self) -> std::result::Result<Option<Moment>, RedisFailure> {
+    pub(super) fn repeat_unknown_scripts(
+        &mut self,
+    ) -> std::result::Result<Option<Moment>, RedisFailure> {
         let is_unknown = |(reply, request): (&Reply, &Request)| {
             if reply.is_error("NOSCRIPT") { request.whole() } else { None }
         };
-        let wholes: Vec<Request> = self.replies.iter().zip(&self.requests).filter_map(is_unknown).collect();
+        let wholes: Vec<Request> =
+            self.replies.iter().zip(&self.requests).filter_map(is_unknown).collect();
         if wholes.is_empty() {
             return Ok(None);
         }

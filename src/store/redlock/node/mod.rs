@@ -74,7 +74,9 @@ impl MasterState {
         // After a refused kill (the master runs somebody's long script, for example) an earlier
         // request can still run: it is killed again before the next request.
         if replies.iter().all(|killed| matches!(killed, Reply::Int(_))) {
-            self.unknowns.retain(|(unknown, _)| !resolves.iter().any(|resolved| resolved.same_connection(unknown)));
+            self.unknowns.retain(|(unknown, _)| {
+                !resolves.iter().any(|resolved| resolved.same_connection(unknown))
+            });
         }
         if !own.iter().any(Reply::is_demotion) && !self.closed && self.down.is_none() {
             connection.mark_idle();
@@ -190,7 +192,11 @@ impl Node {
 
     /// A connection for the next request of `holder`, how many replies to earlier requests come
     /// before its own, and the unknown outcome of those requests.
-    fn take(&self, holder: Option<&Holder>, effort: Effort) -> Result<(Connection, usize, Option<UnknownOutcome>)> {
+    fn take(
+        &self,
+        holder: Option<&Holder>,
+        effort: Effort,
+    ) -> Result<(Connection, usize, Option<UnknownOutcome>)> {
         let mut state = self.state.lock();
         if state.closed {
             return Err(Error::new(ErrorKind::Closed, "the client was closed"));
@@ -199,7 +205,9 @@ impl Node {
             return Err(down.error.clone());
         }
         self.drain(&mut state)?;
-        if let Some(at) = holder.and_then(|holder| state.unread.iter().position(|unread| unread.holder == *holder)) {
+        if let Some(at) = holder
+            .and_then(|holder| state.unread.iter().position(|unread| unread.holder == *holder))
+        {
             let unread = state.unread.swap_remove(at);
             let missing = unread.exchange.missing();
             let Exchange { connection, flight, .. } = unread.exchange;
@@ -213,7 +221,10 @@ impl Node {
             && effort != Effort::Anyway
         {
             let silent = self.clock().now().since(oldest);
-            return Err(Error::new(ErrorKind::Unreachable, format!("it has not answered for {silent:?}")));
+            return Err(Error::new(
+                ErrorKind::Unreachable,
+                format!("it has not answered for {silent:?}"),
+            ));
         }
         drop(state);
         if effort == Effort::Open {
@@ -283,14 +294,18 @@ impl Node {
         if state.unread.is_empty() {
             return Ok(());
         }
-        let connections: Vec<&Connection> = state.unread.iter().map(|unread| &unread.exchange.connection).collect();
+        let connections: Vec<&Connection> =
+            state.unread.iter().map(|unread| &unread.exchange.connection).collect();
         let answered = Connection::answered(&connections, Duration::ZERO);
         let (mut kept, mut gave_up, now) = (Vec::new(), false, self.clock().now());
         for (mut unread, ready) in std::mem::take(&mut state.unread).into_iter().zip(answered) {
             let read = if ready { unread.read() } else { Ok(false) };
             match read {
                 Ok(true) => unread.witness.tell(&state.settle(unread.exchange)),
-                Ok(false) if now.since(unread.since) <= self.connector.io_timeout && kept.len() < MAX_UNREAD => {
+                Ok(false)
+                    if now.since(unread.since) <= self.connector.io_timeout
+                        && kept.len() < MAX_UNREAD =>
+                {
                     kept.push(unread);
                 }
                 _ => {
@@ -302,7 +317,10 @@ impl Node {
         let lost = gave_up && kept.is_empty() && state.free.is_empty();
         state.unread = kept;
         if lost {
-            let error = Error::new(ErrorKind::Unreachable, "it did not answer within its timeout (io_timeout)");
+            let error = Error::new(
+                ErrorKind::Unreachable,
+                "it did not answer within its timeout (io_timeout)",
+            );
             self.set_down(state, &error);
             return Err(error);
         }
@@ -399,7 +417,8 @@ impl Node {
         let until = self.clock().now().plus(self.connector.io_timeout / PATIENCE);
         loop {
             let mut state = self.state.lock();
-            let waits = self.drain(&mut state).is_ok() && state.free.is_empty() && !state.unread.is_empty();
+            let waits =
+                self.drain(&mut state).is_ok() && state.free.is_empty() && !state.unread.is_empty();
             if !waits || self.clock().now() >= until {
                 return;
             }
@@ -418,7 +437,8 @@ impl Node {
     /// When to call [`probe`](Self::probe); `None` if the master is up and has no unread reply.
     pub(super) fn probe_at(&self) -> Option<Moment> {
         let state = self.state.lock();
-        let overdue = state.unread.iter().map(|unread| unread.since.plus(self.connector.io_timeout)).min();
+        let overdue =
+            state.unread.iter().map(|unread| unread.since.plus(self.connector.io_timeout)).min();
         state.down.as_ref().map(|down| down.probe_at).or(overdue)
     }
 
@@ -426,7 +446,9 @@ impl Node {
     pub(super) fn is_well(&self) -> bool {
         let mut state = self.state.lock();
         let _ = self.drain(&mut state);
-        state.down.is_none() && state.unread.is_empty() && matches!(state.health.voting, Voting::Yes)
+        state.down.is_none()
+            && state.unread.is_empty()
+            && matches!(state.health.voting, Voting::Yes)
     }
 
     pub(super) fn close(&self) {
@@ -469,5 +491,8 @@ pub(super) fn error_of(failure: &RedisFailure) -> &Error {
 /// The first reply; an error reply as an error.
 pub(super) fn single(replies: Vec<Reply>) -> Result<Reply> {
     let mut replies = replies.into_iter();
-    replies.next().ok_or_else(|| Error::new(ErrorKind::Protocol, "no reply")).and_then(script::fail_on_error)
+    replies
+        .next()
+        .ok_or_else(|| Error::new(ErrorKind::Protocol, "no reply"))
+        .and_then(script::fail_on_error)
 }

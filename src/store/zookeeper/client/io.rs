@@ -13,7 +13,9 @@ use crate::base::log;
 use crate::base::random::Backoff;
 use crate::store::net::{Stream, is_timeout};
 use crate::store::zookeeper::lease::{Rhythm, SessionLease};
-use crate::store::zookeeper::wire::{Code, EventKind, FrameReader, Greeting, PING_XID, Reply, WATCH_XID, to_error};
+use crate::store::zookeeper::wire::{
+    Code, EventKind, FrameReader, Greeting, PING_XID, Reply, WATCH_XID, to_error,
+};
 use crate::store::{Received, Topic};
 
 /// The longest pause between two connections; after one that lasted for longer there is none.
@@ -135,8 +137,13 @@ impl Inner {
     /// has seen later changes, and would do so for ever. They do not refuse a new session.
     #[cold]
     fn begin_anew(&self, error: Error, within: Duration) -> Result<Option<Reading>> {
-        let Ok(Some(greeting)) = self.servers.connect(None, 0, self.lease, within) else { return Err(error) };
-        log::warn!("the servers refuse the ZooKeeper session, and give a new one: {}", error.chain());
+        let Ok(Some(greeting)) = self.servers.connect(None, 0, self.lease, within) else {
+            return Err(error);
+        };
+        log::warn!(
+            "the servers refuse the ZooKeeper session, and give a new one: {}",
+            error.chain()
+        );
         let mut state = self.state.lock();
         state.end_session(self.clock.now());
         state.last_zxid = 0;
@@ -184,7 +191,12 @@ impl Inner {
         let agreed_at = (!resumed).then_some(sent_at);
         state.link = Some(Link::new(number, address, writer, lease, agreed_at, now));
         let begun = state.send_deletions(now);
-        let begun = state.watches.latches().iter().try_fold((), |(), path| state.watch_latch(path, now)).and(begun);
+        let begun = state
+            .watches
+            .latches()
+            .iter()
+            .try_fold((), |(), path| state.watch_latch(path, now))
+            .and(begun);
         drop(state);
         self.changed.notify_all();
         if let Err(error) = begun {
@@ -233,7 +245,10 @@ impl Inner {
             match reading.reader.fill(&mut stream) {
                 Err(e) if !is_timeout(&e) => {
                     let state = self.state.lock();
-                    return state.link.as_ref().map_or_else(ended, |link| to_error(e, &link.address));
+                    return state
+                        .link
+                        .as_ref()
+                        .map_or_else(ended, |link| to_error(e, &link.address));
                 }
                 _ => {}
             }
@@ -303,7 +318,9 @@ impl Inner {
         let over = if is_over { Err(verdict.to_error("the session")) } else { Ok(()) };
         match pending.then {
             // The answer to a transaction of a session that is over is of no use to anybody.
-            Then::Answer(slot, _) if is_over && reply.code.is_ok() => slot.fail(&verdict.to_error("the session")),
+            Then::Answer(slot, _) if is_over && reply.code.is_ok() => {
+                slot.fail(&verdict.to_error("the session"))
+            }
             Then::Answer(slot, place) => {
                 drop(state);
                 slot.answer(place, reply);
@@ -318,7 +335,9 @@ impl Inner {
                     let failed = state.deletion_answered(&path, reply.code, now);
                     drop(state);
                     if let Some(error) = failed {
-                        log::warn!("a node could not be deleted, and stays until the session ends: {error}");
+                        log::warn!(
+                            "a node could not be deleted, and stays until the session ends: {error}"
+                        );
                     }
                 }
             }
@@ -363,12 +382,17 @@ impl Inner {
         let is_held = self.held.load(Ordering::Acquire) > 0;
         let mut state = self.state.lock();
         let is_running = state.phase != Phase::Ended;
-        let (Some(rhythm), Some(link)) = (state.rhythm, state.link.as_mut()) else { return Ok(false) };
+        let (Some(rhythm), Some(link)) = (state.rhythm, state.link.as_mut()) else {
+            return Ok(false);
+        };
         if link.number != number {
             return Ok(false);
         }
         if link.silent_since().is_some_and(|since| now.since(since) > rhythm.silence) {
-            let why = format!("{:?} has not answered for {:?}, a third of the session", link.address, rhythm.silence);
+            let why = format!(
+                "{:?} has not answered for {:?}, a third of the session",
+                link.address, rhythm.silence
+            );
             return Err(Error::new(ErrorKind::Unreachable, why));
         }
         let has_beaten = is_held && link.heartbeat_if_due(&self.root, &rhythm, now)?;
@@ -402,5 +426,8 @@ impl Inner {
 
 #[cold]
 fn unexpected(xid: i32) -> Error {
-    Error::new(ErrorKind::Protocol, format!("the server answered a request that was never sent (xid {xid})"))
+    Error::new(
+        ErrorKind::Protocol,
+        format!("the server answered a request that was never sent (xid {xid})"),
+    )
 }

@@ -145,7 +145,10 @@ impl Client {
         requests: &[Request],
         watch: Option<(&str, NodeWatch)>,
     ) -> std::result::Result<Exchange, ZooKeeperFailure> {
-        self.ask_watching(requests, watch.into_iter().map(|(path, watch)| (path.to_owned(), watch)).collect())
+        self.ask_watching(
+            requests,
+            watch.into_iter().map(|(path, watch)| (path.to_owned(), watch)).collect(),
+        )
     }
 
     /// [`ask`](Self::ask) with any number of watches.
@@ -154,7 +157,10 @@ impl Client {
         requests: &[Request],
         watches: Vec<(String, NodeWatch)>,
     ) -> std::result::Result<Exchange, ZooKeeperFailure> {
-        requests.iter().try_for_each(|request| check_length(request.length())).map_err(ZooKeeperFailure::NotSent)?;
+        requests
+            .iter()
+            .try_for_each(|request| check_length(request.length()))
+            .map_err(ZooKeeperFailure::NotSent)?;
         let slot = Arc::new(Slot::new(requests.len()));
         let mut state = self.connected().map_err(ZooKeeperFailure::NotSent)?;
         let session = state.present();
@@ -172,7 +178,10 @@ impl Client {
         }
         let generation = session.generation;
         let replies = slot.wait(Instant::now() + self.inner.io_timeout).unwrap_or_else(|| {
-            let why = format!("{address:?} did not answer within {:?} (io_timeout)", self.inner.io_timeout);
+            let why = format!(
+                "{address:?} did not answer within {:?} (io_timeout)",
+                self.inner.io_timeout
+            );
             let error = Error::new(ErrorKind::Unreachable, why);
             self.give_up(number, &error);
             Err(error)
@@ -203,10 +212,14 @@ impl Client {
 
     /// Those of the nodes that are not watched for their holder on the present connection, and the
     /// session. `None` while there is no connection.
-    pub(super) fn unguarded<'p>(&self, paths: impl Iterator<Item = &'p String>) -> Option<(Session, HashSet<&'p str>)> {
+    pub(super) fn unguarded<'p>(
+        &self,
+        paths: impl Iterator<Item = &'p String>,
+    ) -> Option<(Session, HashSet<&'p str>)> {
         let state = self.inner.state.lock();
         state.link.as_ref()?;
-        let unguarded = paths.map(String::as_str).filter(|path| !state.watches.is_guarded(path)).collect();
+        let unguarded =
+            paths.map(String::as_str).filter(|path| !state.watches.is_guarded(path)).collect();
         Some((state.present(), unguarded))
     }
 
@@ -241,7 +254,9 @@ impl Client {
             }
             state.is_wanted = true;
             self.inner.changed.notify_all();
-            if self.inner.changed.wait_until(&mut state, deadline).timed_out() && state.link.is_none() {
+            if self.inner.changed.wait_until(&mut state, deadline).timed_out()
+                && state.link.is_none()
+            {
                 return Err(self.no_connection(state.last_error.clone()));
             }
         }
@@ -252,7 +267,8 @@ impl Client {
     #[cold]
     fn no_connection(&self, earlier: Option<Error>) -> Error {
         let Inner { servers, io_timeout, .. } = &*self.inner;
-        let why = format!("ZooKeeper at {servers:?} did not answer within {io_timeout:?} (io_timeout)");
+        let why =
+            format!("ZooKeeper at {servers:?} did not answer within {io_timeout:?} (io_timeout)");
         let error = Error::new(ErrorKind::Unreachable, why);
         match earlier {
             Some(cause) => error.caused_by(cause),
@@ -267,10 +283,11 @@ impl Client {
             Phase::NotStarted => {}
         }
         let (inner, name) = (self.inner.clone(), format!("lh-zk-{}", self.client_name));
-        let thread = std::thread::Builder::new()
-            .name(name)
-            .spawn(move || inner.run())
-            .map_err(|e| Error::new(ErrorKind::Unreachable, "no thread for the ZooKeeper session").caused_by(e))?;
+        let thread =
+            std::thread::Builder::new().name(name).spawn(move || inner.run()).map_err(|e| {
+                Error::new(ErrorKind::Unreachable, "no thread for the ZooKeeper session")
+                    .caused_by(e)
+            })?;
         *self.thread.lock() = Some(thread);
         state.phase = Phase::Running;
         Ok(())
@@ -309,7 +326,9 @@ impl Client {
 
     pub(super) fn last_error(&self) -> Error {
         let error = self.inner.state.lock().last_error.clone();
-        error.unwrap_or_else(|| Error::new(ErrorKind::Unreachable, "there is no connection to ZooKeeper"))
+        error.unwrap_or_else(|| {
+            Error::new(ErrorKind::Unreachable, "there is no connection to ZooKeeper")
+        })
     }
 
     /// Deletes nodes of the session of this generation without waiting: the request is repeated,
@@ -398,17 +417,18 @@ impl Client {
             return;
         }
         let (now, slot) = (self.now(), Arc::new(Slot::new(1)));
-        let sent = state
-            .link
-            .as_mut()
-            .map(|link| link.send([(&Request::close_session(), Then::Answer(slot.clone(), 0))].into_iter(), now));
+        let sent = state.link.as_mut().map(|link| {
+            link.send([(&Request::close_session(), Then::Answer(slot.clone(), 0))].into_iter(), now)
+        });
         drop(state);
         if let Some(Ok(())) = sent
             && let Some(Ok(replies)) = slot.wait(deadline)
             && let Some(refused) = replies.iter().find(|reply| !reply.code.is_ok())
         {
             let why = refused.code.to_error("the session");
-            log::debug!("the server did not end the session, whose nodes stay until it ends by itself: {why}");
+            log::debug!(
+                "the server did not end the session, whose nodes stay until it ends by itself: {why}"
+            );
         }
         let mut state = self.inner.state.lock();
         state.term.end(Moment::NEVER);
@@ -424,7 +444,9 @@ impl Client {
         drop(state);
         self.inner.publish(topics);
         let thread = self.thread.lock().take();
-        if let Some(thread) = thread.filter(|thread| has_ended && thread.thread().id() != std::thread::current().id()) {
+        if let Some(thread) =
+            thread.filter(|thread| has_ended && thread.thread().id() != std::thread::current().id())
+        {
             let _ = thread.join();
         }
     }

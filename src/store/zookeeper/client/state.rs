@@ -15,7 +15,9 @@ use crate::base::lease::{Moment, SessionTerm};
 use crate::store::Topic;
 use crate::store::net::{Address, Stream};
 use crate::store::zookeeper::lease::{Rhythm, SessionLease};
-use crate::store::zookeeper::wire::{Code, EventKind, PING_XID, Reply, Request, SessionId, Shape, to_error};
+use crate::store::zookeeper::wire::{
+    Code, EventKind, PING_XID, Reply, Request, SessionId, Shape, to_error,
+};
 
 /// A session, distinguished from earlier ones by its generation.
 #[derive(Debug, Clone)]
@@ -145,14 +147,23 @@ impl Link {
     ///
     /// # Errors
     /// The connection is no longer usable. The requests are among the pending ones, and may run.
-    pub(super) fn send<'r>(&mut self, requests: impl Iterator<Item = (&'r Request, Then)>, now: Moment) -> Result<()> {
+    pub(super) fn send<'r>(
+        &mut self,
+        requests: impl Iterator<Item = (&'r Request, Then)>,
+        now: Moment,
+    ) -> Result<()> {
         let mut frames = Vec::with_capacity(256);
         for (request, then) in requests {
             let xid = self.next_xid;
             self.next_xid = self.next_xid.checked_add(1).unwrap_or(1);
             request.write_to(xid, &mut frames);
             self.writer.meter().requests(1);
-            self.pending.push_back(Pending { xid, shape: request.shape.clone(), sent_at: now, then });
+            self.pending.push_back(Pending {
+                xid,
+                shape: request.shape.clone(),
+                sent_at: now,
+                then,
+            });
         }
         self.last_sent = now;
         self.write(&frames)
@@ -171,10 +182,16 @@ impl Link {
     /// A write counts only when it is answered without an error, not when it is sent: otherwise a
     /// client whose writes are all refused would never send a heartbeat, and would lose what it
     /// holds.
-    pub(super) fn heartbeat_if_due(&mut self, root: &str, rhythm: &Rhythm, now: Moment) -> Result<bool> {
+    pub(super) fn heartbeat_if_due(
+        &mut self,
+        root: &str,
+        rhythm: &Rhythm,
+        now: Moment,
+    ) -> Result<bool> {
         let is_old = |at: Option<Moment>, age| at.is_none_or(|at| now.since(at) >= age);
         // A refused heartbeat (by an overloaded server, for example) is soon repeated.
-        let is_due = is_old(self.agreed_at, rhythm.heartbeat) && is_old(self.last_heartbeat, rhythm.ping);
+        let is_due =
+            is_old(self.agreed_at, rhythm.heartbeat) && is_old(self.last_heartbeat, rhythm.ping);
         if self.is_heartbeat_pending || !is_due {
             return Ok(false);
         }
@@ -257,20 +274,31 @@ impl SessionState {
     ///
     /// # Errors
     /// The watch could not be renewed: the connection is no longer usable.
-    pub(super) fn fired(&mut self, path: &str, event: EventKind, now: Moment) -> (Fired, Result<()>) {
+    pub(super) fn fired(
+        &mut self,
+        path: &str,
+        event: EventKind,
+        now: Moment,
+    ) -> (Fired, Result<()>) {
         let fired = self.watches.fired(path, event);
         let renewed = match (fired.renew, &mut self.link) {
             (Renew::Latch, _) => self.watch_latch(path, now),
-            (Renew::Data, Some(link)) => {
-                link.send([(&Request::get_data(path, true), Then::Renewed(path.to_owned()))].into_iter(), now)
-            }
+            (Renew::Data, Some(link)) => link.send(
+                [(&Request::get_data(path, true), Then::Renewed(path.to_owned()))].into_iter(),
+                now,
+            ),
             _ => Ok(()),
         };
         (fired, renewed)
     }
 
     /// Processes the server's answer to a deletion. Returns why the node stays, if it does.
-    pub(super) fn deletion_answered(&mut self, path: &str, code: Code, now: Moment) -> Option<Error> {
+    pub(super) fn deletion_answered(
+        &mut self,
+        path: &str,
+        code: Code,
+        now: Moment,
+    ) -> Option<Error> {
         let error = match code {
             Code::OK | Code::NO_NODE => None,
             code => Some(code.to_error(path)),
@@ -306,8 +334,13 @@ impl SessionState {
 
     /// Watches the latch at this path, if there is a connection and somebody waits for the latch.
     pub(super) fn watch_latch(&mut self, path: &str, now: Moment) -> Result<()> {
-        let (Some(_), Some(link)) = (self.watches.latch(path), &mut self.link) else { return Ok(()) };
-        link.send([(&Request::exists(path, true), Then::Watching(path.to_owned()))].into_iter(), now)
+        let (Some(_), Some(link)) = (self.watches.latch(path), &mut self.link) else {
+            return Ok(());
+        };
+        link.send(
+            [(&Request::exists(path, true), Then::Watching(path.to_owned()))].into_iter(),
+            now,
+        )
     }
 
     /// The server has refused to watch the latch: it is asked again a little later, and until then
@@ -374,7 +407,10 @@ impl Slot {
             if let Some(error) = &state.failed {
                 return Some(Err(error.clone()));
             }
-            if self.done.wait_until(&mut state, deadline).timed_out() && state.missing > 0 && state.failed.is_none() {
+            if self.done.wait_until(&mut state, deadline).timed_out()
+                && state.missing > 0
+                && state.failed.is_none()
+            {
                 return None;
             }
         }

@@ -78,7 +78,9 @@ impl NodeWatch {
 
     fn topics(&self) -> Vec<Topic> {
         match self {
-            Self::Predecessor(waiter) | Self::Permits(waiter) => vec![waiter.turn.clone(), waiter.freed.clone()],
+            Self::Predecessor(waiter) | Self::Permits(waiter) => {
+                vec![waiter.turn.clone(), waiter.freed.clone()]
+            }
             Self::Own(_) => Vec::new(),
             Self::Latch(topic) => vec![topic.clone()],
         }
@@ -110,12 +112,16 @@ impl Watches {
     }
 
     pub(super) fn is_watched_by(&self, path: &str, waiter: &Topic) -> bool {
-        self.by_path.get(path).is_some_and(|watches| watches.iter().any(|watch| watch.is_of(waiter)))
+        self.by_path
+            .get(path)
+            .is_some_and(|watches| watches.iter().any(|watch| watch.is_of(waiter)))
     }
 
     /// Whether the holder of this node is notified when it is deleted.
     pub(super) fn is_guarded(&self, path: &str) -> bool {
-        self.by_path.get(path).is_some_and(|watches| watches.iter().any(|watch| matches!(watch, NodeWatch::Own(_))))
+        self.by_path
+            .get(path)
+            .is_some_and(|watches| watches.iter().any(|watch| matches!(watch, NodeWatch::Own(_))))
     }
 
     /// The waiter has stopped waiting. Returns the paths that nobody watches now: a deleted node
@@ -124,7 +130,8 @@ impl Watches {
         let mut unwatched = Vec::new();
         for path in self.by_waiter.remove(waiter).unwrap_or_default() {
             let is_permits = |watch: &NodeWatch| matches!(watch, NodeWatch::Permits(_));
-            let stays = self.by_path.get(&path).is_some_and(|watches| watches.iter().any(is_permits));
+            let stays =
+                self.by_path.get(&path).is_some_and(|watches| watches.iter().any(is_permits));
             self.keep(&path, |watch| !watch.is_of(waiter));
             if stays && !self.by_path.contains_key(&path) {
                 *self.removals.entry(path.clone()).or_default() += 1;
@@ -167,7 +174,8 @@ impl Watches {
         if self.removals.contains_key(path) {
             // What is watched now was added after this watch was set: it is woken in vain, and
             // keeps its watch.
-            fired.woken = self.by_path.get(path).into_iter().flatten().flat_map(NodeWatch::topics).collect();
+            fired.woken =
+                self.by_path.get(path).into_iter().flatten().flat_map(NodeWatch::topics).collect();
             return fired;
         }
         for watch in self.by_path.remove(path).unwrap_or_default() {
@@ -202,8 +210,12 @@ impl Watches {
     /// A watch could not be set again, although the node exists. Waiters look again by themselves,
     /// and the hold is checked at the next visit.
     pub(super) fn failed(&mut self, path: &str) -> Fired {
-        let (latches, others): (Vec<_>, Vec<_>) =
-            self.by_path.remove(path).into_iter().flatten().partition(|watch| matches!(watch, NodeWatch::Latch(_)));
+        let (latches, others): (Vec<_>, Vec<_>) = self
+            .by_path
+            .remove(path)
+            .into_iter()
+            .flatten()
+            .partition(|watch| matches!(watch, NodeWatch::Latch(_)));
         if !latches.is_empty() {
             self.by_path.insert(path.to_owned(), latches);
         }
@@ -276,7 +288,11 @@ mod tests {
         let fired = watches.fired("/a", EventKind::Deleted);
         assert_eq!(
             fired,
-            Fired { woken: vec![waiter("w1").turn, waiter("w1").freed], is_loss: true, renew: Renew::No }
+            Fired {
+                woken: vec![waiter("w1").turn, waiter("w1").freed],
+                is_loss: true,
+                renew: Renew::No
+            }
         );
         assert!(is_lost.load(Ordering::Acquire) && !watches.is_guarded("/a"));
         assert_eq!(watches.fired("/a", EventKind::Deleted), IDLE, "nobody is notified twice");

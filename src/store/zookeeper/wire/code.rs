@@ -34,25 +34,38 @@ impl Code {
     #[cold]
     pub(crate) fn to_error(self, about: &str) -> Error {
         let (kind, why) = match self.0 {
-            -4 | -7 | -118 => (ErrorKind::Unreachable, "the connection no longer belongs to the session"),
+            -4 | -7 | -118 => {
+                (ErrorKind::Unreachable, "the connection no longer belongs to the session")
+            }
             -112 => (ErrorKind::Unreachable, "the session has expired, and a new one is made"),
             -102 => (
                 ErrorKind::Denied,
                 "this identity has no rights on the nodes there: set the digest identity in the URL, or fix their ACL",
             ),
-            -115 => (ErrorKind::Denied, "the server does not accept the identity: check the one in the URL"),
+            -115 => (
+                ErrorKind::Denied,
+                "the server does not accept the identity: check the one in the URL",
+            ),
             -124 => (
                 ErrorKind::Denied,
                 "the server demands that clients identify themselves (enforce.auth.schemes, or \
                  sessionRequireClientSASLAuth): give a digest identity in the URL if it takes one; SASL is not supported",
             ),
-            -114 => (ErrorKind::Denied, "the server refuses the ACL: creator_only needs a digest identity in the URL"),
+            -114 => (
+                ErrorKind::Denied,
+                "the server refuses the ACL: creator_only needs a digest identity in the URL",
+            ),
             -108 => (
                 ErrorKind::WrongType,
                 "the node above it is ephemeral and can have no children: another program uses the name",
             ),
-            -111 => (ErrorKind::WrongType, "the node there has children: another program uses the name"),
-            -6 => (ErrorKind::Unsupported, "the server does not know this request: ZooKeeper 3.5 or later is needed"),
+            -111 => {
+                (ErrorKind::WrongType, "the node there has children: another program uses the name")
+            }
+            -6 => (
+                ErrorKind::Unsupported,
+                "the server does not know this request: ZooKeeper 3.5 or later is needed",
+            ),
             -125 => (ErrorKind::Full, "the quota of the path is used up: raise it with setquota"),
             -127 => (ErrorKind::NotReady, "the server is overloaded"),
             -119 => (
@@ -117,7 +130,11 @@ mod tests {
             assert!(Code(code).ends_the_connection(), "{code}");
         }
         assert!(!Code(0).ends_the_connection() && !Code(-124).ends_the_connection());
-        assert!(Code(-124).demands_an_identity() && !Code(124).demands_an_identity() && !Code(0).demands_an_identity());
+        assert!(
+            Code(-124).demands_an_identity()
+                && !Code(124).demands_an_identity()
+                && !Code(0).demands_an_identity()
+        );
         assert!(Code(0).is_ok() && !Code(-101).is_ok());
     }
 }

@@ -70,8 +70,8 @@ impl Servers {
         let asked = Asked { session, last_zxid, timeout };
         let first = self.next.load(Ordering::Relaxed);
         let attempt = |place: usize, within| self.connect_to(&self.addresses[place], asked, within);
-        let (place, greeting) =
-            try_each(self.addresses.len(), first, within, attempt).map_err(|failed| self.summary(failed))?;
+        let (place, greeting) = try_each(self.addresses.len(), first, within, attempt)
+            .map_err(|failed| self.summary(failed))?;
         self.next.store(place, Ordering::Relaxed);
         Ok(greeting)
     }
@@ -87,15 +87,23 @@ impl Servers {
     /// handshake.
     pub(super) fn dial(&self, address: &Address, within: Duration) -> Result<(Stream, Instant)> {
         let deadline = Instant::now() + within;
-        let stream = Stream::connect(address, within, deadline, &self.network).map_err(|e| to_error(e, address))?;
+        let stream = Stream::connect(address, within, deadline, &self.network)
+            .map_err(|e| to_error(e, address))?;
         Ok((self.secure(stream, address, deadline)?, deadline))
     }
 
-    fn connect_to(&self, address: &Address, asked: Asked, within: Duration) -> Result<Option<Greeting>> {
+    fn connect_to(
+        &self,
+        address: &Address,
+        asked: Asked,
+        within: Duration,
+    ) -> Result<Option<Greeting>> {
         // The server may end the connection before we have looked at it.
         let dialed = self.dial(address, within);
         let (mut stream, deadline) =
-            dialed.map_err(|error| if is_an_end(&error) { self.refused_silently(error) } else { error })?;
+            dialed.map_err(
+                |error| if is_an_end(&error) { self.refused_silently(error) } else { error },
+            )?;
         let mut reader = FrameReader::default();
         let timeout_ms = i32::try_from(asked.timeout.as_millis()).unwrap_or(i32::MAX);
         let sent_at = self.clock.now();
@@ -105,11 +113,15 @@ impl Servers {
         // With TLS 1.3 a server checks the client's certificate after the handshake, and may have
         // ended the connection before the write: then the reason was received before the end.
         let answer = match (receive(&mut stream, &mut reader, address, deadline), written) {
-            (Err(error), Err(unwritten)) if error.kind() == ErrorKind::Unreachable => Err(unwritten),
+            (Err(error), Err(unwritten)) if error.kind() == ErrorKind::Unreachable => {
+                Err(unwritten)
+            }
             (answer, _) => answer,
         };
         let answer = answer.map_err(|error| self.refused_silently(error))?;
-        let Connected::Session { session, timeout_ms } = Connected::decode(&answer)? else { return Ok(None) };
+        let Connected::Session { session, timeout_ms } = Connected::decode(&answer)? else {
+            return Ok(None);
+        };
         // The holds of the session that was asked for would be believed in for as long as this one.
         if asked.session.is_some_and(|asked| asked.id != session.id) {
             return Err(malformed("it resumes another session than the one that was asked for"));
@@ -193,7 +205,12 @@ fn log_in(
     }
 }
 
-fn receive(stream: &mut Stream, reader: &mut FrameReader, address: &Address, deadline: Instant) -> Result<Vec<u8>> {
+fn receive(
+    stream: &mut Stream,
+    reader: &mut FrameReader,
+    address: &Address,
+    deadline: Instant,
+) -> Result<Vec<u8>> {
     loop {
         if let Some(frame) = reader.next()? {
             return Ok(frame);
@@ -209,7 +226,8 @@ fn ends(kind: io::ErrorKind) -> bool {
 
 /// Whether the server has ended the connection.
 pub(crate) fn is_an_end(error: &Error) -> bool {
-    let cause = std::error::Error::source(error).and_then(|cause| cause.downcast_ref::<io::Error>());
+    let cause =
+        std::error::Error::source(error).and_then(|cause| cause.downcast_ref::<io::Error>());
     error.kind() == ErrorKind::Unreachable && cause.is_some_and(|cause| ends(cause.kind()))
 }
 
@@ -218,7 +236,8 @@ pub(crate) fn to_error(e: io::Error, address: &Address) -> Error {
     use io::ErrorKind as Io;
     #[cfg(feature = "tls-core")]
     if let Some(failure) = TlsFailure::in_error(&e) {
-        return Error::new(failure.kind, format!("{address:?} {}", failure.says("zookeeper://"))).caused_by(e);
+        return Error::new(failure.kind, format!("{address:?} {}", failure.says("zookeeper://")))
+            .caused_by(e);
     }
     if let Some(why) = no_answer(&e) {
         return Error::new(ErrorKind::Unreachable, format!("{address:?} {why}"));

@@ -26,8 +26,10 @@ impl FrameReader {
     pub(crate) fn next(&mut self) -> Result<Option<Vec<u8>>> {
         let unread = &self.buffer[self.start..];
         let Some((length, rest)) = unread.split_first_chunk::<4>() else { return Ok(None) };
-        let length = usize::try_from(i32::from_be_bytes(*length)).ok().filter(|length| *length <= LONGEST);
-        let length = length.ok_or_else(|| malformed("a frame has a length that no reply can have"))?;
+        let length =
+            usize::try_from(i32::from_be_bytes(*length)).ok().filter(|length| *length <= LONGEST);
+        let length =
+            length.ok_or_else(|| malformed("a frame has a length that no reply can have"))?;
         let Some(frame) = rest.get(..length) else { return Ok(None) };
         let frame = frame.to_vec();
         self.start += 4 + length;
@@ -77,7 +79,8 @@ mod tests {
     fn frames_come_whole_however_their_bytes_come() {
         let bytes = [0, 0, 0, 3, b'a', b'b', b'c', 0, 0, 0, 0, 0, 0, 0, 1, b'd'];
         for size in 1..=bytes.len() {
-            let (mut reader, mut stream, mut frames) = (FrameReader::default(), Drops(&bytes, size), Vec::new());
+            let (mut reader, mut stream, mut frames) =
+                (FrameReader::default(), Drops(&bytes, size), Vec::new());
             while reader.fill(&mut stream).is_ok() {
                 while let Some(frame) = reader.next().unwrap() {
                     frames.push(frame);
@@ -89,7 +92,8 @@ mod tests {
 
     #[test]
     fn what_is_no_frame_is_refused() {
-        for garbage in [&b"HTTP/1.1 400"[..], &[0xff, 0xff, 0xff, 0xff], &[0x00, 0x80, 0x00, 0x01]] {
+        for garbage in [&b"HTTP/1.1 400"[..], &[0xff, 0xff, 0xff, 0xff], &[0x00, 0x80, 0x00, 0x01]]
+        {
             let mut reader = FrameReader::default();
             reader.fill(&mut Drops(garbage, 64)).unwrap();
             assert_eq!(reader.next().unwrap_err().kind(), ErrorKind::Protocol, "{garbage:?}");
@@ -97,6 +101,9 @@ mod tests {
         let mut reader = FrameReader::default();
         reader.fill(&mut Drops(&[0x00, 0x80, 0x00, 0x00], 64)).unwrap();
         assert!(reader.next().unwrap().is_none(), "8 MiB may come");
-        assert_eq!(reader.fill(&mut Drops(&[], 1)).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+        assert_eq!(
+            reader.fill(&mut Drops(&[], 1)).unwrap_err().kind(),
+            io::ErrorKind::UnexpectedEof
+        );
     }
 }

@@ -15,7 +15,8 @@ fn frame(body: &[u8]) -> Vec<u8> {
 
 fn stat(message: Encoder, dice: &mut Dice) -> Encoder {
     let message = (0..4).fold(message, |message, _| message.long(dice.number()));
-    let message = (0..3).fold(message, |message, _| message.int(dice.number() as i32)).long(dice.number());
+    let message =
+        (0..3).fold(message, |message, _| message.int(dice.number() as i32)).long(dice.number());
     (0..2).fold(message, |message, _| message.int(dice.number() as i32)).long(dice.number())
 }
 
@@ -41,7 +42,11 @@ fn any_reply(dice: &mut Dice) -> Vec<u8> {
         }
         5 => {
             let failed = |message: Encoder, code| message.int(-1).bool(false).int(code).int(code);
-            (0..3).fold(message, |message, _| failed(message, dice.number() as i32)).int(-1).bool(true).int(-1)
+            (0..3)
+                .fold(message, |message, _| failed(message, dice.number() as i32))
+                .int(-1)
+                .bool(true)
+                .int(-1)
         }
         _ => message.int(dice.below(5) as i32).int(3).text(&dice.text()),
     };
@@ -50,7 +55,8 @@ fn any_reply(dice: &mut Dice) -> Vec<u8> {
 
 /// All frames up to the end, or up to a length that none has.
 fn frames(bytes: &[u8], size: usize) -> (Vec<Vec<u8>>, bool) {
-    let (mut reader, mut frames, mut pieces) = (FrameReader::default(), Vec::new(), bytes.chunks(size));
+    let (mut reader, mut frames, mut pieces) =
+        (FrameReader::default(), Vec::new(), bytes.chunks(size));
     loop {
         match reader.next() {
             Ok(Some(frame)) => frames.push(frame),
@@ -116,20 +122,29 @@ fn fuzzed_nodes_have_a_place() {
     fuzz(
         move |dice| {
             let mark = *dice.choose(&["lock-", "__READ__", "__WRIT__", "lease-", ""]);
-            format!("_c_{id}-{mark}{:010}\n{id}:{} label pid 7 on host\nmain", dice.number(), dice.number())
-                .into_bytes()
+            format!(
+                "_c_{id}-{mark}{:010}\n{id}:{} label pid 7 on host\nmain",
+                dice.number(),
+                dice.number()
+            )
+            .into_bytes()
         },
         move |bytes, _| {
             let text = String::from_utf8_lossy(bytes);
             let (node, data) = text.split_once('\n').unwrap_or((&text, ""));
             let holder = inspect::holder_in(data.as_bytes(), node);
             let _ = inspect::owner_in(data.as_bytes(), &holder);
-            let _ =
-                (names::is_of(node, id), names::is_read(node), names::last_of(node), names::check_path(node).is_ok());
+            let _ = (
+                names::is_of(node, id),
+                names::is_read(node),
+                names::last_of(node),
+                names::check_path(node).is_ok(),
+            );
             for kind in [Kind::Mutex, Kind::Read, Kind::Write, Kind::Semaphore] {
                 let _ = names::sequence(kind, node);
                 let nodes = names::sorted(kind, vec![node.to_owned(), holder.clone()]);
-                let _ = (names::predecessor(kind, &nodes, 1), names::keeps_out(kind, nodes.clone()));
+                let _ =
+                    (names::predecessor(kind, &nodes, 1), names::keeps_out(kind, nodes.clone()));
             }
         },
     );

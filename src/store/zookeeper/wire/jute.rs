@@ -28,7 +28,8 @@ impl Encoder {
     }
 
     pub(super) fn bytes(self, value: &[u8]) -> Self {
-        let mut length = self.int(i32::try_from(value.len()).expect("no field of a request is that long"));
+        let mut length =
+            self.int(i32::try_from(value.len()).expect("no field of a request is that long"));
         length.0.extend(value);
         length
     }
@@ -51,7 +52,8 @@ impl<'m> Decoder<'m> {
     }
 
     pub(super) fn take(&mut self, length: usize) -> Result<&'m [u8]> {
-        let (taken, rest) = self.rest.split_at_checked(length).ok_or_else(|| malformed("it is too short"))?;
+        let (taken, rest) =
+            self.rest.split_at_checked(length).ok_or_else(|| malformed("it is too short"))?;
         self.rest = rest;
         Ok(taken)
     }
@@ -77,7 +79,8 @@ impl<'m> Decoder<'m> {
         match self.int()? {
             -1 => Ok(None),
             length => {
-                let length = usize::try_from(length).map_err(|_| malformed("it has a negative length"))?;
+                let length =
+                    usize::try_from(length).map_err(|_| malformed("it has a negative length"))?;
                 self.take(length).map(Some)
             }
         }
@@ -90,7 +93,10 @@ impl<'m> Decoder<'m> {
 
     /// Reads as many items as the count says. Each has at least one byte, and the count alone
     /// reserves no memory.
-    pub(super) fn list<T>(&mut self, mut item: impl FnMut(&mut Self) -> Result<T>) -> Result<Vec<T>> {
+    pub(super) fn list<T>(
+        &mut self,
+        mut item: impl FnMut(&mut Self) -> Result<T>,
+    ) -> Result<Vec<T>> {
         let count = self.int()?;
         let mut items = Vec::new();
         for _ in 0..count.max(0) {
@@ -110,7 +116,10 @@ impl<'m> Decoder<'m> {
 
 #[cold]
 pub(super) fn malformed(why: &str) -> Error {
-    Error::new(ErrorKind::Protocol, format!("the server sent a message that is not in ZooKeeper's protocol: {why}"))
+    Error::new(
+        ErrorKind::Protocol,
+        format!("the server sent a message that is not in ZooKeeper's protocol: {why}"),
+    )
 }
 
 #[cfg(test)]
@@ -120,10 +129,16 @@ mod tests {
     #[test]
     fn fields_have_golden_bytes() {
         let encoded = Encoder::default().int(-2).long(258).bool(true).text("/ä").bytes(&[]).0;
-        let golden = [0xff, 0xff, 0xff, 0xfe, 0, 0, 0, 0, 0, 0, 1, 2, 1, 0, 0, 0, 3, b'/', 0xc3, 0xa4, 0, 0, 0, 0];
+        let golden = [
+            0xff, 0xff, 0xff, 0xfe, 0, 0, 0, 0, 0, 0, 1, 2, 1, 0, 0, 0, 3, b'/', 0xc3, 0xa4, 0, 0,
+            0, 0,
+        ];
         assert_eq!(encoded, golden);
         let mut fields = Decoder::new(&golden);
-        assert_eq!((fields.int().unwrap(), fields.long().unwrap(), fields.bool().unwrap()), (-2, 258, true));
+        assert_eq!(
+            (fields.int().unwrap(), fields.long().unwrap(), fields.bool().unwrap()),
+            (-2, 258, true)
+        );
         assert_eq!((fields.text().unwrap(), fields.bytes().unwrap()), ("/ä", Some(&[][..])));
         assert!(fields.is_at_its_end());
     }
@@ -131,8 +146,14 @@ mod tests {
     #[test]
     fn what_is_cut_or_lies_about_its_length_is_refused() {
         let kind = |outcome: Result<()>| outcome.unwrap_err().kind();
-        for bytes in [&[0, 0][..], &[0, 0, 0, 5, b'a'], &[0x80, 0, 0, 0], &[0x7f, 0xff, 0xff, 0xff, 1]] {
-            assert_eq!(kind(Decoder::new(bytes).bytes().map(drop)), ErrorKind::Protocol, "{bytes:?}");
+        for bytes in
+            [&[0, 0][..], &[0, 0, 0, 5, b'a'], &[0x80, 0, 0, 0], &[0x7f, 0xff, 0xff, 0xff, 1]]
+        {
+            assert_eq!(
+                kind(Decoder::new(bytes).bytes().map(drop)),
+                ErrorKind::Protocol,
+                "{bytes:?}"
+            );
         }
         assert_eq!(kind(Decoder::new(&[0, 0, 0, 1, 0xff]).text().map(drop)), ErrorKind::Protocol);
         // A list that claims more items than it has reserves no memory for them.

@@ -90,14 +90,17 @@ impl Reply {
     }
 
     pub(crate) fn data(&self) -> Result<(Vec<u8>, Stat)> {
-        self.read(|fields| Ok((fields.bytes()?.unwrap_or_default().to_vec(), Stat::decode(fields)?)))
+        self.read(|fields| {
+            Ok((fields.bytes()?.unwrap_or_default().to_vec(), Stat::decode(fields)?))
+        })
     }
 
     /// Who may do what with a node.
     pub(crate) fn acl(&self) -> Result<Vec<Permission>> {
         self.read(|fields| {
             let permission = |fields: &mut Decoder<'_>| {
-                let (rights, scheme, id) = (fields.int()?, fields.text()?.to_owned(), fields.text()?.to_owned());
+                let (rights, scheme, id) =
+                    (fields.int()?, fields.text()?.to_owned(), fields.text()?.to_owned());
                 Ok(Permission { rights, scheme, id })
             };
             let all = fields.list(permission)?;
@@ -135,7 +138,9 @@ impl Reply {
                     }
                     Some(opcode) if !done && kind == result_of(*opcode) && code.is_ok() => {
                         changes.push(match opcode {
-                            Opcode::Create2 | Opcode::CreateContainer => Change::Created(Created::decode(fields)?),
+                            Opcode::Create2 | Opcode::CreateContainer => {
+                                Change::Created(Created::decode(fields)?)
+                            }
                             Opcode::SetData => {
                                 Stat::decode(fields)?;
                                 Change::Done
@@ -143,7 +148,11 @@ impl Reply {
                             _ => Change::Done,
                         });
                     }
-                    _ => return Err(malformed("the results of a transaction do not match its changes")),
+                    _ => {
+                        return Err(malformed(
+                            "the results of a transaction do not match its changes",
+                        ));
+                    }
                 }
             }
         })
@@ -238,8 +247,9 @@ impl Connected {
         if !fields.is_at_its_end() {
             return Err(malformed("it is too long"));
         }
-        let password =
-            password.try_into().map_err(|_| malformed("the password of a session does not have 16 bytes"))?;
+        let password = password
+            .try_into()
+            .map_err(|_| malformed("the password of a session does not have 16 bytes"))?;
         // Exactly as servers answer it: another frame, read as this one, would end all holds, and
         // the nodes of the session, which lives, would keep out everybody.
         if (timeout_ms, id) == (0, 0) {
@@ -248,7 +258,10 @@ impl Connected {
         if timeout_ms <= 0 {
             return Err(malformed("a session has no time"));
         }
-        Ok(Self::Session { session: SessionId { id, password }, timeout_ms: timeout_ms.unsigned_abs() })
+        Ok(Self::Session {
+            session: SessionId { id, password },
+            timeout_ms: timeout_ms.unsigned_abs(),
+        })
     }
 }
 
@@ -260,7 +273,10 @@ mod tests {
 
     fn bytes(hex: &str) -> Vec<u8> {
         let digits: Vec<char> = hex.chars().filter(char::is_ascii_hexdigit).collect();
-        digits.chunks(2).map(|pair| u8::from_str_radix(&pair.iter().collect::<String>(), 16).unwrap()).collect()
+        digits
+            .chunks(2)
+            .map(|pair| u8::from_str_radix(&pair.iter().collect::<String>(), 16).unwrap())
+            .collect()
     }
 
     const STAT: &str = "0000000100000012 0000000100000013 0000018c00000000 0000018c00000001 \
@@ -283,7 +299,8 @@ mod tests {
 
     #[test]
     fn replies_are_read_and_every_cut_is_noticed() {
-        let (create, delete) = (Request::create("/a", b"", Acl::Open, Mode::Container), Request::delete("/a"));
+        let (create, delete) =
+            (Request::create("/a", b"", Acl::Open, Mode::Container), Request::delete("/a"));
         let set = Request::set_data("/a", b"", -1);
         let requested = [create, delete, set];
         let done = format!(
@@ -293,9 +310,18 @@ mod tests {
         let created = Created { path: "/a".to_owned(), stat: stat() };
         type IsRight = Box<dyn Fn(&Reply) -> Result<bool>>;
         let whole: [(String, IsRight); 4] = [
-            (format!("000000022f61 {STAT}"), Box::new(move |reply| Ok(reply.created()? == created))),
-            (format!("0000000178 {STAT}"), Box::new(|reply| Ok(reply.data()? == (b"x".to_vec(), stat())))),
-            (format!("00000002 0000000161 0000000162 {STAT}"), Box::new(|reply| Ok(reply.children()? == ["a", "b"]))),
+            (
+                format!("000000022f61 {STAT}"),
+                Box::new(move |reply| Ok(reply.created()? == created)),
+            ),
+            (
+                format!("0000000178 {STAT}"),
+                Box::new(|reply| Ok(reply.data()? == (b"x".to_vec(), stat()))),
+            ),
+            (
+                format!("00000002 0000000161 0000000162 {STAT}"),
+                Box::new(|reply| Ok(reply.children()? == ["a", "b"])),
+            ),
             (done, Box::new(move |reply| Ok(reply.changes(&requested)?.len() == 3))),
         ];
         for (body, is_right) in whole {
@@ -306,7 +332,10 @@ mod tests {
                 assert_eq!(cut.unwrap_err().kind(), ErrorKind::Protocol, "{body} cut at {length}");
             }
             let longer = [&frame[..], &[0]].concat();
-            assert!(Reply::decode(&longer).and_then(|reply| is_right(&reply)).is_err(), "{body} and more");
+            assert!(
+                Reply::decode(&longer).and_then(|reply| is_right(&reply)).is_err(),
+                "{body} and more"
+            );
         }
     }
 
@@ -346,7 +375,8 @@ mod tests {
 
     #[test]
     fn a_transaction_says_inside_that_its_session_has_ended() {
-        let transaction = |changes: &[Opcode]| Shape { opcode: Opcode::Multi, changes: changes.to_vec() };
+        let transaction =
+            |changes: &[Opcode]| Shape { opcode: Opcode::Multi, changes: changes.to_vec() };
         let check = transaction(&[Opcode::Check]);
         let verdict = |results: &str, shape: &Shape| {
             let frame = reply(&format!("{results} ffffffff 01 ffffffff"));
@@ -364,12 +394,19 @@ mod tests {
         assert_eq!(verdict(&failed("ffffff90"), &check).unwrap(), Code::SESSION_EXPIRED);
         assert_eq!(verdict(&failed("ffffff8a"), &check).unwrap(), Code::SESSION_MOVED);
         let second = [failed("00000000"), failed("ffffff90"), failed("fffffffe")].concat();
-        assert_eq!(verdict(&second, &transaction(&[Opcode::Delete; 3])).unwrap(), Code::SESSION_EXPIRED);
+        assert_eq!(
+            verdict(&second, &transaction(&[Opcode::Delete; 3])).unwrap(),
+            Code::SESSION_EXPIRED
+        );
         let refused = Reply::decode(&bytes("00000007 0000000100000014 ffffff81")).unwrap();
         assert_eq!(refused.verdict(&check).unwrap(), Code(-127), "nothing was proposed");
         let cut = Reply::decode(&reply("ffffffff 00")).unwrap();
         assert_eq!(cut.verdict(&check).unwrap_err().kind(), ErrorKind::Protocol);
-        assert_eq!(verdict("00000002 00 00000000", &check).unwrap_err().kind(), ErrorKind::Protocol, "another change");
+        assert_eq!(
+            verdict("00000002 00 00000000", &check).unwrap_err().kind(),
+            ErrorKind::Protocol,
+            "another change"
+        );
     }
 
     #[test]
@@ -382,19 +419,36 @@ mod tests {
 
     #[test]
     fn a_connection_gets_a_session_or_hears_that_it_is_over() {
-        let frame = bytes("00000000 00000fa0 1000000000000001 00000010 abababababababababababababababab 00");
+        let frame = bytes(
+            "00000000 00000fa0 1000000000000001 00000010 abababababababababababababababab 00",
+        );
         let session = SessionId { id: 0x1000_0000_0000_0001, password: [0xab; 16] };
-        assert_eq!(Connected::decode(&frame).unwrap(), Connected::Session { session, timeout_ms: 4000 });
+        assert_eq!(
+            Connected::decode(&frame).unwrap(),
+            Connected::Session { session, timeout_ms: 4000 }
+        );
         assert!(Connected::decode(&frame[..36]).is_ok(), "without the last field");
         for length in 0..36 {
-            assert_eq!(Connected::decode(&frame[..length]).unwrap_err().kind(), ErrorKind::Protocol, "{length}");
+            assert_eq!(
+                Connected::decode(&frame[..length]).unwrap_err().kind(),
+                ErrorKind::Protocol,
+                "{length}"
+            );
         }
-        let over = bytes("00000000 00000000 0000000000000000 00000010 00000000000000000000000000000000 00");
+        let over = bytes(
+            "00000000 00000000 0000000000000000 00000010 00000000000000000000000000000000 00",
+        );
         assert_eq!(Connected::decode(&over).unwrap(), Connected::Expired);
         let event = bytes("ffffffff ffffffffffffffff 00000000 00000002 00000003 000000022f61");
         let answer = bytes("00000007 0000000000000000 00000000");
-        for other in [event, answer.clone(), [answer, stat_of("x")].concat(), [&frame[..], &[0]].concat()] {
-            assert_eq!(Connected::decode(&other).unwrap_err().kind(), ErrorKind::Protocol, "{other:?}");
+        for other in
+            [event, answer.clone(), [answer, stat_of("x")].concat(), [&frame[..], &[0]].concat()]
+        {
+            assert_eq!(
+                Connected::decode(&other).unwrap_err().kind(),
+                ErrorKind::Protocol,
+                "{other:?}"
+            );
         }
     }
 }

@@ -27,7 +27,10 @@ impl Opcode {
     /// Whether a majority of the servers agrees to it before it is answered without an error. Not
     /// `sync`: a leader that a majority has replaced answers it until it notices that.
     pub(crate) fn is_write(self) -> bool {
-        matches!(self, Self::Delete | Self::SetData | Self::Multi | Self::Create2 | Self::CreateContainer)
+        matches!(
+            self,
+            Self::Delete | Self::SetData | Self::Multi | Self::Create2 | Self::CreateContainer
+        )
     }
 }
 
@@ -99,7 +102,8 @@ impl Request {
     }
 
     pub(crate) fn create(path: &str, data: &[u8], acl: Acl, mode: Mode) -> Self {
-        let opcode = if mode == Mode::Container { Opcode::CreateContainer } else { Opcode::Create2 };
+        let opcode =
+            if mode == Mode::Container { Opcode::CreateContainer } else { Opcode::Create2 };
         let body = acl.encode(Encoder::default().text(path).bytes(data)).int(mode.flags());
         Self::new(opcode, body)
     }
@@ -162,8 +166,10 @@ impl Request {
         let all = changes.iter().fold(Encoder::default(), |all, change| {
             all.int(change.shape.opcode as i32).bool(false).int(-1).raw(&change.body)
         });
-        let shape =
-            Shape { opcode: Opcode::Multi, changes: changes.iter().map(|change| change.shape.opcode).collect() };
+        let shape = Shape {
+            opcode: Opcode::Multi,
+            changes: changes.iter().map(|change| change.shape.opcode).collect(),
+        };
         Self { shape, body: all.int(-1).bool(true).int(-1).0 }
     }
 
@@ -209,9 +215,18 @@ impl std::fmt::Debug for SessionId {
 }
 
 /// The first frame of a connection. Without a session the server makes a new one.
-pub(crate) fn connect_frame(session: Option<SessionId>, last_zxid: i64, timeout_ms: i32) -> Vec<u8> {
+pub(crate) fn connect_frame(
+    session: Option<SessionId>,
+    last_zxid: i64,
+    timeout_ms: i32,
+) -> Vec<u8> {
     let session = session.unwrap_or(SessionId { id: 0, password: [0; 16] });
-    let body = Encoder::default().int(0).long(last_zxid).int(timeout_ms).long(session.id).bytes(&session.password);
+    let body = Encoder::default()
+        .int(0)
+        .long(last_zxid)
+        .int(timeout_ms)
+        .long(session.id)
+        .bytes(&session.password);
     // The last field declines servers that are cut off from the others and serve only reads.
     let body = body.bool(false).0;
     let length = i32::try_from(body.len()).expect("it is short");
@@ -255,7 +270,9 @@ mod tests {
             ),
             (
                 Request::create("/a", b"", Acl::CreatorAll, Mode::Ephemeral),
-                format!("0000002a 00000007 0000000f {path} 00000000 000000010000001f000000046175746800000000 00000001"),
+                format!(
+                    "0000002a 00000007 0000000f {path} 00000000 000000010000001f000000046175746800000000 00000001"
+                ),
             ),
             (
                 Request::create("/a", b"", Acl::Open, Mode::Container),
@@ -266,7 +283,10 @@ mod tests {
                 format!("00000031 00000007 0000000f {path} 00000000 {OPEN} 00000000"),
             ),
             (
-                Request::multi(&[Request::create("/a", b"", Acl::Open, Mode::Container), Request::delete("/a")]),
+                Request::multi(&[
+                    Request::create("/a", b"", Acl::Open, Mode::Container),
+                    Request::delete("/a"),
+                ]),
                 format!(
                     "00000056 00000007 0000000e \
                      00000013 00 ffffffff {path} 00000000 {OPEN} 00000004 \
@@ -276,12 +296,15 @@ mod tests {
             ),
             (
                 Request::quorum_check("/a"),
-                format!("00000024 00000007 0000000e 0000000d 00 ffffffff {path} ffffffff ffffffff 01 ffffffff"),
+                format!(
+                    "00000024 00000007 0000000e 0000000d 00 ffffffff {path} ffffffff ffffffff 01 ffffffff"
+                ),
             ),
             (Request::close_session(), "00000008 00000007 fffffff5".to_owned()),
             (
                 Request::auth("digest", b"u:p"),
-                "0000001d 00000007 00000064 00000000 00000006646967657374 00000003753a70".to_owned(),
+                "0000001d 00000007 00000064 00000000 00000006646967657374 00000003753a70"
+                    .to_owned(),
             ),
         ];
         for (request, bytes) in golden {

@@ -86,10 +86,14 @@ mod tests {
 
     #[test]
     fn half_a_line_is_no_line() {
-        let answer = "Zookeeper version: 3.9.5-x, built\nLatency min/avg/max: 0/0.5/3\nMode: follower\n";
+        let answer =
+            "Zookeeper version: 3.9.5-x, built\nLatency min/avg/max: 0/0.5/3\nMode: follower\n";
         for end in 0..answer.len() {
             let text = whole_lines(&answer.as_bytes()[..end]);
-            assert!(answer.starts_with(&text) && (text.is_empty() || text.ends_with('\n')), "{text:?}");
+            assert!(
+                answer.starts_with(&text) && (text.is_empty() || text.ends_with('\n')),
+                "{text:?}"
+            );
             assert!(!text.contains("Mode"), "{text:?}");
         }
         assert_eq!(whole_lines(answer.as_bytes()), answer);
@@ -101,14 +105,21 @@ mod tests {
             let security = Finding::ok(crate::base::diagnosis::Check::Connect, "x");
             ServerStatus { connected_in: Duration::ZERO, security, text: text.to_owned() }
         };
-        let whole = status("Zookeeper version: 3.9.5-x, built\nLatency min/avg/max: 0/0.5/3\nMode: follower\n");
+        let whole = status(
+            "Zookeeper version: 3.9.5-x, built\nLatency min/avg/max: 0/0.5/3\nMode: follower\n",
+        );
         assert_eq!(
             (whole.version(), whole.latency(), whole.mode()),
             (Some("3.9.5"), Some("0/0.5/3"), Some("follower"))
         );
-        let flags = |status: &ServerStatus| (status.is_complete(), status.is_not_serving(), status.is_forbidden());
+        let flags = |status: &ServerStatus| {
+            (status.is_complete(), status.is_not_serving(), status.is_forbidden())
+        };
         assert_eq!(flags(&whole), (true, false, false));
-        assert_eq!(flags(&status("This ZooKeeper instance is not currently serving requests\n")), (true, true, false));
+        assert_eq!(
+            flags(&status("This ZooKeeper instance is not currently serving requests\n")),
+            (true, true, false)
+        );
         let forbidden = "srvr is not executed because it is not in the whitelist.\n";
         assert_eq!(flags(&status(forbidden)), (true, false, true));
         assert_eq!(flags(&status("Zookeeper version: 3.9.5\n")), (false, false, false));

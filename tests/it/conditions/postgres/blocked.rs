@@ -60,7 +60,9 @@ fn rows_locked_for_owned_guards() {
     let row = row("A stranger has locked the rows of the locks, and guards are owned", || {
         with_rows_locked(|call| !waits_for_a_lock(call) && is_owned(call), false)
     });
-    runner::run(&row.failing(rows_locked_answer, &["the-stranger"]).named("rows_locked_for_owned_guards"));
+    runner::run(
+        &row.failing(rows_locked_answer, &["the-stranger"]).named("rows_locked_for_owned_guards"),
+    );
 }
 
 rows! {

@@ -134,7 +134,8 @@ impl OnPostgres {
     fn url(&self) -> String {
         let url = match &self.front {
             Front::Proxy(proxy) => {
-                let number = proxy.url().rsplit('=').next().expect("its port").parse().expect("a number");
+                let number =
+                    proxy.url().rsplit('=').next().expect("its port").parse().expect("a number");
                 self.url_with(number)
             }
             Front::Pipe(pipe) => format!("postgres://leasehold@127.0.0.1:{}/postgres", pipe.port()),
@@ -147,7 +148,8 @@ impl OnPostgres {
         let hosts: Vec<_> = std::iter::once(&self.server).chain(&self.standby).collect();
         let dirs: Vec<_> = hosts.iter().map(|host| host.dir().display().to_string()).collect();
         let standbys = self.standby.iter().map(Postgres::number);
-        let ports: Vec<_> = std::iter::once(number).chain(standbys).map(|number| number.to_string()).collect();
+        let ports: Vec<_> =
+            std::iter::once(number).chain(standbys).map(|number| number.to_string()).collect();
         format!("postgres://leasehold@/postgres?host={}&port={}", dirs.join(","), ports.join(","))
     }
 
@@ -169,15 +171,20 @@ impl OnPostgres {
     fn set_in_all(&mut self, setting: &str) {
         let sql = format!("SELECT pid FROM pg_stat_activity WHERE application_name = '{NAME}'");
         let rows = self.admin().query(&sql, &[]).expect("it answers");
-        let sessions: Vec<(i32, u64)> = rows.iter().map(|row| (row.get(0), sleeps(row.get(0)))).collect();
+        let sessions: Vec<(i32, u64)> =
+            rows.iter().map(|row| (row.get(0), sleeps(row.get(0)))).collect();
         self.set(setting);
-        wait_until("each session has read it", || sessions.iter().all(|(pid, before)| sleeps(*pid) > *before));
+        wait_until("each session has read it", || {
+            sessions.iter().all(|(pid, before)| sleeps(*pid) > *before)
+        });
     }
 
     /// A connection of somebody else, who leaves this transaction open.
     fn a_stranger_begins(&mut self, sql: &str) {
         let mut stranger = self.server.connect();
-        stranger.batch_execute(&format!("SET application_name = 'the-stranger'; BEGIN; {sql}")).expect("it obeys");
+        stranger
+            .batch_execute(&format!("SET application_name = 'the-stranger'; BEGIN; {sql}"))
+            .expect("it obeys");
         self.strangers.push(stranger);
     }
 
@@ -187,7 +194,8 @@ impl OnPostgres {
 
     /// The connections of the client.
     fn of_client(&mut self, counted: &str) -> i64 {
-        let sql = format!("SELECT {counted} FROM pg_stat_activity WHERE application_name = '{NAME}'");
+        let sql =
+            format!("SELECT {counted} FROM pg_stat_activity WHERE application_name = '{NAME}'");
         self.admin().query_one(&sql, &[]).expect("it answers").get(0)
     }
 
@@ -256,7 +264,8 @@ impl Stage for OnPostgres {
     }
 
     fn end(&mut self) {
-        let (names, happens) = (std::mem::take(&mut self.names), self.happens.take().expect("it has begun"));
+        let (names, happens) =
+            (std::mem::take(&mut self.names), self.happens.take().expect("it has begun"));
         happens.1(self, &names);
     }
 
@@ -332,5 +341,8 @@ const ENDS: &[&str] = &[ENDED];
 
 /// In the order of the guide.
 pub(super) fn rows() -> Vec<Row> {
-    [network::rows(), server::rows(), blocked::rows(), rights::rows()].into_iter().flatten().collect()
+    [network::rows(), server::rows(), blocked::rows(), rights::rows()]
+        .into_iter()
+        .flatten()
+        .collect()
 }

@@ -4,7 +4,8 @@ use super::*;
 use crate::conditions::rows;
 
 /// Calls of each class.
-const SOME: [&str; 5] = ["LockClient", "ReentrantMutex", "Semaphore::", "SemaphorePermit", "CountDownLatch"];
+const SOME: [&str; 5] =
+    ["LockClient", "ReentrantMutex", "Semaphore::", "SemaphorePermit", "CountDownLatch"];
 
 rows! {
     suspended: row("The server hangs: it accepts connections and answers nothing", || {

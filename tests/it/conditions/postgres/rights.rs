@@ -30,7 +30,9 @@ fn denied_if_needed(class: Class) -> Answers {
 /// All rights of the guide, each with what it is for.
 fn rights() -> Vec<(String, String)> {
     let grants = role_grants();
-    let each = grants.split(';').filter_map(|grant| grant.trim().strip_prefix("GRANT ")?.strip_suffix(" TO app"));
+    let each = grants
+        .split(';')
+        .filter_map(|grant| grant.trim().strip_prefix("GRANT ")?.strip_suffix(" TO app"));
     each.flat_map(|grant| {
         let (rights, on) = grant.split_once(" ON ").expect("a grant");
         let (kind, names) = match on.split_once("SCHEMA ") {
@@ -38,7 +40,8 @@ fn rights() -> Vec<(String, String)> {
             Some((_, names)) => ("SCHEMA ", names.split(',').collect()),
             None => ("", on.split(',').collect()),
         };
-        let on: Vec<String> = names.into_iter().map(|name| format!("{kind}{}", name.trim())).collect();
+        let on: Vec<String> =
+            names.into_iter().map(|name| format!("{kind}{}", name.trim())).collect();
         rights.split(',').flat_map(move |right| {
             let right = right.trim().to_owned();
             on.clone().into_iter().map(move |on| (right.clone(), on))
@@ -58,9 +61,13 @@ const SOME: [(&str, &str); 4] = [
 /// One at a time, or only those that `LEASEHOLD_RIGHT` is a part of.
 #[test]
 fn without_each_right() {
-    let (only, all) = (std::env::var("LEASEHOLD_RIGHT").ok(), std::env::var_os("LEASEHOLD_ALL").is_some());
+    let (only, all) =
+        (std::env::var("LEASEHOLD_RIGHT").ok(), std::env::var_os("LEASEHOLD_ALL").is_some());
     let rights = rights();
-    assert!(SOME.iter().all(|(right, on)| rights.iter().any(|one| one.0 == *right && one.1 == *on)), "{rights:?}");
+    assert!(
+        SOME.iter().all(|(right, on)| rights.iter().any(|one| one.0 == *right && one.1 == *on)),
+        "{rights:?}"
+    );
     for (right, on) in rights {
         let is_chosen = match &only {
             Some(part) => format!("{right} ON {on}").contains(part.as_str()),

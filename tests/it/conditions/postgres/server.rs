@@ -37,7 +37,9 @@ fn with_clock_set_back(hours: &'static str) -> OnPostgres {
             ));
         },
         // The marks of counts stay for the hour longer, and do no harm.
-        |stage, _| stage.sql("UPDATE leasehold.once SET ends = least(ends, clock_timestamp() + interval '1 hour')"),
+        |stage, _| {
+            stage.sql("UPDATE leasehold.once SET ends = least(ends, clock_timestamp() + interval '1 hour')")
+        },
     )
 }
 
@@ -56,7 +58,9 @@ fn with_standby(
     );
     let standby = stage.server.standby("hot_standby = on");
     standby.run();
-    wait_until("it streams", || stage.server.number_of("SELECT count(*) FROM pg_stat_replication") == 1);
+    wait_until("it streams", || {
+        stage.server.number_of("SELECT count(*) FROM pg_stat_replication") == 1
+    });
     stage.standby = Some(standby);
     stage
 }
@@ -81,7 +85,9 @@ fn wait_for_a_commit_that_waits(stage: &mut OnPostgres) {
         }
     });
     let waits = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'the-probe' AND wait_event = 'SyncRep'";
-    wait_until("a commit waits", || stage.admin().query_one(waits, &[]).expect("it answers").get::<_, i64>(0) == 1);
+    wait_until("a commit waits", || {
+        stage.admin().query_one(waits, &[]).expect("it answers").get::<_, i64>(0) == 1
+    });
 }
 
 fn promote(stage: &mut OnPostgres) {

@@ -10,7 +10,9 @@ mod server;
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold::ErrorKind::{Conflict, Denied, Full, Lost, NotReady, ReadOnly, Stale, Unreachable, WrongType};
+use leasehold::ErrorKind::{
+    Conflict, Denied, Full, Lost, NotReady, ReadOnly, Stale, Unreachable, WrongType,
+};
 use leasehold::observe::Listener;
 use leasehold::{Builder, LockClient, Redis};
 
@@ -197,7 +199,11 @@ impl Stage for OneRedis {
     }
 
     fn other(&self) -> LockClient {
-        LockClient::builder().url(self.server.url()).lease(self.lease_of_the_other).build().expect("it is reachable")
+        LockClient::builder()
+            .url(self.server.url())
+            .lease(self.lease_of_the_other)
+            .build()
+            .expect("it is reachable")
     }
 
     fn begin(&mut self, names: &[String]) {
@@ -211,7 +217,8 @@ impl Stage for OneRedis {
     }
 
     fn end(&mut self) {
-        let (names, happens) = (std::mem::take(&mut self.names), self.happens.take().expect("it has begun"));
+        let (names, happens) =
+            (std::mem::take(&mut self.names), self.happens.take().expect("it has begun"));
         happens.1(self, &names);
         // What they own lives as long as the stage.
         self.happens = Some(happens);
@@ -291,6 +298,13 @@ pub(super) const ENDS: &[&str] = &[ENDED];
 
 /// In the order of the guide.
 pub(super) fn rows() -> Vec<Row> {
-    let parts = [network::rows(), server::rows(), around::rows(), process::rows(), rights::rows(), replicas::rows()];
+    let parts = [
+        network::rows(),
+        server::rows(),
+        around::rows(),
+        process::rows(),
+        rights::rows(),
+        replicas::rows(),
+    ];
     parts.into_iter().flatten().collect()
 }

@@ -75,18 +75,26 @@ impl tracing::Subscriber for BadObserver {
 /// After the observer was installed.
 fn observed(install: impl FnOnce()) -> OneRedis {
     install();
-    OneRedis::stage(&[], |_, _| LASTS.store(true, Ordering::SeqCst), |_, _| LASTS.store(false, Ordering::SeqCst))
+    OneRedis::stage(
+        &[],
+        |_, _| LASTS.store(true, Ordering::SeqCst),
+        |_, _| LASTS.store(false, Ordering::SeqCst),
+    )
 }
 
 fn logged_to(behaviour: Behaviour) -> OneRedis {
     observed(|| {
-        log::set_logger(Box::leak(Box::new(BadObserver(behaviour)))).expect("this process has no other");
+        log::set_logger(Box::leak(Box::new(BadObserver(behaviour))))
+            .expect("this process has no other");
         log::set_max_level(log::LevelFilter::Trace);
     })
 }
 
 fn traced_by(behaviour: Behaviour) -> OneRedis {
-    observed(|| tracing::subscriber::set_global_default(BadObserver(behaviour)).expect("this process has no other"))
+    observed(|| {
+        tracing::subscriber::set_global_default(BadObserver(behaviour))
+            .expect("this process has no other")
+    })
 }
 
 /// The process may open no more files than it has open.

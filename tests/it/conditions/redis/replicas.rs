@@ -34,8 +34,15 @@ impl Replica {
     fn wait_until_it_follows(&self, primary: &Server) {
         let mut connection = primary.connect();
         let mut follows = |millis: &str| {
-            redis::cmd("SET").arg(&["follow", "1", "PX", "1"]).exec(&mut connection).expect("it answers");
-            redis::cmd("WAIT").arg(&["1", millis]).query::<u32>(&mut connection).expect("it answers") == 1
+            redis::cmd("SET")
+                .arg(&["follow", "1", "PX", "1"])
+                .exec(&mut connection)
+                .expect("it answers");
+            redis::cmd("WAIT")
+                .arg(&["1", millis])
+                .query::<u32>(&mut connection)
+                .expect("it answers")
+                == 1
         };
         wait_until("the replica has the data", || follows("100"));
         wait_until("the replica has the stream", || follows("5000"));
@@ -46,9 +53,12 @@ fn stage(begins: Step, ends: Step) -> OneRedis {
     let server = Server::start_tcp(&["--repl-diskless-sync-delay", "0"]);
     let replica = Rc::new(RefCell::new(Replica::of(&server)));
     let same = replica.clone();
-    let begins = move |stage: &mut OneRedis, _: &[String]| begins(&mut replica.borrow_mut(), &stage.server);
-    let ends = move |stage: &mut OneRedis, _: &[String]| ends(&mut same.borrow_mut(), &stage.server);
-    OneRedis::behind(Front::Proxy(Proxy::start(&server)), server, begins, ends).with(|redis| redis.replicas(1))
+    let begins =
+        move |stage: &mut OneRedis, _: &[String]| begins(&mut replica.borrow_mut(), &stage.server);
+    let ends =
+        move |stage: &mut OneRedis, _: &[String]| ends(&mut same.borrow_mut(), &stage.server);
+    OneRedis::behind(Front::Proxy(Proxy::start(&server)), server, begins, ends)
+        .with(|redis| redis.replicas(1))
 }
 
 /// Only grants and renewals wait for it. A downgrade gives up a level: like a release, it waits for

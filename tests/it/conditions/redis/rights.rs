@@ -34,12 +34,14 @@ rows! {
 }
 
 /// What a short run takes away; with `LEASEHOLD_ALL=1` each command that the guide names.
-const SOME: [&str; 8] = ["evalsha", "script|load", "subscribe", "publish", "hlen", "pttl", "zadd", "del"];
+const SOME: [&str; 8] =
+    ["evalsha", "script|load", "subscribe", "publish", "hlen", "pttl", "zadd", "del"];
 
 /// One at a time, or only those that `LEASEHOLD_COMMAND` is a part of.
 #[test]
 fn without_each_command() {
-    let (only, all) = (std::env::var("LEASEHOLD_COMMAND").ok(), std::env::var_os("LEASEHOLD_ALL").is_some());
+    let (only, all) =
+        (std::env::var("LEASEHOLD_COMMAND").ok(), std::env::var_os("LEASEHOLD_ALL").is_some());
     let is_chosen = |command: &&str| match &only {
         Some(part) => command.contains(part.as_str()),
         None => all || SOME.contains(command),

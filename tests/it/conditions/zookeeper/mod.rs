@@ -80,7 +80,10 @@ impl OnZooKeeper {
         }
     }
 
-    fn stage(begins: impl Fn(&mut Self, &[String]) + 'static, ends: impl Fn(&mut Self, &[String]) + 'static) -> Self {
+    fn stage(
+        begins: impl Fn(&mut Self, &[String]) + 'static,
+        ends: impl Fn(&mut Self, &[String]) + 'static,
+    ) -> Self {
         Self::at(Server::Lent(ZooKeeper::lend(SETTINGS)), begins, ends)
     }
 
@@ -90,7 +93,11 @@ impl OnZooKeeper {
         begins: impl Fn(&mut Self, &[String]) + 'static,
         ends: impl Fn(&mut Self, &[String]) + 'static,
     ) -> Self {
-        Self::at(Server::Own(ZooKeeper::start_with(&format!("{SETTINGS}\n{settings}"))), begins, ends)
+        Self::at(
+            Server::Own(ZooKeeper::start_with(&format!("{SETTINGS}\n{settings}"))),
+            begins,
+            ends,
+        )
     }
 
     /// Where calls wait for the I/O timeout.
@@ -150,7 +157,8 @@ impl Stage for OnZooKeeper {
     }
 
     fn end(&mut self) {
-        let (names, happens) = (std::mem::take(&mut self.names), self.happens.take().expect("it has begun"));
+        let (names, happens) =
+            (std::mem::take(&mut self.names), self.happens.take().expect("it has begun"));
         happens.1(self, &names);
     }
 
@@ -166,7 +174,11 @@ impl Stage for OnZooKeeper {
         if !self.counts {
             return None;
         }
-        let all = || Some(self.server.try_ask("cons")?.lines().filter(|line| line.contains("sid=0x")).count());
+        let all = || {
+            Some(
+                self.server.try_ask("cons")?.lines().filter(|line| line.contains("sid=0x")).count(),
+            )
+        };
         // One is that of the other client.
         let mut looks = std::iter::from_fn(all).map(|all| all.saturating_sub(1)).take(20);
         let fits = |now: &usize| {
@@ -201,5 +213,8 @@ const ENDS: &[&str] = &["ended the connection"];
 
 /// In the order of the guide.
 pub(super) fn rows() -> Vec<Row> {
-    [network::rows(), server::rows(), ensemble::rows(), rights::rows()].into_iter().flatten().collect()
+    [network::rows(), server::rows(), ensemble::rows(), rights::rows()]
+        .into_iter()
+        .flatten()
+        .collect()
 }

@@ -27,7 +27,8 @@ fn paths(names: &[String]) -> impl Iterator<Item = String> {
 /// Names that nobody has used yet get a node.
 fn take_away(stage: &mut OnZooKeeper, names: &[String]) {
     stage.made = stage.server.look(|session| {
-        let made = paths(names).filter(|path| session.create(path, b"", PERSISTENT).is_ok()).collect();
+        let made =
+            paths(names).filter(|path| session.create(path, b"", PERSISTENT).is_ok()).collect();
         paths(names).for_each(|path| allow(session, &path, ADMIN));
         made
     });
@@ -36,7 +37,10 @@ fn take_away(stage: &mut OnZooKeeper, names: &[String]) {
 fn give_back(stage: &mut OnZooKeeper, names: &[String]) {
     stage.server.look(|session| {
         paths(names).for_each(|path| allow(session, &path, ALL));
-        stage.made.iter().for_each(|path| session.delete(path).expect("nobody was allowed to use it"));
+        stage
+            .made
+            .iter()
+            .for_each(|path| session.delete(path).expect("nobody was allowed to use it"));
     });
 }
 

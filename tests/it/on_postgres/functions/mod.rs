@@ -12,9 +12,13 @@ const EMPTY: &str = "DELETE FROM leasehold.lock; DELETE FROM leasehold.share; DE
 
 /// Expands the abbreviations used in the tables.
 fn expand(sql: &str) -> String {
-    let end = |table: &str| format!("UPDATE leasehold.{table} SET ends = now() - interval '1 s' WHERE ends > now()");
-    let dead = "UPDATE leasehold.waiter SET deadline = now() - interval '1 s' WHERE holder = 'third'";
-    let sql = sql.replace("$end", &format!("{}; {}", end("lock"), end("share"))).replace("$dead", dead);
+    let end = |table: &str| {
+        format!("UPDATE leasehold.{table} SET ends = now() - interval '1 s' WHERE ends > now()")
+    };
+    let dead =
+        "UPDATE leasehold.waiter SET deadline = now() - interval '1 s' WHERE holder = 'third'";
+    let sql =
+        sql.replace("$end", &format!("{}; {}", end("lock"), end("share"))).replace("$dead", dead);
     let sql = sql.replace("$late", "now() - interval '1 s'");
     let calls: Vec<String> = sql
         .split("; ")
@@ -88,7 +92,10 @@ fn each_function_may_run_twice_in_every_state() {
             signs.push(sign(&first));
             // No waiter could keep its entry there, so none lost it by that: the first to ask again
             // has a live entry from then on, and goes first with its next attempt.
-            if *state == "free, all are dead" && first.starts_with("(0,1,") && call.contains(", 60000, 0, 'c', null") {
+            if *state == "free, all are dead"
+                && first.starts_with("(0,1,")
+                && call.contains(", 60000, 0, 'c', null")
+            {
                 assert_eq!(status(&second), "1", "{what}");
                 continue;
             }
@@ -107,7 +114,10 @@ fn each_function_may_run_twice_in_every_state() {
             differ += &format!("{call}\n  {signs}\n  {wanted}\n");
         }
     }
-    assert!(differ.is_empty(), "the results of these calls differ; the second line is the table's:\n{differ}");
+    assert!(
+        differ.is_empty(),
+        "the results of these calls differ; the second line is the table's:\n{differ}"
+    );
 }
 
 /// Late requests are refused after their not-after, and acquire nothing.
@@ -132,7 +142,8 @@ fn each_token_of_a_grant_is_fenced() {
     let server = server!();
     let mut db = server.connect();
     for acquire in ["acquire", "acquire_now"] {
-        let sql = format!("SELECT value FROM leasehold_v2.{acquire}('k', 'me', 60000, 0, 0, null, 5)");
+        let sql =
+            format!("SELECT value FROM leasehold_v2.{acquire}('k', 'me', 60000, 0, 0, null, 5)");
         let first: i64 = db.query_one(&sql, &[]).unwrap().get(0);
         for fence in ["fence", "fence_at_commit"] {
             let sql = format!("SELECT leasehold_v2.{fence}('k', $1)");

@@ -5,9 +5,15 @@ pub(super) const STATES: &[(&str, &str)] = &[
     ("nothing", ""),
     // Plain locks.
     ("mine", "$acquire('k', 'me', 60000, 0, 0, null)"),
-    ("mine twice", "$acquire('k', 'me', 60000, 0, 0, null); $acquire('k', 'me', 60000, 1, 0, null)"),
+    (
+        "mine twice",
+        "$acquire('k', 'me', 60000, 0, 0, null); $acquire('k', 'me', 60000, 1, 0, null)",
+    ),
     ("mine with tokens", "$acquire('k', 'me', 60000, 0, 0, null, 7)"),
-    ("mine, waited for", "$acquire('k', 'me', 60000, 0, 0, null); $acquire('k', 'third', 60000, 0, 1, null)"),
+    (
+        "mine, waited for",
+        "$acquire('k', 'me', 60000, 0, 0, null); $acquire('k', 'third', 60000, 0, 1, null)",
+    ),
     (
         "mine, waited for since long",
         "$acquire('k', 'me', 60000, 0, 0, null); $acquire('k', 'third', 60000, 0, 1, null); \
@@ -15,8 +21,14 @@ pub(super) const STATES: &[(&str, &str)] = &[
     ),
     ("mine, ended", "$acquire('k', 'me', 60000, 0, 0, null); $end"),
     ("another's", "$acquire('k', 'other', 60000, 0, 0, null)"),
-    ("another's, I wait", "$acquire('k', 'other', 60000, 0, 0, null); $acquire('k', 'me', 60000, 0, 1, null)"),
-    ("another's, waited for", "$acquire('k', 'other', 60000, 0, 0, null); $acquire('k', 'third', 60000, 0, 1, null)"),
+    (
+        "another's, I wait",
+        "$acquire('k', 'other', 60000, 0, 0, null); $acquire('k', 'me', 60000, 0, 1, null)",
+    ),
+    (
+        "another's, waited for",
+        "$acquire('k', 'other', 60000, 0, 0, null); $acquire('k', 'third', 60000, 0, 1, null)",
+    ),
     ("another's, ended", "$acquire('k', 'other', 60000, 0, 0, null); $end"),
     ("at rest", "$acquire('k', 'other', 60000, 0, 0, null); $release('k', 'other', 0, '')"),
     (
@@ -61,12 +73,18 @@ pub(super) const STATES: &[(&str, &str)] = &[
     ),
     // Read-write locks.
     ("I write", "$write_acquire('k', 'me', 60000, 0, 0, null)"),
-    ("I write twice", "$write_acquire('k', 'me', 60000, 0, 0, null); $write_acquire('k', 'me', 60000, 1, 0, null)"),
+    (
+        "I write twice",
+        "$write_acquire('k', 'me', 60000, 0, 0, null); $write_acquire('k', 'me', 60000, 1, 0, null)",
+    ),
     ("I wrote, it has ended", "$write_acquire('k', 'me', 60000, 0, 0, null); $end"),
     ("another writes", "$write_acquire('k', 'other', 60000, 0, 0, null)"),
     ("another wrote, it has ended", "$write_acquire('k', 'other', 60000, 0, 0, null); $end"),
     ("I read", "$read_acquire('k', 'me', 60000, 0, 0, null)"),
-    ("I read twice", "$read_acquire('k', 'me', 60000, 0, 0, null); $read_acquire('k', 'me', 60000, 1, 0, null)"),
+    (
+        "I read twice",
+        "$read_acquire('k', 'me', 60000, 0, 0, null); $read_acquire('k', 'me', 60000, 1, 0, null)",
+    ),
     (
         "I and another read",
         "$read_acquire('k', 'me', 60000, 0, 0, null); $read_acquire('k', 'other', 60000, 0, 0, null)",
@@ -105,7 +123,10 @@ pub(super) const STATES: &[(&str, &str)] = &[
         "a count of 3, of which another has 3",
         "$count('k', 'c', 'begin', 3, 'i', 60000, 0, '', null); $count('k', 'c', 'take', 3, 'other', 60000, 0, '', null)",
     ),
-    ("nothing, and what I asked is undone", "$count('k', 'c', 'back', 2, 'me', 60000, 0, '', null)"),
+    (
+        "nothing, and what I asked is undone",
+        "$count('k', 'c', 'back', 2, 'me', 60000, 0, '', null)",
+    ),
     ("a latch of 2", "$count('k', 'l', 'begin', 2, 'i', 60000, 0, '', null)"),
     ("a latch of 1", "$count('k', 'l', 'begin', 1, 'i', 60000, 0, '', null)"),
     (
@@ -134,27 +155,87 @@ pub(super) fn calls() -> Vec<(String, Then, &'static str)> {
     let fenced = |call: &str| call.replace("TOKEN", TOKEN);
     let call = |call: &str| call.to_owned();
     vec![
-        (call("$acquire('k', 'me', 60000, 0, 0, null)"), AsBefore, "1111111000111101111155151555515555555551551"),
-        (call("$acquire('k', 'me', 60000, 0, 1, null)"), AsBefore, "1111111000111101111155151555515555555551551"),
-        (call("$acquire('k', 'me', 60000, 0, 1, null, 5)"), AsBefore, "1111111000111101111155151555515555555551551"),
-        (call("$acquire('k', 'me', 60000, 0, 1, $late)"), AsBefore, "3333333000333303333355353555535555555553553"),
-        (call("$acquire('k', 'me', 60000, 1, 0, null)"), Same, "2111112222222122222211222222222222222222222"),
-        (call("$acquire_now('k', 'me', 60000, 0, 0, null)"), AsBefore, "1111111000111101111155151555515555555551551"),
+        (
+            call("$acquire('k', 'me', 60000, 0, 0, null)"),
+            AsBefore,
+            "1111111000111101111155151555515555555551551",
+        ),
+        (
+            call("$acquire('k', 'me', 60000, 0, 1, null)"),
+            AsBefore,
+            "1111111000111101111155151555515555555551551",
+        ),
+        (
+            call("$acquire('k', 'me', 60000, 0, 1, null, 5)"),
+            AsBefore,
+            "1111111000111101111155151555515555555551551",
+        ),
+        (
+            call("$acquire('k', 'me', 60000, 0, 1, $late)"),
+            AsBefore,
+            "3333333000333303333355353555535555555553553",
+        ),
+        (
+            call("$acquire('k', 'me', 60000, 1, 0, null)"),
+            Same,
+            "2111112222222122222211222222222222222222222",
+        ),
+        (
+            call("$acquire_now('k', 'me', 60000, 0, 0, null)"),
+            AsBefore,
+            "1111111000111101111155151555515555555551551",
+        ),
         (
             call("$acquire_now('k', 'me', 60000, 0, 1, null, 5)"),
             AsBefore,
             "1111111000111101111155151555515555555551551",
         ),
-        (call("$acquire_now('k', 'me', 60000, 0, 1, $late)"), AsBefore, "3333333000333303333355353555535555555553553"),
-        (call("$acquire_now('k', 'me', 60000, 1, 0, null)"), Same, "2111112222222122222211222222222222222222222"),
-        (call("$release('k', 'me', 0, 'w')"), Done("(0,0)"), "0222222000000200000022200000000000000000000"),
-        (call("$release('k', 'me', 0, '')"), Done("(0,0)"), "0222222000000200000022200000000000000000000"),
+        (
+            call("$acquire_now('k', 'me', 60000, 0, 1, $late)"),
+            AsBefore,
+            "3333333000333303333355353555535555555553553",
+        ),
+        (
+            call("$acquire_now('k', 'me', 60000, 1, 0, null)"),
+            Same,
+            "2111112222222122222211222222222222222222222",
+        ),
+        (
+            call("$release('k', 'me', 0, 'w')"),
+            Done("(0,0)"),
+            "0222222000000200000022200000000000000000000",
+        ),
+        (
+            call("$release('k', 'me', 0, '')"),
+            Done("(0,0)"),
+            "0222222000000200000022200000000000000000000",
+        ),
         (call("$release('k', 'me', 1, 'w')"), Same, "0111110000000100000011000000000000000000000"),
-        (call("$keep('k', 'me', 30000, 'w')"), AsBefore, "0111110000000100000011000000000000000000000"),
-        (call("$keep('k', 'me', 90000, '')"), AsBefore, "0111110000000100000011000000000000000000000"),
-        (call("$renew('{k}', '{me}', '{90000}', false)"), Same, "0111110000000100000011000111000001000000000"),
-        (call("$renew('{k}', '{me}', '{90000}', true)"), Same, "0111110000000100000011000111000001000000000"),
-        (call("$renew('{k}', '{me}', '{0}', false)"), Same, "0111110000000100000011000111000001000000000"),
+        (
+            call("$keep('k', 'me', 30000, 'w')"),
+            AsBefore,
+            "0111110000000100000011000000000000000000000",
+        ),
+        (
+            call("$keep('k', 'me', 90000, '')"),
+            AsBefore,
+            "0111110000000100000011000000000000000000000",
+        ),
+        (
+            call("$renew('{k}', '{me}', '{90000}', false)"),
+            Same,
+            "0111110000000100000011000111000001000000000",
+        ),
+        (
+            call("$renew('{k}', '{me}', '{90000}', true)"),
+            Same,
+            "0111110000000100000011000111000001000000000",
+        ),
+        (
+            call("$renew('{k}', '{me}', '{0}', false)"),
+            Same,
+            "0111110000000100000011000111000001000000000",
+        ),
         (
             call("$renew('{k,k}', '{me,other}', '{30000,90000}', false)"),
             Same,
@@ -185,8 +266,16 @@ pub(super) fn calls() -> Vec<(String, Then, &'static str)> {
             Same,
             "2111112222222122222211222222222222222222222",
         ),
-        (call("$fair_release('k', 'me', 0, 0, 'w')"), Done("(0,0,)"), "0222222000000200000022200000000000000000000"),
-        (call("$fair_release('k', 'me', 1, 0, 'w')"), Same, "0111110000000100000011000000000000000000000"),
+        (
+            call("$fair_release('k', 'me', 0, 0, 'w')"),
+            Done("(0,0,)"),
+            "0222222000000200000022200000000000000000000",
+        ),
+        (
+            call("$fair_release('k', 'me', 1, 0, 'w')"),
+            Same,
+            "0111110000000100000011000000000000000000000",
+        ),
         (
             call("$multi_acquire('{j,k}', '{me,me}', '{0,0}', 60000, 0, false, null)"),
             AsBefore,
@@ -232,11 +321,31 @@ pub(super) fn calls() -> Vec<(String, Then, &'static str)> {
             Done("{0,0}"),
             "0222222000000200000022200000000000000000000",
         ),
-        (call("$read_acquire('k', 'me', 60000, 0, 0, null)"), AsBefore, "1555551555111551111100101111110055555551551"),
-        (call("$read_acquire('k', 'me', 60000, 0, 1, null)"), AsBefore, "1555551555111551111100101111110055555551551"),
-        (call("$read_acquire('k', 'me', 60000, 0, 1, $late)"), AsBefore, "3555553555333553333300303111330055555553553"),
-        (call("$read_acquire('k', 'me', 60000, 1, 0, null)"), AsBefore, "2222222222222222222211222111222222222222222"),
-        (call("$write_acquire('k', 'me', 60000, 0, 0, null)"), AsBefore, "1555551555111551111111101110010055555551551"),
+        (
+            call("$read_acquire('k', 'me', 60000, 0, 0, null)"),
+            AsBefore,
+            "1555551555111551111100101111110055555551551",
+        ),
+        (
+            call("$read_acquire('k', 'me', 60000, 0, 1, null)"),
+            AsBefore,
+            "1555551555111551111100101111110055555551551",
+        ),
+        (
+            call("$read_acquire('k', 'me', 60000, 0, 1, $late)"),
+            AsBefore,
+            "3555553555333553333300303111330055555553553",
+        ),
+        (
+            call("$read_acquire('k', 'me', 60000, 1, 0, null)"),
+            AsBefore,
+            "2222222222222222222211222111222222222222222",
+        ),
+        (
+            call("$write_acquire('k', 'me', 60000, 0, 0, null)"),
+            AsBefore,
+            "1555551555111551111111101110010055555551551",
+        ),
         (
             call("$write_acquire('k', 'me', 60000, 0, 60000, null)"),
             AsBefore,
@@ -247,10 +356,26 @@ pub(super) fn calls() -> Vec<(String, Then, &'static str)> {
             AsBefore,
             "3555553555333553333333333333333355555553553",
         ),
-        (call("$write_acquire('k', 'me', 60000, 1, 0, null)"), Same, "2111112222222122222211222222222222222222222"),
-        (call("$rw_release('k', 'me', 0, 0, 'w')"), Done("(0,0)"), "0222222000000200000022200221000002000000000"),
-        (call("$rw_release('k', 'me', 0, 1, 'w')"), Done("(1,0)"), "0222222000000200000022200111000001000000000"),
-        (call("$rw_release('k', 'me', 1, 0, 'w')"), Same, "0111111000000100000011100000000000000000000"),
+        (
+            call("$write_acquire('k', 'me', 60000, 1, 0, null)"),
+            Same,
+            "2111112222222122222211222222222222222222222",
+        ),
+        (
+            call("$rw_release('k', 'me', 0, 0, 'w')"),
+            Done("(0,0)"),
+            "0222222000000200000022200221000002000000000",
+        ),
+        (
+            call("$rw_release('k', 'me', 0, 1, 'w')"),
+            Done("(1,0)"),
+            "0222222000000200000022200111000001000000000",
+        ),
+        (
+            call("$rw_release('k', 'me', 1, 0, 'w')"),
+            Same,
+            "0111111000000100000011100000000000000000000",
+        ),
         (
             call("$permit_acquire('k', 'me', 1, 60000, 0, null)"),
             AsBefore,
@@ -271,8 +396,16 @@ pub(super) fn calls() -> Vec<(String, Then, &'static str)> {
             AsBefore,
             "4555554555444554444455454555545531335554554",
         ),
-        (call("$permit_release('k', 'me', 'w')"), Done("(0,0)"), "0000000000000000000000000222000002000000000"),
-        (call("$permit_release('k', 'other', 'w')"), Done("(0,0)"), "0000000000000000000000000002202200200000000"),
+        (
+            call("$permit_release('k', 'me', 'w')"),
+            Done("(0,0)"),
+            "0000000000000000000000000222000002000000000",
+        ),
+        (
+            call("$permit_release('k', 'other', 'w')"),
+            Done("(0,0)"),
+            "0000000000000000000000000002202200200000000",
+        ),
         (
             call("$count('k', 'c', 'begin', 4, 'n', 60000, 0, 'w', null)"),
             Same,
@@ -372,7 +505,15 @@ pub(super) fn calls() -> Vec<(String, Then, &'static str)> {
         (fenced("$fence('k', TOKEN)"), Same, "L..........LL..LLLLL.....LLLLLLLLLLLLLLLLLL"),
         (fenced("$fence('k', TOKEN - 1)"), Same, "LLL.LLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLL"),
         (fenced("$fence('k', TOKEN + 1)"), Same, "LLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLL"),
-        (fenced("$fence_at_commit('k', TOKEN)"), Same, "L..........LL..LLLLL.....LLLLLLLLLLLLLLLLLL"),
-        (fenced("$fence_at_commit('k', TOKEN - 1)"), Same, "LLL.LLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLL"),
+        (
+            fenced("$fence_at_commit('k', TOKEN)"),
+            Same,
+            "L..........LL..LLLLL.....LLLLLLLLLLLLLLLLLL",
+        ),
+        (
+            fenced("$fence_at_commit('k', TOKEN - 1)"),
+            Same,
+            "LLL.LLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLL",
+        ),
     ]
 }

@@ -60,7 +60,12 @@ impl Fault {
     fn meets_the_request(self) -> bool {
         matches!(
             self,
-            Self::CutBeforeSend | Self::CutRequestAt(_) | Self::Hold | Self::Reply(_) | Self::Refuse(_) | Self::Garbage
+            Self::CutBeforeSend
+                | Self::CutRequestAt(_)
+                | Self::Hold
+                | Self::Reply(_)
+                | Self::Refuse(_)
+                | Self::Garbage
         )
     }
 }
@@ -130,7 +135,9 @@ impl Peer {
         match request[0].as_slice() {
             b"AUTH" | b"PING" => Self::Unknown,
             b"REPLCONF" | b"PSYNC" | b"SYNC" => Self::Server,
-            b"CLIENT" if request.get(2).is_some_and(|name| name.starts_with(b"sentinel-")) => Self::Server,
+            b"CLIENT" if request.get(2).is_some_and(|name| name.starts_with(b"sentinel-")) => {
+                Self::Server
+            }
             _ => Self::Client,
         }
     }
@@ -162,7 +169,12 @@ impl Proxy {
         let path = server.dir().join("p");
         let listener = UnixListener::bind(&path).unwrap();
         let accept = move || listener.accept().ok().map(|(stream, _)| stream);
-        Self::listen(Address::Unix(path), accept, to_socket(server.socket()), carries(Protocol::Redis, Peer::Client))
+        Self::listen(
+            Address::Unix(path),
+            accept,
+            to_socket(server.socket()),
+            carries(Protocol::Redis, Peer::Client),
+        )
     }
 
     /// On a socket beside that of the server.
@@ -172,12 +184,20 @@ impl Proxy {
         let listener = UnixListener::bind(&path).unwrap();
         let accept = move || listener.accept().ok().map(|(stream, _)| stream);
         let address = Address::Postgres(path, server.url_at(number));
-        Self::listen(address, accept, to_socket(server.socket()), carries(Protocol::Postgres, Peer::Client))
+        Self::listen(
+            address,
+            accept,
+            to_socket(server.socket()),
+            carries(Protocol::Postgres, Peer::Client),
+        )
     }
 
     /// On a port of its own.
     pub fn before_postgres_on_a_port(server: &crate::Postgres) -> Self {
-        Self::listen_on_a_port(to_socket(server.socket()), carries(Protocol::Postgres, Peer::Client))
+        Self::listen_on_a_port(
+            to_socket(server.socket()),
+            carries(Protocol::Postgres, Peer::Client),
+        )
     }
 
     /// A proxy on a port of its own, which a server that will run in a group can announce.
@@ -388,7 +408,10 @@ fn to_socket(path: PathBuf) -> impl Fn() -> Option<UnixStream> {
 }
 
 /// Carries the requests and replies of this protocol between such a peer and the server.
-fn carries(protocol: Protocol, peer: Peer) -> impl Fn(UnixStream, UnixStream, &State, &AtomicBool) + Clone {
+fn carries(
+    protocol: Protocol,
+    peer: Peer,
+) -> impl Fn(UnixStream, UnixStream, &State, &AtomicBool) + Clone {
     move |client, server, state, of_server| carry(client, server, state, protocol, peer, of_server)
 }
 
@@ -409,7 +432,9 @@ fn carry(
     loop {
         let idle = |client: &mut UnixStream| {
             let hides = if peer == Peer::Server { &state.servers_cut_off } else { &state.silent };
-            state.hide_ends.load(Ordering::SeqCst) || hides.load(Ordering::SeqCst) || pass_end_on(&mut server, client)
+            state.hide_ends.load(Ordering::SeqCst)
+                || hides.load(Ordering::SeqCst)
+                || pass_end_on(&mut server, client)
         };
         let Some((request, words)) = next_request(protocol, &mut client, &mut pending, idle) else {
             return close(&client, &server);
@@ -430,7 +455,8 @@ fn carry(
             continue;
         }
         let streams = |word: &Vec<u8>| {
-            [&b"SUBSCRIBE"[..], b"PSUBSCRIBE", b"SSUBSCRIBE", b"PSYNC", b"SYNC"].contains(&word.as_slice())
+            [&b"SUBSCRIBE"[..], b"PSUBSCRIBE", b"SSUBSCRIBE", b"PSYNC", b"SYNC"]
+                .contains(&word.as_slice())
                 || word.get(5..12) == Some(b"LISTEN ")
         };
         if words.first().is_some_and(streams) {
@@ -468,7 +494,9 @@ fn take_fault(state: &State, words: &[Vec<u8>]) -> Option<Fault> {
     let rule = place.as_mut()?;
     // The text of a script names no lock, and may contain the word of a test.
     let text = if words.first().is_some_and(|word| word == b"EVAL") { 1 } else { usize::MAX };
-    let has_word = |w: &Vec<u8>| rule.word.is_empty() || w.windows(rule.word.len()).any(|part| part == rule.word);
+    let has_word = |w: &Vec<u8>| {
+        rule.word.is_empty() || w.windows(rule.word.len()).any(|part| part == rule.word)
+    };
     if !words.iter().enumerate().any(|(at, word)| at != text && has_word(word)) {
         return None;
     }

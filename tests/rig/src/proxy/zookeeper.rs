@@ -60,7 +60,8 @@ fn carry(client: &UnixStream, server: &UnixStream, state: &State) {
     if state.refuse.load(Ordering::SeqCst) {
         return close(client, server);
     }
-    let connection = Connection { state, faults: Mutex::default(), is_dead: AtomicBool::new(false) };
+    let connection =
+        Connection { state, faults: Mutex::default(), is_dead: AtomicBool::new(false) };
     std::thread::scope(|s| {
         s.spawn(|| {
             connection.requests(client.try_clone().unwrap(), server.try_clone().unwrap());
@@ -97,7 +98,9 @@ impl Connection<'_> {
                 }
                 Some(Fault::Hold) => {
                     self.faults.lock().insert(number, Fault::Hold);
-                    wait_until("a held request is released", || self.state.release_held.load(Ordering::SeqCst));
+                    wait_until("a held request is released", || {
+                        self.state.release_held.load(Ordering::SeqCst)
+                    });
                 }
                 Some(Fault::Reply(reply)) => {
                     if client.write_all(reply).is_err() {
@@ -107,7 +110,8 @@ impl Connection<'_> {
                 }
                 Some(Fault::Refuse(code)) => {
                     let (xid, zxid) = (number.to_be_bytes(), 0_i64.to_be_bytes());
-                    let reply = [&16_i32.to_be_bytes()[..], &xid, &zxid, &code.to_be_bytes()].concat();
+                    let reply =
+                        [&16_i32.to_be_bytes()[..], &xid, &zxid, &code.to_be_bytes()].concat();
                     if client.write_all(&reply).is_err() {
                         return;
                     }
@@ -201,7 +205,9 @@ impl Connection<'_> {
                 self.state.held_over.store(true, Ordering::SeqCst);
                 false
             }
-            Fault::Stray(frame) => client.write_all(frame).is_ok() && client.write_all(reply).is_ok(),
+            Fault::Stray(frame) => {
+                client.write_all(frame).is_ok() && client.write_all(reply).is_ok()
+            }
             Fault::ReplyAgain(n) => {
                 let again = [reply, &reply[..n.min(reply.len())]].concat();
                 client.write_all(&again).is_ok()
@@ -211,7 +217,11 @@ impl Connection<'_> {
                 std::thread::sleep(pause);
                 sent && client.write_all(frame).is_ok()
             }
-            Fault::CutBeforeSend | Fault::CutRequestAt(_) | Fault::Reply(_) | Fault::Refuse(_) | Fault::Garbage => {
+            Fault::CutBeforeSend
+            | Fault::CutRequestAt(_)
+            | Fault::Reply(_)
+            | Fault::Refuse(_)
+            | Fault::Garbage => {
                 unreachable!("these meet the request")
             }
         }

@@ -167,7 +167,8 @@ fn prepare(options: EnsembleOptions) -> Vec<Prepared> {
     // The ports for clients, for followers and for elections.
     let ports: [[u16; 3]; SIZE] = std::array::from_fn(|_| std::array::from_fn(|_| free_port()));
     let pipe = |[_, lead, elect]: [u16; 3]| Pipes { lead: Pipe::to(lead), elect: Pipe::to(elect) };
-    let pipes_from = |own: usize| (0..SIZE).map(|index| (index != own).then(|| pipe(ports[index]))).collect();
+    let pipes_from =
+        |own: usize| (0..SIZE).map(|index| (index != own).then(|| pipe(ports[index]))).collect();
     let pipes: Vec<Vec<Option<Pipes>>> = (0..SIZE).map(pipes_from).collect();
     for (from, to) in (0..SIZE).flat_map(|from| (0..SIZE).map(move |to| (from, to))) {
         if let (Some(there), Some(back)) = (&pipes[from][to], &pipes[to][from]) {
@@ -184,9 +185,11 @@ fn prepare(options: EnsembleOptions) -> Vec<Prepared> {
                 options.settings
             );
             for (index, [client, lead, elect]) in ports.iter().enumerate() {
-                let ports = pipes[index].as_ref().map(|pipes| [pipes.lead.port(), pipes.elect.port()]);
+                let ports =
+                    pipes[index].as_ref().map(|pipes| [pipes.lead.port(), pipes.elect.port()]);
                 let [lead, elect] = ports.unwrap_or([*lead, *elect]);
-                lines += &format!("server.{}=127.0.0.1:{lead}:{elect};127.0.0.1:{client}\n", index + 1);
+                lines +=
+                    &format!("server.{}=127.0.0.1:{lead}:{elect};127.0.0.1:{client}\n", index + 1);
             }
             let server = ZooKeeper::prepare(ports[own][0], &lines);
             fs::write(server.dir().join("data/myid"), format!("{}\n", own + 1)).unwrap();

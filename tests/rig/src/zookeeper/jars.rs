@@ -9,7 +9,8 @@ use std::sync::OnceLock;
 use crate::kept_dir;
 
 /// Options for every Java program of the tests: a small heap and a quick start.
-const SMALL: [&str; 4] = ["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto"];
+const SMALL: [&str; 4] =
+    ["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto"];
 
 fn chosen(variable: &str, default: &str) -> String {
     std::env::var(variable).unwrap_or_else(|_| default.to_owned())
@@ -27,7 +28,9 @@ pub fn java(class: &str, options: &[String]) -> Command {
 pub fn jar() -> &'static Path {
     static BUILT: OnceLock<Result<PathBuf, String>> = OnceLock::new();
     BUILT.get_or_init(build).as_ref().unwrap_or_else(|why| {
-        panic!("no ZooKeeper: {why} (install a JDK 17 and Maven, or leave this out: --skip zookeeper)")
+        panic!(
+            "no ZooKeeper: {why} (install a JDK 17 and Maven, or leave this out: --skip zookeeper)"
+        )
     })
 }
 
@@ -36,7 +39,11 @@ fn build() -> Result<PathBuf, String> {
     let zookeeper = chosen("LEASEHOLD_ZOOKEEPER_VERSION", "3.9.5");
     let curator = chosen("LEASEHOLD_CURATOR_VERSION", "5.9.0");
     let mut files = vec![source.join("pom.xml")];
-    files.extend(std::fs::read_dir(source.join("src/main/java/curator")).unwrap().map(|file| file.unwrap().path()));
+    files.extend(
+        std::fs::read_dir(source.join("src/main/java/curator"))
+            .unwrap()
+            .map(|file| file.unwrap().path()),
+    );
     files.sort();
     let mut hasher = DefaultHasher::new();
     files.iter().for_each(|file| std::fs::read(file).unwrap().hash(&mut hasher));
@@ -54,7 +61,9 @@ fn build() -> Result<PathBuf, String> {
     let unfinished = home.join(format!("{name}.{}", std::process::id()));
     let mut maven = Command::new("mvn");
     maven.args(["-q", "-B", "-f"]).arg(source.join("pom.xml"));
-    maven.arg(format!("-Dzookeeper.version={zookeeper}")).arg(format!("-Dcurator.version={curator}"));
+    maven
+        .arg(format!("-Dzookeeper.version={zookeeper}"))
+        .arg(format!("-Dcurator.version={curator}"));
     maven.arg(format!("-Dout={}", unfinished.display())).arg("package");
     run("Maven's build", &mut maven)?;
     if std::fs::rename(&unfinished, &out).is_err() {

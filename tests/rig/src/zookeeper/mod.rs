@@ -21,7 +21,9 @@ pub use ensemble::{Ensemble, EnsembleOptions};
 pub use jars::{jar, java};
 pub use lent::Lent;
 pub use pipe::Pipe;
-pub use raw::{CONTAINER, EPHEMERAL, EPHEMERAL_SEQUENTIAL, NO_NODE, NODE_EXISTS, Node, PERSISTENT, Raw};
+pub use raw::{
+    CONTAINER, EPHEMERAL, EPHEMERAL_SEQUENTIAL, NO_NODE, NODE_EXISTS, Node, PERSISTENT, Raw,
+};
 
 use super::{Certificates, Identity, free_port, fresh_dir, ms, signal, wait_for, wait_until};
 
@@ -80,7 +82,8 @@ impl ZooKeeper {
                 server.key_store().display(),
                 certificates.ca_file().display()
             );
-            let mut config = fs::OpenOptions::new().append(true).open(server.dir.join("zoo.cfg")).unwrap();
+            let mut config =
+                fs::OpenOptions::new().append(true).open(server.dir.join("zoo.cfg")).unwrap();
             config.write_all(lines.as_bytes()).unwrap();
             vec![(server, ())]
         };
@@ -102,7 +105,9 @@ impl ZooKeeper {
         if self.secure_port == 0 {
             return true;
         }
-        let Ok(mut stream) = TcpStream::connect(("127.0.0.1", self.secure_port)) else { return false };
+        let Ok(mut stream) = TcpStream::connect(("127.0.0.1", self.secure_port)) else {
+            return false;
+        };
         stream.set_read_timeout(Some(ms(100))).unwrap();
         stream.read(&mut [0]).is_err_and(|e| e.kind() == std::io::ErrorKind::WouldBlock)
     }
@@ -152,7 +157,8 @@ impl ZooKeeper {
         // stopped server does not notice that, but when its parent dies the kernel sends SIGHUP and
         // SIGCONT to its process group, which contains nothing else.
         command.process_group(0).stdin(Stdio::piped()).stdout(Stdio::null());
-        let errors = fs::OpenOptions::new().create(true).append(true).open(self.dir.join("err")).unwrap();
+        let errors =
+            fs::OpenOptions::new().create(true).append(true).open(self.dir.join("err")).unwrap();
         let process = command.stderr(errors).spawn().unwrap();
         assert!(self.process.lock().replace(process).is_none(), "it runs already");
     }
@@ -165,7 +171,11 @@ impl ZooKeeper {
     fn becomes_ready(&self) -> bool {
         let mut ended = false;
         wait_for(START, "the ZooKeeper serves", || {
-            ended = self.process.lock().as_mut().is_none_or(|process| process.try_wait().unwrap().is_some());
+            ended = self
+                .process
+                .lock()
+                .as_mut()
+                .is_none_or(|process| process.try_wait().unwrap().is_some());
             ended || self.mode().is_some() && self.is_secure_if_it_has_to()
         });
         !ended
@@ -220,7 +230,8 @@ impl ZooKeeper {
 
     /// Adds this line to its configuration, from its next start on.
     pub fn configure(&self, line: &str) {
-        let mut config = fs::OpenOptions::new().append(true).open(self.dir.join("zoo.cfg")).unwrap();
+        let mut config =
+            fs::OpenOptions::new().append(true).open(self.dir.join("zoo.cfg")).unwrap();
         writeln!(config, "{line}").unwrap();
     }
 
@@ -252,7 +263,8 @@ impl ZooKeeper {
 
     /// The reply to a four-letter word: `srvr`, `cons`, `wchc`, `dump`, `mntr`, ...
     pub fn try_ask(&self, word: &str) -> Option<String> {
-        let mut stream = TcpStream::connect_timeout(&([127, 0, 0, 1], self.port).into(), ms(1000)).ok()?;
+        let mut stream =
+            TcpStream::connect_timeout(&([127, 0, 0, 1], self.port).into(), ms(1000)).ok()?;
         stream.set_read_timeout(Some(ms(2000))).unwrap();
         stream.write_all(word.as_bytes()).ok()?;
         let mut answer = String::new();
@@ -297,7 +309,11 @@ impl ZooKeeper {
 
     /// The connections that have sessions: lines of `cons`.
     pub fn connections(&self) -> Vec<String> {
-        self.ask("cons").lines().filter(|line| line.contains("sid=0x")).map(|line| line.trim().to_owned()).collect()
+        self.ask("cons")
+            .lines()
+            .filter(|line| line.contains("sid=0x"))
+            .map(|line| line.trim().to_owned())
+            .collect()
     }
 
     /// Each watch on this server's connections: the session and the path.
@@ -322,7 +338,8 @@ impl ZooKeeper {
         let mut sessions: Vec<i64> = lines.filter_map(session_of).collect();
         // The server lists them unordered.
         sessions.sort_unstable();
-        let lines = answer.lines().skip_while(|line| !line.starts_with("Sessions with Ephemerals")).skip(1);
+        let lines =
+            answer.lines().skip_while(|line| !line.starts_with("Sessions with Ephemerals")).skip(1);
         (sessions, of_sessions(lines.take_while(|line| !line.starts_with("Connections dump"))))
     }
 
@@ -383,7 +400,9 @@ impl ZooKeeper {
     /// node.)
     #[track_caller]
     pub fn assert_clean_but(&self, stay: &[&str]) {
-        let may_stay = |path: &str| stay.iter().any(|stays| *stays == path || stays.starts_with(&format!("{path}/")));
+        let may_stay = |path: &str| {
+            stay.iter().any(|stays| *stays == path || stays.starts_with(&format!("{path}/")))
+        };
         // The nodes come first, because looking at them takes a session.
         self.look(|session| {
             wait_until("the nodes go", || {
@@ -429,7 +448,9 @@ fn start_together<T>(make: impl Fn() -> Vec<(ZooKeeper, T)>) -> Vec<(ZooKeeper, 
         if servers.iter().all(|(server, _)| server.becomes_ready()) {
             return servers;
         }
-        servers.iter().for_each(|(server, _)| eprintln!("a ZooKeeper ended: {}", server.last_words()));
+        servers
+            .iter()
+            .for_each(|(server, _)| eprintln!("a ZooKeeper ended: {}", server.last_words()));
     }
     panic!("the ZooKeepers end when they start");
 }

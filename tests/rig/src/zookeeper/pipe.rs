@@ -69,7 +69,11 @@ impl Pipe {
     /// makes it connect to the other pipe instead of `port`: otherwise the two would bypass the
     /// pipes during a cut.
     pub fn answers_come_through(&self, port: u16, other: &Self) {
-        assert_eq!(port.to_string().len(), other.port.to_string().len(), "the message has a length before the address");
+        assert_eq!(
+            port.to_string().len(),
+            other.port.to_string().len(),
+            "the message has a length before the address"
+        );
         *self.state.answers.lock() = Some([port, other.port]);
     }
 
@@ -153,7 +157,9 @@ fn pass_on(mut from: TcpStream, mut to: TcpStream, state: &State) {
 /// the message does not contain it.
 fn name_another_port(message: &mut [u8], [own, other]: [u16; 2]) -> bool {
     let (own, other) = (format!("127.0.0.1:{own}"), format!("127.0.0.1:{other}"));
-    let Some(at) = message.windows(own.len()).position(|part| part == own.as_bytes()) else { return false };
+    let Some(at) = message.windows(own.len()).position(|part| part == own.as_bytes()) else {
+        return false;
+    };
     message[at..at + own.len()].copy_from_slice(other.as_bytes());
     true
 }
@@ -163,7 +169,9 @@ fn put_off(mut from: TcpStream, late: &Sender<(Instant, Vec<u8>)>, state: &State
     let mut chunk = [0; 16 * 1024];
     while let Ok(length @ 1..) = from.read(&mut chunk) {
         let due = Instant::now() + Duration::from_millis(state.delay_ms.load(Ordering::SeqCst));
-        if !state.silent.load(Ordering::SeqCst) && late.send((due, chunk[..length].to_vec())).is_err() {
+        if !state.silent.load(Ordering::SeqCst)
+            && late.send((due, chunk[..length].to_vec())).is_err()
+        {
             break;
         }
     }

@@ -54,7 +54,12 @@ impl Raw {
         stream.set_read_timeout(Some(CAP)).unwrap();
         stream.set_nodelay(true).unwrap();
         let mut body = Body::default();
-        body.int(0).long(0).int(i32::try_from(timeout.as_millis()).unwrap()).long(session).bytes(password).byte(0);
+        body.int(0)
+            .long(0)
+            .int(i32::try_from(timeout.as_millis()).unwrap())
+            .long(session)
+            .bytes(password)
+            .byte(0);
         stream.write_all(&body.frame()).ok()?;
         let mut answer = Answer::read(&mut stream)?;
         let (_, timeout, session) = (answer.int(), answer.int(), answer.long());
@@ -107,7 +112,12 @@ impl Raw {
     }
 
     /// Creates the node, and missing parents as containers.
-    pub fn create_below_containers(&mut self, path: &str, data: &[u8], kind: i32) -> Result<String, i32> {
+    pub fn create_below_containers(
+        &mut self,
+        path: &str,
+        data: &[u8],
+        kind: i32,
+    ) -> Result<String, i32> {
         for (end, _) in path.match_indices('/').filter(|(end, _)| *end > 0) {
             match self.create(&path[..end], b"", CONTAINER) {
                 Ok(_) | Err(NODE_EXISTS) => {}
@@ -128,7 +138,8 @@ impl Raw {
     pub fn get(&mut self, path: &str) -> Result<Node, i32> {
         let mut answer = self.call(4, Body::default().text(path).byte(0))?;
         let data = answer.bytes();
-        let (czxid, _mzxid, _ctime, _mtime) = (answer.long(), answer.long(), answer.long(), answer.long());
+        let (czxid, _mzxid, _ctime, _mtime) =
+            (answer.long(), answer.long(), answer.long(), answer.long());
         let (version, cversion, _aversion) = (answer.int(), answer.int(), answer.int());
         let (owner, _length, children) = (answer.long(), answer.int(), answer.int());
         Ok(Node { data, czxid, version, cversion, owner, children })
