@@ -63,7 +63,7 @@ fn main() {
     common::run(PARTS, EVERYWHERE, |role| {
         match *role {
             ["hold", url, name, lease] => {
-                play_hold(url, name, Duration::from_millis(number(lease) as u64))
+                play_hold(url, name, Duration::from_millis(number(lease) as u64));
             }
             ["many", url, count, seconds] => play_many(url, number(count), seconds),
             _ => return false,

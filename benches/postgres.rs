@@ -258,7 +258,9 @@ fn hand_off(bench: &Bench, table: &mut Table) {
             times.push(waiter.since(sent));
         }
     }
-    [&mut raws, &mut ours, &mut polls].iter_mut().for_each(|times| times.sort());
+    for times in &mut [&mut raws, &mut ours, &mut polls] {
+        times.sort();
+    }
     for (percent, most) in [(50, 1.2), (99, 1.0)] {
         let (raw, own) = (percentile(&raws, percent), percentile(&ours, percent));
         let ratio = own.as_secs_f64() / raw.as_secs_f64();

@@ -43,7 +43,7 @@ fn main() {
     common::run(PARTS, &[], |role| {
         match *role {
             ["queue", url, name, raw_name, threads] => {
-                play_queue(url, name, raw_name, number(threads))
+                play_queue(url, name, raw_name, number(threads));
             }
             ["read", url, name, threads] => play_read(url, name, number(threads)),
             _ => return false,
@@ -114,13 +114,17 @@ fn fair_queue(bench: &Bench, table: &mut Table) {
         let (name, raw_name) = (format!("queue-{processes}"), format!("queue-raw-{processes}"));
         let role = ["queue", bench.url(), &name, &raw_name, &threads];
         let mut players: Vec<_> = (0..processes).map(|_| Player::start(&role)).collect();
-        players.iter_mut().for_each(|p| assert_eq!(p.receive(), "ready"));
+        for p in &mut players {
+            assert_eq!(p.receive(), "ready");
+        }
         let mut times = [Vec::new(), Vec::new()];
         for _ in 0..rounds {
             for (which, times) in ["raw", "leasehold"].iter().zip(&mut times) {
                 let begin = wall_nanos() + 20_000_000;
                 let end = begin + span.as_nanos() as u64;
-                players.iter_mut().for_each(|p| p.send(&format!("{which} {begin} {end}")));
+                for p in &mut players {
+                    p.send(&format!("{which} {begin} {end}"));
+                }
                 let mut history = Vec::new();
                 for player in &mut players {
                     let line = player.receive();
@@ -142,7 +146,9 @@ fn fair_queue(bench: &Bench, table: &mut Table) {
                 }));
             }
         }
-        times.iter_mut().for_each(|times| times.sort());
+        for times in &mut times {
+            times.sort();
+        }
         let [bare, ours] = times;
         let where_from = if processes == 1 {
             "one process".to_owned()
@@ -238,7 +244,9 @@ fn mix(bench: &Bench, table: &mut Table) {
     let (mut raw_rates, mut rates, mut longest) = (Vec::new(), Vec::new(), Duration::ZERO);
     for _ in 0..rounds {
         let turns = rate_of(span / 2, || {
-            (0..READS).for_each(|_| reader.cycle());
+            for _ in 0..READS {
+                reader.cycle();
+            }
             writer.cycle();
         });
         raw_rates.push(turns * (READS + 1) as f64);
@@ -296,10 +304,16 @@ fn writer(bench: &Bench, table: &mut Table) {
         for processes in [1, 2] {
             let role = ["read", bench.url(), &name, &(threads / processes).to_string()];
             let mut players: Vec<_> = (0..processes).map(|_| Player::start(&role)).collect();
-            players.iter_mut().for_each(|p| assert_eq!(p.receive(), "ready"));
-            players.iter_mut().for_each(|p| p.send("go"));
+            for p in &mut players {
+                assert_eq!(p.receive(), "ready");
+            }
+            for p in &mut players {
+                p.send("go");
+            }
             let ours = write_waits(&lock, rounds);
-            players.iter_mut().for_each(|p| p.send("stop"));
+            for p in &mut players {
+                p.send("stop");
+            }
             let reads: usize = players.iter_mut().map(|p| number(&p.receive())).sum();
             assert!(reads > 0, "they read");
             let others = if processes == 1 { "another process" } else { "2 other processes" };

@@ -24,14 +24,16 @@ pub(crate) fn several(bench: &Bench, table: &mut Table) {
         for _ in 0..rounds {
             bare.push(rate_of(span, || raw.cycle()));
             as_one.push(rate_of(span, || {
-                multi.lock().and_then(|all| all.unlock()).expect("nobody else uses them")
+                multi.lock().and_then(|all| all.unlock()).expect("nobody else uses them");
             }));
             one_by_one.push(rate_of(span, || {
                 let all: Vec<_> = singles
                     .iter()
                     .map(|name| client.lock(name).expect("nobody else uses it"))
                     .collect();
-                all.into_iter().for_each(|one| one.unlock().expect("it was held"));
+                for one in all {
+                    one.unlock().expect("it was held");
+                }
             }));
         }
         let (bare, as_one, one_by_one) = (median(&bare), median(&as_one), median(&one_by_one));

@@ -131,6 +131,8 @@ fn allocations_of(mut cycle: impl FnMut()) -> f64 {
     rate_of(Duration::from_millis(50), &mut cycle);
     const CYCLES: usize = 2000;
     let before = Usage::now().allocations;
-    (0..CYCLES).for_each(|_| cycle());
+    for _ in 0..CYCLES {
+        cycle();
+    }
     (Usage::now().allocations - before) as f64 / CYCLES as f64
 }

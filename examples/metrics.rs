@@ -74,11 +74,10 @@ fn answer(stream: &TcpStream, client: &LockClient) -> std::io::Result<bool> {
         header.clear();
     }
     let is_scrape = request.starts_with("GET /metrics ");
-    let (status, kind, body) = match is_scrape {
-        true => {
-            ("200 OK", "text/plain; version=0.0.4; charset=utf-8", client.stats().to_prometheus())
-        }
-        false => ("404 Not Found", "text/plain", "the figures are at /metrics\n".to_owned()),
+    let (status, kind, body) = if is_scrape {
+        ("200 OK", "text/plain; version=0.0.4; charset=utf-8", client.stats().to_prometheus())
+    } else {
+        ("404 Not Found", "text/plain", "the figures are at /metrics\n".to_owned())
     };
     let length = body.len();
     let mut stream = stream;

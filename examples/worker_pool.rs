@@ -131,7 +131,7 @@ fn worker(number: usize, url: &str, file: &str, fate: u32) -> Outcome<()> {
             // failure is a bug in this program, and ends it.
             Err(e) => match e.downcast_ref::<leasehold::Error>() {
                 Some(stale) if stale.kind() == ErrorKind::Stale => {
-                    tell(&format!("refused {stale}"))
+                    tell(&format!("refused {stale}"));
                 }
                 _ => return Err(e),
             },

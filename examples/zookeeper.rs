@@ -155,7 +155,7 @@ fn cut_off(
     // As if it had been suspended between its last check and its write: only the token helps.
     match claim.write(|all| all.insert(night, late.name)) {
         Err(error) if error.kind() == ErrorKind::Stale => {
-            println!("  the late write is refused: {error}")
+            println!("  the late write is refused: {error}");
         }
         _ => return Err("a late write was taken".into()),
     }

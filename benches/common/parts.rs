@@ -19,10 +19,10 @@ pub(crate) fn play(role: &[&str]) -> bool {
             play_contend(Primitive::parse(primitive), url, name, number(threads));
         }
         ["herd", primitive, url, name, threads] => {
-            play_herd(Primitive::parse(primitive), url, name, number(threads))
+            play_herd(Primitive::parse(primitive), url, name, number(threads));
         }
         ["wait", primitive, url, name, raw_name] => {
-            play_wait(Primitive::parse(primitive), url, name, raw_name)
+            play_wait(Primitive::parse(primitive), url, name, raw_name);
         }
         _ => return false,
     }
@@ -159,7 +159,9 @@ pub(crate) fn processes(
     let start = |role: &str, name: &str| {
         let role = [role, primitive.name(), bench.url(), name, &THREADS.to_string()];
         let mut crowd: Vec<_> = (0..PROCESSES).map(|_| Player::start(&role)).collect();
-        crowd.iter_mut().for_each(|p| assert_eq!(p.receive(), "ready"));
+        for p in &mut crowd {
+            assert_eq!(p.receive(), "ready");
+        }
         crowd
     };
     let (mut crowd, mut herd) = (start("contend", "crowd"), start("herd", "herd"));
@@ -171,7 +173,9 @@ pub(crate) fn processes(
         let together = |players: &mut [Player]| {
             let begin = wall_nanos() + 20_000_000;
             let end = begin + span.as_nanos() as u64;
-            players.iter_mut().for_each(|p| p.send(&format!("{begin} {end}")));
+            for p in players {
+                p.send(&format!("{begin} {end}"));
+            }
         };
         together(&mut herd);
         let grants: usize = herd.iter_mut().map(|p| number(&p.receive())).sum();
@@ -254,7 +258,9 @@ fn play_contend(primitive: Primitive, url: &str, name: &str, threads: usize) {
             let running: Vec<_> = (0..threads).map(|_| scope.spawn(contend)).collect();
             running.into_iter().map(|t| t.join().expect("a thread")).collect()
         });
-        reports.iter().for_each(|line| report(line));
+        for line in &reports {
+            report(line);
+        }
     }
 }
 
@@ -272,7 +278,9 @@ fn contend_until(ours: &Ours, begin: u64, end: u64) -> String {
         grip.give_back();
     }
     let mut report = format!("{} {grants}", longest.as_micros());
-    tokens.iter().for_each(|token| report.push_str(&format!(" {token}")));
+    for token in &tokens {
+        report.push_str(&format!(" {token}"));
+    }
     report
 }
 
@@ -313,7 +321,9 @@ pub(crate) fn hand_off(bench: &Bench, table: &mut Table, what: &str, primitive: 
         rested.push(raw.ping());
         trips.extend((0..10).map(|_| raw.ping()));
     }
-    [&mut trips, &mut rested, &mut raw_times, &mut times].iter_mut().for_each(|v| v.sort());
+    for v in &mut [&mut trips, &mut rested, &mut raw_times, &mut times] {
+        v.sort();
+    }
     for percent in [50, 99] {
         let (bare, ours) = (percentile(&raw_times, percent), percentile(&times, percent));
         let ratio = ours.as_secs_f64() / bare.as_secs_f64();

@@ -27,7 +27,9 @@ pub(crate) fn play(role: &[&str]) -> bool {
 /// dropped.
 pub(crate) fn hogs() -> Vec<Player> {
     let mut hogs: Vec<_> = (0..2).map(|_| Player::start(&["hog"])).collect();
-    hogs.iter_mut().for_each(|hog| assert_eq!(hog.receive(), "ready"));
+    for hog in &mut hogs {
+        assert_eq!(hog.receive(), "ready");
+    }
     hogs
 }
 

@@ -53,7 +53,8 @@ struct Asker<T, A> {
 impl<T, A: FnMut() -> leasehold::Result<T>> Asker<T, A> {
     fn run(mut self) {
         loop {
-            let (begun, mut pause) = (Instant::now(), self.interval);
+            let begun = Instant::now();
+            let mut pause = self.interval;
             if !self.is_paused.load(Ordering::Relaxed) {
                 let answer = (self.ask)();
                 let look = Look { begun, took: begun.elapsed(), answer };

@@ -53,12 +53,11 @@ pub(crate) struct LsArgs {
 
 pub(crate) fn ls(store: &StoreArgs, args: &LsArgs) -> Result<u8, Failure> {
     let client = store.builder()?.build()?;
-    let (locks, unlisted) = match args.all {
-        true => (client.locks(&args.pattern)?, 0),
-        false => {
-            let announced = client.announced_locks(&args.pattern)?;
-            (announced.locks().to_vec(), announced.unlisted())
-        }
+    let (locks, unlisted) = if args.all {
+        (client.locks(&args.pattern)?, 0)
+    } else {
+        let announced = client.announced_locks(&args.pattern)?;
+        (announced.locks().to_vec(), announced.unlisted())
     };
     if unlisted > 0 {
         say(format_args!(

@@ -48,7 +48,7 @@ pub(crate) fn permits(store: &StoreArgs, args: &PermitsArgs) -> Result<u8, Failu
     match set(&client, &client.semaphore(&args.name), args.permits)? {
         None => say(format_args!("{name}: it has {} permits now", args.permits)),
         Some(before) if before == i64::from(args.permits) => {
-            say(format_args!("{name}: it has {before} permits"))
+            say(format_args!("{name}: it has {before} permits"));
         }
         Some(before) => say(format_args!(
             "{name}: it has {} permits now, and had {before} before",

@@ -76,7 +76,7 @@ fn text_of(report: &LockReport) -> String {
         for holder in lock.holders() {
             match lock.primitive() {
                 Primitive::Semaphore => {
-                    add("permit", format!("{}, {}", describe(holder), made_by(holder)))
+                    add("permit", format!("{}, {}", describe(holder), made_by(holder)));
                 }
                 _ => add("held by", describe(holder)),
             }

@@ -48,7 +48,8 @@ pub(crate) fn fit(text: &str, columns: usize) -> String {
         return text.to_owned();
     }
     let span = Span::raw(text);
-    let (mut shown, mut taken) = (String::new(), 0);
+    let mut shown = String::new();
+    let mut taken = 0;
     for part in span.styled_graphemes(Style::new()) {
         taken += width(part.symbol);
         // One column is for the `…`.

@@ -82,7 +82,8 @@ mod tests {
     #[test]
     fn no_advice_names_the_library() {
         for named in Advice::NAMED {
-            let (library, command) = (named.to_string(), advice(&named));
+            let library = named.to_string();
+            let command = advice(&named);
             assert_ne!(Some(&library), command.as_ref(), "{named:?} has no words of the command");
             assert!(!command.unwrap_or_default().contains("::"), "{named:?}");
         }

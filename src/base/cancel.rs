@@ -112,7 +112,9 @@ impl CancelToken {
             let waits: Vec<_> = below.waits.values().cloned().collect();
             left.extend(below.children.values().filter_map(Weak::upgrade));
             drop(below);
-            waits.iter().for_each(|wait| wait.interrupt());
+            for wait in &waits {
+                wait.interrupt();
+            }
         }
     }
 
@@ -230,9 +232,11 @@ mod tests {
     #[test]
     fn a_parent_cancels_its_children_and_not_the_other_way() {
         let root = CancelToken::new();
-        let (one, other) = (root.child(), root.child());
+        let one = root.child();
+        let other = root.child();
         let grandchild = one.child();
-        let (waits, wait) = (Arc::new(Counted::default()), Arc::new(Counted::default()));
+        let waits = Arc::new(Counted::default());
+        let wait = Arc::new(Counted::default());
         let _entered = (grandchild.wakes(waits.clone()), root.wakes(wait.clone()));
         let clone = one.clone();
         clone.cancel();
@@ -283,7 +287,9 @@ mod tests {
         for _ in 0..1_000_000 {
             drop(token.wakes(wait.clone()));
         }
-        (0..1_000).for_each(|_| drop(token.child()));
+        for _ in 0..1_000 {
+            drop(token.child());
+        }
         let below = token.0.below.lock();
         assert!(below.waits.is_empty() && below.children.is_empty());
         assert_eq!(Arc::strong_count(&wait), 1);

@@ -69,7 +69,9 @@ impl Counters {
             (Outcome::Busy, _) => one_more(&self.busy),
             (Outcome::TimedOut, _) => one_more(&self.timed_out),
             (Outcome::Failed(error), _) => {
-                self.errors.get(error.kind() as usize).into_iter().for_each(one_more)
+                if let Some(errors) = self.errors.get(error.kind() as usize) {
+                    one_more(errors);
+                }
             }
         }
         if let Some(waited) = waited {
@@ -318,11 +320,17 @@ impl Figures {
         self.busy += busy;
         self.timed_out += timed_out;
         self.contended += contended;
-        self.errors.iter_mut().zip(other.errors).for_each(|(own, theirs)| *own += theirs);
-        self.hand_overs.iter_mut().zip(other.hand_overs).for_each(|(own, theirs)| *own += theirs);
+        for (own, theirs) in self.errors.iter_mut().zip(other.errors) {
+            *own += theirs;
+        }
+        for (own, theirs) in self.hand_overs.iter_mut().zip(other.hand_overs) {
+            *own += theirs;
+        }
         self.renewals += other.renewals;
         self.renewal_failures += other.renewal_failures;
-        self.losses.iter_mut().zip(other.losses).for_each(|(own, theirs)| *own += theirs);
+        for (own, theirs) in self.losses.iter_mut().zip(other.losses) {
+            *own += theirs;
+        }
         self.waits.add(&other.waits);
         self.holds.add(&other.holds);
     }
@@ -334,7 +342,8 @@ mod tests {
 
     #[test]
     fn each_call_has_one_outcome() {
-        let (counters, waited) = (Counters::default(), Some(Duration::from_millis(3)));
+        let counters = Counters::default();
+        let waited = Some(Duration::from_millis(3));
         let (closed, down) =
             (Error::new(ErrorKind::Closed, ""), Error::new(ErrorKind::Unreachable, ""));
         let outcomes = [

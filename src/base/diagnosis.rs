@@ -339,7 +339,9 @@ pub(crate) fn latency_finding(mut round_trips: Vec<Duration>, io_timeout: Durati
     round_trips.sort_unstable();
     let count = round_trips.len();
     let at = |percent: usize| round_trips[(count * percent / 100).min(count - 1)];
-    let (p50, p99, max) = (at(50), at(99), round_trips[count - 1]);
+    let p50 = at(50);
+    let p99 = at(99);
+    let max = round_trips[count - 1];
     let found = format!("{count} round trips: p50 {p50:.1?}, p99 {p99:.1?}, max {max:.1?}");
     if p99 > io_timeout / 2 {
         return Finding::warning(Check::Latency, format!("{found}; the I/O timeout is {io_timeout:?}"))
@@ -375,7 +377,8 @@ pub(crate) fn tolerated_offset(lease: Duration) -> Duration {
 /// A server's clock compared with ours.
 pub(crate) fn clock_finding(sample: ClockSample, lease: Duration) -> Finding {
     let offset = sample.offset_micros();
-    let (by, tolerated) = (Duration::from_micros(offset.unsigned_abs()), tolerated_offset(lease));
+    let by = Duration::from_micros(offset.unsigned_abs());
+    let tolerated = tolerated_offset(lease);
     if by <= tolerated {
         return Finding::ok(
             Check::Clock,

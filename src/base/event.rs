@@ -85,7 +85,8 @@ impl Event {
     /// on belongs to this round.
     pub(crate) fn clear(&self) -> u64 {
         let mut state = self.state.lock();
-        (state.latched, state.ended) = (false, false);
+        state.latched = false;
+        state.ended = false;
         state.round += 1;
         state.round
     }
@@ -194,7 +195,8 @@ mod tests {
                 self.0.fetch_add(1, Ordering::Relaxed);
             }
         }
-        let (event, counted) = (Event::default(), Arc::new(Counted(AtomicU32::new(0))));
+        let event = Event::default();
+        let counted = Arc::new(Counted(AtomicU32::new(0)));
         let interrupted = event.interrupt_by(counted.clone());
         event.notify_by_message();
         assert!(event.has_come(Awaited::Notification) && event.has_come(Awaited::Messages(1)));

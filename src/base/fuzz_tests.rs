@@ -124,7 +124,8 @@ fn read_all(
 ) -> u64 {
     let mut count = 0;
     for round in 0_u64.. {
-        let (one, other) = (valid(&mut dice), valid(&mut dice));
+        let one = valid(&mut dice);
+        let other = valid(&mut dice);
         let cuts = if round % CUT_EACH == 0 { one.len().min(LONGEST_CUT) } else { 0 };
         for place in 0..CHANGES + cuts {
             let bytes = match place.checked_sub(CHANGES) {

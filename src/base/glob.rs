@@ -43,7 +43,8 @@ impl Glob {
         if pattern.is_empty() {
             return Err(refuse("is empty; '*' matches every name"));
         }
-        let (mut parts, mut rest) = (Vec::new(), pattern.chars());
+        let mut parts = Vec::new();
+        let mut rest = pattern.chars();
         while let Some(c) = rest.next() {
             parts.push(match c {
                 '*' if parts.last() == Some(&Part::AnyText) => continue,
@@ -81,7 +82,8 @@ impl Glob {
     /// Takes at most time proportional to the product of the two lengths.
     pub(crate) fn matches(&self, name: &str) -> bool {
         let name: Vec<char> = name.chars().collect();
-        let (mut part, mut at) = (0, 0);
+        let mut part = 0;
+        let mut at = 0;
         // The part after the last `*`, and the end of the text that this `*` matches.
         let mut retry: Option<(usize, usize)> = None;
         while at < name.len() {

@@ -43,7 +43,8 @@ fn end_of(bucket: usize) -> u64 {
     if bucket + 1 >= BUCKETS {
         return u64::MAX;
     }
-    let (doubling, part) = (bucket / PARTS, bucket % PARTS);
+    let doubling = bucket / PARTS;
+    let part = bucket % PARTS;
     let begin = 1_u64 << (FIRST_DOUBLING as usize + doubling);
     begin + (begin >> PART_BITS) * part as u64
 }
@@ -159,7 +160,9 @@ impl Histogram {
         if self.buckets.len() < other.buckets.len() {
             self.buckets.resize(other.buckets.len(), 0);
         }
-        self.buckets.iter_mut().zip(&other.buckets).for_each(|(own, theirs)| *own += theirs);
+        for (own, theirs) in self.buckets.iter_mut().zip(&other.buckets) {
+            *own += theirs;
+        }
         self.sum = self.sum.saturating_add(other.sum);
         self.max = self.max.max(other.max);
     }
@@ -198,7 +201,8 @@ mod tests {
     /// Compared with the sorted list of what was recorded.
     #[test]
     fn quantiles_are_at_most_a_quarter_too_long() {
-        let (recorded, mut sorted) = (AtomicHistogram::default(), Vec::new());
+        let recorded = AtomicHistogram::default();
+        let mut sorted = Vec::new();
         let mut random = 1_u64;
         for _ in 0..5000 {
             random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
@@ -225,9 +229,9 @@ mod tests {
         assert_eq!((read.p99(), read.mean(), read.max(), read.count()), Default::default());
         assert_eq!(Histogram::default().p50(), Duration::ZERO);
         let extreme = AtomicHistogram::default();
-        [Duration::ZERO, Duration::from_secs(1 << 40)]
-            .into_iter()
-            .for_each(|duration| extreme.record(duration));
+        for duration in [Duration::ZERO, Duration::from_secs(1 << 40)] {
+            extreme.record(duration);
+        }
         assert_eq!(extreme.read().quantile(1.0), Duration::from_nanos(u64::MAX));
     }
 
@@ -235,7 +239,9 @@ mod tests {
     fn the_coarse_scale_counts_what_is_below_its_ends() {
         let recorded = AtomicHistogram::default();
         let nanos = [1, 1_500, 1_600, 5_000_000, 1 << 60];
-        nanos.into_iter().for_each(|nanos| recorded.record(Duration::from_nanos(nanos)));
+        for nanos in nanos {
+            recorded.record(Duration::from_nanos(nanos));
+        }
         let coarse: Vec<_> = recorded.read().cumulated().collect();
         assert_eq!(coarse[0], (Duration::from_nanos(1 << 10), 1));
         assert_eq!(coarse[1], (Duration::from_nanos(3 << 9), 2));
@@ -253,7 +259,9 @@ mod tests {
     #[test]
     fn two_histograms_add_up() {
         let recorded = AtomicHistogram::default();
-        [1_500, 5_000].into_iter().for_each(|nanos| recorded.record(Duration::from_nanos(nanos)));
+        for nanos in [1_500, 5_000] {
+            recorded.record(Duration::from_nanos(nanos));
+        }
         let mut sum = Histogram::default();
         sum.add(&recorded.read());
         sum.add(&recorded.read());

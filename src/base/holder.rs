@@ -136,10 +136,7 @@ impl Holder {
 /// The part of a holder id that is the same on all masters of a Redlock. Java's `RedissonRedLock`
 /// uses another client for each master, so only the number of its thread is the same.
 pub(crate) fn hold_on_many(holder: &str) -> &str {
-    match is_foreign(holder) {
-        true => holder.rsplit(':').next().unwrap_or(holder),
-        false => holder,
-    }
+    if is_foreign(holder) { holder.rsplit(':').next().unwrap_or(holder) } else { holder }
 }
 
 /// The client and the number in the id of a holder of this library. The number may be followed by a
@@ -218,7 +215,8 @@ mod tests {
     fn holders_never_repeat() {
         let random = || ClientId::random(Duration::from_secs(5));
         let id = random();
-        let (a, b) = (id.fresh_holder(), id.fresh_holder());
+        let a = id.fresh_holder();
+        let b = id.fresh_holder();
         assert_ne!(a, b);
         assert!(id.owns(a.as_str()) && !random().owns(a.as_str()));
     }

@@ -182,7 +182,8 @@ impl Ends {
     pub(crate) fn inspected(&mut self, asked: Moment, bound: Option<Moment>) {
         // The replies to two inspections may be read in the wrong order.
         if asked >= self.inspected_at {
-            (self.inspected_at, self.bound) = (asked, bound.unwrap_or(Moment::NEVER));
+            self.inspected_at = asked;
+            self.bound = bound.unwrap_or(Moment::NEVER);
         }
     }
 
@@ -599,7 +600,9 @@ mod tests {
         let in_session =
             |session: &Arc<SessionTerm>| Lease::in_session(Moment::NEVER, Some(session.clone()));
         let [silent, expired, forgotten] = [0, 1, 2].map(|_| Arc::new(SessionTerm::default()));
-        [&silent, &expired, &forgotten].into_iter().for_each(|session| session.lengthen(at(100)));
+        for session in [&silent, &expired, &forgotten] {
+            session.lengthen(at(100));
+        }
         assert_eq!(lost(in_session(&silent), 500), (LostBy::Session, at(100)));
         expired.end(at(150));
         assert_eq!(lost(in_session(&expired), 160).0, LostBy::Session, "nobody had kept it alive");

@@ -86,7 +86,8 @@ impl LockName {
 
     /// The same name with another kind.
     pub(crate) fn of_kind(&self, kind: Kind) -> Self {
-        let (name, key) = (self.name.clone(), self.key.clone());
+        let name = self.name.clone();
+        let key = self.key.clone();
         Self { kind, name, key, counters: OnceLock::new(), spelling: OnceLock::new() }
     }
 

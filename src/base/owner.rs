@@ -180,7 +180,8 @@ impl Announcement {
         ages: Vec<(u64, Duration)>,
         holds: impl ExactSizeIterator<Item = NamedHold>,
     ) -> Self {
-        let (all, mut bytes) = (holds.len(), 0);
+        let all = holds.len();
+        let mut bytes = 0;
         let has_room = |hold: &NamedHold| {
             bytes += hold.to_line().len();
             bytes <= MOST_NAMES_BYTES
@@ -198,7 +199,9 @@ impl Announcement {
             let space = if place == 0 { "" } else { " " };
             let _ = write!(text, "{space}{number}:{}", age.as_millis());
         }
-        holds.iter().for_each(|hold| text.push_str(&hold.to_line()));
+        for hold in holds {
+            text.push_str(&hold.to_line());
+        }
         if *unlisted > 0 {
             let _ = write!(text, "\nunlisted={unlisted}");
         }

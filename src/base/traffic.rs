@@ -89,7 +89,8 @@ mod tests {
     #[test]
     fn a_connection_that_breaks_is_replaced_once() {
         let traffic = Arc::new(Traffic::default());
-        let (first, second) = (Meter::opened(&traffic), Meter::opened(&traffic));
+        let first = Meter::opened(&traffic);
+        let second = Meter::opened(&traffic);
         let twin = first.clone();
         first.broke();
         twin.broke();

@@ -106,7 +106,8 @@ impl Servers for Cluster {
         let memory_seen = Arc::default();
         let seed = |mut endpoint: Endpoint| {
             endpoint.map_by(self.options.address_map.as_ref());
-            let (cluster, memory_seen) = (cluster.clone(), Arc::clone(&memory_seen));
+            let cluster = cluster.clone();
+            let memory_seen = Arc::clone(&memory_seen);
             let handshake = script::handshake_in_cluster(&client.settings.key_prefix);
             let connector =
                 Connector { cluster, memory_seen, handshake, ..client.connector(endpoint.into()) };

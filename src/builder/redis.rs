@@ -280,10 +280,14 @@ impl NewClient<'_> {
         let parse = |url: &String| Endpoint::parse(url, provider.as_ref());
         let mut endpoints: Vec<Endpoint> = urls.iter().map(parse).collect::<Result<_>>()?;
         let network = Network::counted_in(&self.traffic);
-        endpoints.iter_mut().for_each(|endpoint| endpoint.join(&network));
+        for endpoint in &mut endpoints {
+            endpoint.join(&network);
+        }
         #[cfg(feature = "tls-core")]
         if let Some(tls) = self.tls(endpoints.iter().any(Endpoint::is_secure), "rediss")? {
-            endpoints.iter_mut().for_each(|endpoint| endpoint.secure_with(&tls));
+            for endpoint in &mut endpoints {
+                endpoint.secure_with(&tls);
+            }
         }
         Ok(endpoints)
     }

@@ -133,7 +133,8 @@ impl Servers for Redlock {
     fn store(&self, client: &NewClient<'_>) -> Result<Arc<dyn LockStore>> {
         let count = self.urls.len();
         if !MASTERS.contains(&count) {
-            let (least, most) = (MASTERS.start(), MASTERS.end());
+            let least = MASTERS.start();
+            let most = MASTERS.end();
             return Err(invalid(format!(
                 "Redlock needs {least} to {most} masters, none of which is a replica, and {count} were named"
             )));

@@ -157,7 +157,9 @@ impl Sentinel {
         of_server.iter().chain(&self.sentinel_tls).try_for_each(|tls| tls.check())?;
         urls.server = urls.server.clone().secured_by(of_server.as_ref());
         if let Some(tls) = self.sentinel_tls.as_ref().or(of_server.as_ref()).filter(|_| is_secure) {
-            urls.sentinels.iter_mut().for_each(|sentinel| sentinel.secure_with(tls));
+            for sentinel in &mut urls.sentinels {
+                sentinel.secure_with(tls);
+            }
         }
         Ok(())
     }
@@ -173,12 +175,13 @@ impl Servers for Sentinel {
         urls.server.join(&Network::counted_in(&client.traffic));
         // Requests to sentinels do not count as traffic of locks.
         let of_sentinels = Arc::default();
-        urls.sentinels.iter_mut().for_each(|sentinel| sentinel.join(&of_sentinels));
+        for sentinel in &mut urls.sentinels {
+            sentinel.join(&of_sentinels);
+        }
         let map = self.options.address_map.as_ref();
-        urls.sentinels
-            .iter_mut()
-            .chain([&mut urls.server])
-            .for_each(|endpoint| endpoint.map_by(map));
+        for endpoint in urls.sentinels.iter_mut().chain([&mut urls.server]) {
+            endpoint.map_by(map);
+        }
         #[cfg(feature = "tls-core")]
         self.secure(&mut urls, client.settings.tls.as_ref())?;
         // The watchdog waits for the sentinels as well.

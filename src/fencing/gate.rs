@@ -313,7 +313,8 @@ mod tests {
         fn write(&mut self, token: FencingToken, value: u32) -> bool {
             let taken = token >= self.highest;
             if taken {
-                (self.highest, self.value) = (token, value);
+                self.highest = token;
+                self.value = value;
             }
             taken
         }
@@ -400,7 +401,8 @@ mod tests {
         let (entered, has_entered) = mpsc::channel();
         let (go_on, may_go_on) = mpsc::channel();
         thread::scope(|s| {
-            let (gate, finished) = (&gate, &finished);
+            let gate = &gate;
+            let finished = &finished;
             s.spawn(move || {
                 let a = gate.claim(A).unwrap();
                 a.write(|()| {

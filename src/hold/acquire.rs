@@ -164,8 +164,11 @@ fn reenter_once(
     terms: &Terms,
     held: u32,
 ) -> Result<Option<Moment>> {
-    let (holder, lease, token) = (&hold.store_hold.asked.holder, terms.lease, TokenRule::Off);
-    let (waiting, goes_on) = (Waiting::No, false);
+    let holder = &hold.store_hold.asked.holder;
+    let lease = terms.lease;
+    let token = TokenRule::Off;
+    let waiting = Waiting::No;
+    let goes_on = false;
     let request =
         Acquire { name, holder, permits: 1, lease, held, token, tokens: 1, waiting, goes_on };
     match client
@@ -252,7 +255,9 @@ impl Helped for LockCall<'_> {
         let how =
             if admission.hold().is_shared_within() { HandOver::Joined } else { HandOver::PassedOn };
         let hold = Hold::succeed(attempt.client, admission, terms.user(*owner))?;
-        hold.iter().for_each(|_| attempt.client.seen.observer.handed_over(attempt.name, how));
+        if hold.is_some() {
+            attempt.client.seen.observer.handed_over(attempt.name, how);
+        }
         Ok(hold)
     }
 
@@ -322,7 +327,8 @@ impl LockCall<'_> {
 
     /// Turns a grant into a hold, unless its lease ended before the reply arrived.
     fn begin(&mut self, granted: Granted) -> Result<Hold> {
-        let (takes_turns, joins) = (self.takes_turns(), self.joins());
+        let takes_turns = self.takes_turns();
+        let joins = self.joins();
         let Self { attempt, terms, owner } = self;
         let client = attempt.client;
         let mut hold =

@@ -19,8 +19,12 @@ use crate::wait::local_queue::{EnqueueOutcome, Entry};
 const LEASE: Duration = Duration::from_secs(600);
 
 fn client() -> Arc<ClientState> {
-    let (lease, io_timeout, outage_timeout) = (LEASE, Duration::from_secs(5), LEASE);
-    let (key_prefix, max_hold, owner) = (String::new(), None, None);
+    let lease = LEASE;
+    let io_timeout = Duration::from_secs(5);
+    let outage_timeout = LEASE;
+    let key_prefix = String::new();
+    let max_hold = None;
+    let owner = None;
     let config = Config {
         lease,
         io_timeout,
@@ -33,7 +37,8 @@ fn client() -> Arc<ClientState> {
     };
     let mut store = MemoryStore::new(&Arc::new(Memory::new()), io_timeout);
     store.queues_all = true;
-    let (id, observer) = (ClientId::random(io_timeout), Arc::new(Observer::default()));
+    let id = ClientId::random(io_timeout);
+    let observer = Arc::new(Observer::default());
     Arc::new(ClientState::new(
         config,
         "c".to_owned(),
@@ -67,7 +72,8 @@ fn is_staged() -> bool {
         client.local_queues.queue(&name, Entry::AtTheEnd, (Deadline::Never, None), || None, || ());
     let EnqueueOutcome::Leader(first) = first else { panic!("nobody else is there") };
     let (got_it, outcome) = channel();
-    let (of_thread, of_waiter) = (client.clone(), name.clone());
+    let of_thread = client.clone();
+    let of_waiter = name.clone();
     std::thread::Builder::new()
         .spawn(move || {
             let terms = Terms::of(&of_thread.config);

@@ -46,7 +46,9 @@ impl TakenPermits {
         let thread = os::thread::current();
         let outstanding = OutstandingPermits { name: name.clone(), permits, since, thread };
         client.holds.outstanding_permits.lock().insert(holder.clone(), outstanding);
-        let (client, name, holder) = (client.clone(), name.clone(), holder.clone());
+        let client = client.clone();
+        let name = name.clone();
+        let holder = holder.clone();
         let taken = Self { client, name, holder, permits, since, span: Mutex::default() };
         // A close that returned all outstanding permits just before the insert has not seen these.
         if taken.client.life.is_closed() {
@@ -96,7 +98,8 @@ impl TakenPermits {
         // call. Otherwise it could end the store and the watchdog before the request is sent, and
         // no lease would ever bring the permits back.
         let call = client.life.count_call();
-        let (observer, primitive) = (&client.seen.observer, name.kind.into());
+        let observer = &client.seen.observer;
+        let primitive = name.kind.into();
         let held = client.clock.now().since(self.since);
         observer.hold_ended(primitive, name, held);
         // Whoever removes them gives them back: of a guard and a close, only one does.
@@ -180,7 +183,8 @@ pub(super) fn give_back_all(
     let all = std::mem::take(&mut *client.holds.outstanding_permits.lock());
     let give_back = move |(holder, OutstandingPermits { name, permits, .. })| {
         if os::now() >= deadline {
-            let (unknowns, now) = (UnknownOutcomes::default(), client.clock.now());
+            let unknowns = UnknownOutcomes::default();
+            let now = client.clock.now();
             return Some((
                 Undo::of_permits(name, holder, permits, unknowns, now),
                 "the timeout has passed".to_owned(),

@@ -27,7 +27,9 @@ impl OnThreadExit for ClientState {
         // Counted like any release: a close that ended in between would leave a hold to a watchdog
         // that has stopped.
         let call = self.life.count_call();
-        holds.iter().for_each(Hold::abandon);
+        for hold in &holds {
+            hold.abandon();
+        }
         drop(call);
         // Last: a logger, a listener or a tracer that blocks must not keep a lock from others.
         for hold in holds {
@@ -80,9 +82,10 @@ impl Hold {
         };
         observer.end_span(self.take_span(), |span| span.end_hold(end));
         if state != LeaseState::Lost && self.is_first_to_tell() {
-            let (name, held) = (self.lock_name(), self.held());
+            let name = self.lock_name();
+            let held = self.held();
             observer.tell_of(&name.name, name.kind.into(), |listener, lock| {
-                listener.released(lock, held)
+                listener.released(lock, held);
             });
         }
     }

@@ -85,9 +85,10 @@ impl AnnouncementDue {
         tick: Duration,
     ) -> bool {
         let lasted = now.since(taken);
-        match now >= self.next {
-            true => lasted >= least,
-            false => lasted >= tick && self.written.is_some_and(|written| taken > written),
+        if now >= self.next {
+            lasted >= least
+        } else {
+            lasted >= tick && self.written.is_some_and(|written| taken > written)
         }
     }
 }
@@ -101,7 +102,8 @@ impl Announcer {
         lease: Duration,
         at_once: bool,
     ) -> Self {
-        let (key_prefix, client) = (key_prefix.to_owned(), client.to_owned());
+        let key_prefix = key_prefix.to_owned();
+        let client = client.to_owned();
         Self {
             key_prefix,
             client,

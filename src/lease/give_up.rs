@@ -26,7 +26,8 @@ impl StoreHold {
     /// arrive and its clock drifts by no more than the margin. If more than one lease was asked
     /// for, the last request may not have been answered.
     pub(crate) fn gone_at(&self) -> Moment {
-        let (now, longest) = (self.now().plus(SLACK), self.longest());
+        let now = self.now().plus(SLACK);
+        let longest = self.longest();
         let own = self.ends.lock().own();
         let ends = own.plus(SLACK).plus(margin(longest) * 2);
         match self.state() {

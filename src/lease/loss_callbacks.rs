@@ -139,9 +139,10 @@ impl LossCallbacks {
         if self.has_room()
             && let Some(span) = tenure.take_span()
         {
-            let (observer, loss) = (self.observer.clone(), tenure.loss_now());
+            let observer = self.observer.clone();
+            let loss = tenure.loss_now();
             self.call_user(move || {
-                observer.end_span(Some(span), |span| span.end_hold(HoldEnd::Lost(loss)))
+                observer.end_span(Some(span), |span| span.end_hold(HoldEnd::Lost(loss)));
             });
         }
     }
@@ -180,9 +181,10 @@ impl LossCallbacks {
     pub(super) fn observe_renewal_failure(self: &Arc<Self>, hold: &StoreHold, error: &Error) {
         self.observer.renewed(hold.asked.primitive, &hold.asked.name, false);
         if self.observer.has_listener() {
-            let (error, left) = (error.clone(), hold.remaining());
+            let error = error.clone();
+            let left = hold.remaining();
             self.tell(&hold.asked.name, move |listener, lock| {
-                listener.renewal_failed(lock, &error, left)
+                listener.renewal_failed(lock, &error, left);
             });
         }
     }
@@ -193,7 +195,8 @@ impl LossCallbacks {
         tell: impl FnOnce(&dyn Listener, &LockInfo<'_>) + Send + 'static,
     ) {
         if self.observer.has_listener() && self.has_room() {
-            let (observer, name) = (self.observer.clone(), name.clone());
+            let observer = self.observer.clone();
+            let name = name.clone();
             self.call_user(move || observer.tell_of(&name.name, name.kind.into(), tell));
         }
     }
@@ -350,7 +353,9 @@ impl LossCallbacks {
             });
             if !lost.is_empty() {
                 os::MutexGuard::unlocked(&mut list, || {
-                    lost.drain(..).for_each(|tenure| self.report(&tenure))
+                    for tenure in lost.drain(..) {
+                        self.report(&tenure);
+                    }
                 });
                 continue;
             }

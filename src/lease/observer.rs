@@ -115,7 +115,9 @@ impl Observer {
     /// Counts it for the primitive, and for the name.
     fn count(&self, primitive: Primitive, name: &LockName, count: impl Fn(&Counters)) {
         count(self.of(primitive));
-        name.counters.get().iter().for_each(|counters| count(counters));
+        if let Some(counters) = name.counters.get() {
+            count(counters);
+        }
     }
 
     /// A call has ended. `waited`: for how long, and for which of the names.
@@ -135,7 +137,9 @@ impl Observer {
                     self.promote(name, &counters);
                 }
                 None => {
-                    name.counters.get().iter().for_each(|counters| counters.ended(outcome, None))
+                    if let Some(counters) = name.counters.get() {
+                        counters.ended(outcome, None);
+                    }
                 }
             }
         }

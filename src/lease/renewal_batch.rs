@@ -42,7 +42,7 @@ impl Drop for Batch<'_> {
                 // The hold ended while its renewal was under way, and the renewal failed. The next
                 // visit reports that, and undoes what may remain in the store.
                 LeaseState::Lost if due < Moment::NEVER => {
-                    self.inner.enter(&mut table, &hold, hold.now())
+                    self.inner.enter(&mut table, &hold, hold.now());
                 }
                 LeaseState::Lost | LeaseState::Released | LeaseState::Closed => {}
             }
@@ -164,7 +164,7 @@ impl RenewalThread {
                     // Its release was sent in the meantime, and may have run before the renewal put
                     // the hold back.
                     LeaseState::Released | LeaseState::Closed if again && hold.was_put_back() => {
-                        self.take_back(hold)
+                        self.take_back(hold);
                     }
                     _ => {}
                 }
@@ -217,6 +217,8 @@ impl RenewalThread {
 
     fn report(&self, tenure: &Arc<Tenure>, news: &mut News) {
         self.loss_callbacks.report(tenure);
-        tenure.loss_to_log().into_iter().for_each(|line| news.warn(line));
+        if let Some(line) = tenure.loss_to_log() {
+            news.warn(line);
+        }
     }
 }

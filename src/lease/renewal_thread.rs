@@ -71,10 +71,9 @@ impl Drop for ExitGuard<'_> {
             for tenure in hold.tenures().iter().filter(|tenure| tenure.state() == LeaseState::Lost)
             {
                 self.0.loss_callbacks.report(tenure);
-                tenure
-                    .loss_to_log()
-                    .iter()
-                    .for_each(|line| log::warn!("the watchdog ended: {line}"));
+                if let Some(line) = tenure.loss_to_log() {
+                    log::warn!("the watchdog ended: {line}");
+                }
             }
         }
         self.0.changed.notify_all();
@@ -186,7 +185,9 @@ impl RenewalThread {
             return true;
         }
         if std::mem::take(&mut table.visit_all) {
-            table.due.take_all().iter().for_each(|hold| self.enter(&mut table, hold, now));
+            for hold in &table.due.take_all() {
+                self.enter(&mut table, hold, now);
+            }
         }
         if table.phase == Phase::Stopping {
             let until = table.resolve_until;
@@ -313,7 +314,9 @@ impl RenewalThread {
             os::thread::sleep(pause);
         }
         let left = self.table.lock().undos.waiting().to_vec();
-        left.iter().for_each(Undo::warn_of_a_leak);
+        for undo in &left {
+            undo.warn_of_a_leak();
+        }
     }
 
     /// Resolves one batch of undos. Returns true if there was progress and more are left.

@@ -58,7 +58,8 @@ impl Outages {
                 // This concerns one lock alone, so it is logged for this lock, at its first
                 // failure.
                 Renewed::Failed(error) if hold.lease.state(now) == LeaseState::Held => {
-                    let (name, left) = (&hold.asked.name.name, hold.remaining());
+                    let name = &hold.asked.name.name;
+                    let left = hold.remaining();
                     news.warn(format!(
                         "the lease of {name:?} cannot be renewed, and ends in {left:.1?}: {}",
                         error.chain()
@@ -72,7 +73,8 @@ impl Outages {
                 self.since = Some(now);
                 let first =
                     failed.iter().map(|(hold, _)| hold.remaining()).min().unwrap_or_default();
-                let (count, cause) = (failed.len(), error.chain());
+                let count = failed.len();
+                let cause = error.chain();
                 news.warn(format!(
                     "{count} leases cannot be renewed, still trying; the first ends in {first:.1?}: {cause}"
                 ));

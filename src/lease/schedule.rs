@@ -99,7 +99,9 @@ impl Schedule {
     pub(crate) fn take_all(&mut self) -> Vec<Arc<StoreHold>> {
         self.leases.clear();
         let holds: Vec<_> = std::mem::take(&mut self.due).into_values().collect();
-        holds.iter().for_each(|hold| hold.visits.due.store(NOT_SCHEDULED, Ordering::Relaxed));
+        for hold in &holds {
+            hold.visits.due.store(NOT_SCHEDULED, Ordering::Relaxed);
+        }
         holds
     }
 
@@ -136,7 +138,8 @@ mod tests {
 
     #[test]
     fn holds_that_are_due_at_the_same_time_are_kept_apart() {
-        let (clock, span) = (Arc::new(FakeClock::default()), Duration::from_secs(10));
+        let clock = Arc::new(FakeClock::default());
+        let span = Duration::from_secs(10);
         let [a, b, c] = ["a", "b", "c"].map(|name| tenure(name, &clock, span).store_hold.clone());
         let mut schedule = Schedule::default();
         let due = Moment::from_nanos(0);

@@ -301,7 +301,9 @@ impl StoreHold {
     fn end(&self, how: LostBy) -> LeaseState {
         let state = self.lease.lose(self.now(), how);
         // Each notices it when its state is read; threads that sleep until then are woken.
-        self.tenures().iter().for_each(|tenure| tenure.wake());
+        for tenure in &self.tenures() {
+            tenure.wake();
+        }
         state
     }
 

@@ -22,7 +22,9 @@ pub(crate) fn granted(
 fn granted_by(watchdog: &Watchdog, name: &str, kind: Kind, lease: Duration) -> StoreHold {
     let name = Arc::new(LockName::new("", name, kind).unwrap());
     let holder = ClientId::random(Duration::from_secs(5)).fresh_holder();
-    let (primitive, at, generation) = (kind.into(), watchdog.now(), watchdog.generation());
+    let primitive = kind.into();
+    let at = watchdog.now();
+    let generation = watchdog.generation();
     let asked =
         Asked { name, primitive, holder, permits: 1, lease, is_renewed: true, at, generation };
     watchdog.granted(asked, Granted { token: 1, sent_at: at, session: None, next: None })

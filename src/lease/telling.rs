@@ -20,11 +20,11 @@ impl Tenure {
     pub(crate) fn wake(&self) {
         // The mutex is needed for `ended` too: a waiter that has read the state and does not wait
         // yet must not miss this.
-        self.listeners
-            .lock()
-            .iter()
-            .flat_map(|listeners| &listeners.events)
-            .for_each(|event| event.notify());
+        if let Some(listeners) = &*self.listeners.lock() {
+            for event in &listeners.events {
+                event.notify();
+            }
+        }
         self.ended.notify_all();
     }
 
@@ -137,7 +137,9 @@ impl Tenure {
         let listeners = self.listeners.lock();
         let living =
             listeners.iter().flat_map(|listeners| &listeners.on_trouble).filter_map(Weak::upgrade);
-        living.for_each(|callback| callback.is_over());
+        for callback in living {
+            callback.is_over();
+        }
     }
 }
 

@@ -73,7 +73,8 @@ impl Undos {
         let under_way = std::mem::take(&mut self.under_way);
         let mut undos = left.unwrap_or_else(|| after_a_panic(under_way));
         undos.append(&mut self.waiting);
-        (self.waiting, self.not_before) = (undos, not_before);
+        self.waiting = undos;
+        self.not_before = not_before;
     }
 }
 
@@ -100,7 +101,8 @@ mod tests {
     fn permits_without_leases_do_not_lengthen_what_stands() {
         let holder = ClientId::random(Duration::from_secs(1)).fresh_holder();
         let name = |kind| Arc::new(LockName::new("", "n", kind).unwrap());
-        let (now, ends) = (Moment::from_nanos(1), Moment::from_nanos(7));
+        let now = Moment::from_nanos(1);
+        let ends = Moment::from_nanos(7);
         let mut undos = Undos::default();
         undos.add(Undo::of_permits(
             name(Kind::CountingSemaphore),

@@ -93,7 +93,8 @@ impl StoreHold {
 
     /// The request for this lease; zero only asks whether the hold still exists.
     pub(crate) fn renewal_for(&self, lease: Duration) -> Renewal {
-        let (name, holder) = (self.asked.name.clone(), self.asked.holder.clone());
+        let name = self.asked.name.clone();
+        let holder = self.asked.holder.clone();
         Renewal { name, holder, permits: self.asked.permits, lease, token: self.token() }
     }
 
@@ -137,7 +138,9 @@ impl StoreHold {
         let is_live = matches!(state, LeaseState::Held | LeaseState::Suspect);
         let failed = if is_live { self.users.lock().failed.take() } else { None };
         if failed.is_some() {
-            self.tenures().iter().for_each(|tenure| tenure.trouble_is_over());
+            for tenure in &self.tenures() {
+                tenure.trouble_is_over();
+            }
         }
         state
     }

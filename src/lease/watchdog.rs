@@ -265,10 +265,14 @@ pub(super) mod tests {
         let clock = Arc::new(FakeClock::default());
         let watchdog = watchdog(&clock);
         let hold = |name| hold_of(&watchdog, name, SPAN);
-        let (here, late, other) = (hold("a"), hold("a"), hold("b"));
+        let here = hold("a");
+        let late = hold("a");
+        let other = hold("b");
         watchdog.watch(&here).unwrap();
         watchdog.watch(&other).unwrap();
-        [&here, &other].into_iter().for_each(|hold| watchdog.inner.holds.insert(hold));
+        for hold in [&here, &other] {
+            watchdog.inner.holds.insert(hold);
+        }
         watchdog.mistrust(&late.asked.name.key);
         assert!(is_lost_soon(&here, || ()));
         watchdog.watch(&late).unwrap();
@@ -285,7 +289,8 @@ pub(super) mod tests {
     fn a_hold_that_enters_after_a_jump_of_the_clock_is_asked_for_at_once() {
         let clock = Arc::new(FakeClock::default());
         let watchdog = watchdog(&clock);
-        let (here, late) = (hold_of(&watchdog, "a", SPAN), hold_of(&watchdog, "b", SPAN));
+        let here = hold_of(&watchdog, "a", SPAN);
+        let late = hold_of(&watchdog, "b", SPAN);
         watchdog.watch(&here).unwrap();
         watchdog.inner.holds.insert(&here);
         // More than once: the thread may not have read the clock before the first jump.

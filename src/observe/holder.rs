@@ -350,7 +350,9 @@ mod tests {
         let owner = HolderOwner::read("billing-7", "4711", "host-a");
         let seconds = |n| Some(Duration::from_secs(n));
         let holder = |owner, held_for, remaining| {
-            let (id, hold_count, is_this_client) = ("a8a5ef81:30".to_owned(), 1, false);
+            let id = "a8a5ef81:30".to_owned();
+            let hold_count = 1;
+            let is_this_client = false;
             let known = Known { owner, held_for, lease: None };
             LockHolder { id, hold_count, remaining, is_this_client, known }.to_string()
         };

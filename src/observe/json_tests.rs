@@ -36,7 +36,8 @@ fn holder() -> LockHolder {
 }
 
 fn foreign_holder() -> LockHolder {
-    let (id, known) = ("0f2e5d3c-9f1f-4d3e-8b43-cfe1a3d3b2a1:9".to_owned(), Known::default());
+    let id = "0f2e5d3c-9f1f-4d3e-8b43-cfe1a3d3b2a1:9".to_owned();
+    let known = Known::default();
     LockHolder { id, hold_count: 1, remaining: None, is_this_client: false, known }
 }
 
@@ -278,14 +279,24 @@ fn figures() -> (Figures, String) {
         (Outcome::Failed(&no_quorum), None),
     ];
     for (times, (outcome, waited)) in (1..).zip(outcomes) {
-        (0..times).for_each(|_| counters.ended(outcome, waited));
+        for _ in 0..times {
+            counters.ended(outcome, waited);
+        }
     }
     for (times, how) in (8..).zip([HandOver::PassedOn, HandOver::WithRelease, HandOver::Joined]) {
-        (0..times).for_each(|_| counters.handed_over(how));
+        for _ in 0..times {
+            counters.handed_over(how);
+        }
     }
-    (0..12).for_each(|_| counters.renewed(true));
-    (0..13).for_each(|_| counters.renewed(false));
-    (0..14).for_each(|_| counters.lost(LossReason::TakenAway));
+    for _ in 0..12 {
+        counters.renewed(true);
+    }
+    for _ in 0..13 {
+        counters.renewed(false);
+    }
+    for _ in 0..14 {
+        counters.lost(LossReason::TakenAway);
+    }
     let json = format!(
         r#"{{"calls":28,"granted_at_once":1,"granted_after_wait":2,"reentered":3,"busy":4,"timed_out":5,"stopped":6,
         "failed":7,"errors":{{"closed":6,"no_quorum":7}},"contended":11,"passed_on":8,"acquired_with_release":9,

@@ -201,7 +201,7 @@ impl LockSummary {
         match (self.primitive, self.number) {
             (Primitive::Latch, Some(left)) => write!(f, " {left} left to count")?,
             (Primitive::Semaphore, Some(free)) => {
-                write!(f, " {free} free, {} taken", self.taken())?
+                write!(f, " {free} free, {} taken", self.taken())?;
             }
             (_, Some(free)) => write!(f, " {free} free")?,
             (_, None) if self.holders.is_empty() => write!(f, " free")?,

@@ -136,7 +136,8 @@ impl fmt::Display for ThreadInfo {
 
 impl HoldInfo {
     fn of(tenure: &Tenure) -> Self {
-        let (name, counts) = (tenure.lock_name(), tenure.counts());
+        let name = tenure.lock_name();
+        let counts = tenure.counts();
         Self {
             name: name.name.clone(),
             primitive: name.kind.into(),
@@ -223,7 +224,9 @@ impl HoldInfo {
 
 impl fmt::Display for HoldInfo {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (name, primitive, count) = (shortened(&self.name, 60), self.primitive, self.hold_count);
+        let name = shortened(&self.name, 60);
+        let primitive = self.primitive;
+        let count = self.hold_count;
         write!(f, "held    \"{name}\" {primitive}")?;
         if count > 1 {
             write!(f, " x{count}")?;
@@ -232,12 +235,12 @@ impl fmt::Display for HoldInfo {
         write!(f, " {how} {} for {:.1?}", self.thread, self.held_for)?;
         match (self.state, self.left) {
             (LeaseState::Held | LeaseState::Suspect, Some(left)) => {
-                write!(f, ", lease ends in {left:.1?}")?
+                write!(f, ", lease ends in {left:.1?}")?;
             }
             (LeaseState::Held | LeaseState::Suspect, None) => write!(f, ", no lease")?,
             (LeaseState::Lost, _) => write!(f, ", LOST")?,
             (LeaseState::Released | LeaseState::Closed, _) => {
-                write!(f, ", its release is under way")?
+                write!(f, ", its release is under way")?;
             }
         }
         if self.state == LeaseState::Suspect {
@@ -300,7 +303,8 @@ impl WaitInfo {
 
 impl fmt::Display for WaitInfo {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (name, primitive) = (shortened(&self.name, 60), self.primitive);
+        let name = shortened(&self.name, 60);
+        let primitive = self.primitive;
         write!(f, "waiting \"{name}\" {primitive} by {} for {:.1?}", self.thread, self.waited)?;
         match self.left {
             Some(left) => write!(f, ", gives up in {left:.1?}")?,
@@ -365,7 +369,8 @@ impl Snapshot {
             };
         }
         // Waits are read first: what a thread held when it began to wait, it holds while it waits.
-        let (waits, now) = (client.seen.waits.all(), os::now());
+        let waits = client.seen.waits.all();
+        let now = os::now();
         let entries = client.holds.all();
         let permits: Vec<_> = client.holds.outstanding_permits.lock().values().cloned().collect();
         let mut holds: Vec<_> = entries.iter().map(|entry| HoldInfo::of(entry)).collect();
@@ -455,7 +460,8 @@ fn circles(waits: &[WaitInfo]) -> Vec<Deadlock> {
         });
         bound.collect()
     };
-    let (mut found, mut seen) = (Vec::new(), vec![false; waits.len()]);
+    let mut found = Vec::new();
+    let mut seen = vec![false; waits.len()];
     for start in 0..waits.len() {
         // A search in depth without recursion: a program may have thousands of threads.
         let mut path: Vec<(usize, Vec<usize>)> = Vec::new();
@@ -481,7 +487,8 @@ fn circles(waits: &[WaitInfo]) -> Vec<Deadlock> {
 
 impl fmt::Display for Snapshot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (holds, waits) = (self.holds.len(), self.waits.len());
+        let holds = self.holds.len();
+        let waits = self.waits.len();
         writeln!(f, "client {}: {holds} held, {waits} waiting", shortened(&self.client_name, 40))?;
         self.deadlocks.iter().try_for_each(|deadlock| writeln!(f, "{deadlock}"))?;
         self.waits.iter().take(SHOWN).try_for_each(|wait| writeln!(f, "{wait}"))?;

@@ -84,7 +84,9 @@ impl Stats {
             (client.seen.observer.primitives(), client.seen.observer.names())
         };
         let mut total = Figures::default();
-        primitives.iter().for_each(|(_, figures)| total.add(figures));
+        for (_, figures) in &primitives {
+            total.add(figures);
+        }
         let named = |(name, primitive, figures)| NameStats { name, primitive, figures };
         let live = |count: &dyn Fn() -> usize| if is_forked { 0 } else { count() };
         Self {
@@ -214,9 +216,12 @@ impl fmt::Display for Stats {
         writeln!(f, "client {label}, up {uptime:.0?}")?;
         writeln!(f, "  now: {holds} held, {waiting} waiting, {unknown_outcomes} unknown outcomes")?;
         if let Some(traffic) = &self.traffic {
-            let (sent, received) = (bytes(traffic.sent), bytes(traffic.received));
+            let sent = bytes(traffic.sent);
+            let received = bytes(traffic.received);
             writeln!(f, "  {} requests, {sent} sent, {received} received", traffic.requests)?;
-            let (opened, broken, again) = (traffic.opened, traffic.broken, traffic.reopened);
+            let opened = traffic.opened;
+            let broken = traffic.broken;
+            let again = traffic.reopened;
             writeln!(
                 f,
                 "  {opened} connections opened, {broken} broken, {again} of those replaced"
@@ -246,7 +251,8 @@ impl fmt::Display for Stats {
 }
 
 fn row(f: &mut fmt::Formatter<'_>, label: &str, figures: &Figures) -> fmt::Result {
-    let (waits, holds) = (figures.waits(), figures.holds());
+    let waits = figures.waits();
+    let holds = figures.holds();
     let share = 100.0 * figures.contended_share();
     write!(f, "{label:LABEL$} {:>9} {:>9} {share:>5.1}%", figures.calls(), figures.granted())?;
     for durations in [waits, holds] {

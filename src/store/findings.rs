@@ -158,7 +158,8 @@ mod tests {
 
     #[test]
     fn a_certificate_that_ends_soon_is_a_warning() {
-        let (day, now) = (Duration::from_secs(86_400), Duration::from_secs(1_800_000_000));
+        let day = Duration::from_secs(86_400);
+        let now = Duration::from_secs(1_800_000_000);
         for (end, severity) in [
             (Some(now + 15 * day), Severity::Ok),
             (Some(now + 13 * day), Severity::Warning),

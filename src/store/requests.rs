@@ -229,7 +229,9 @@ impl Undo {
         unknowns: UnknownOutcomes,
         expires: Moment,
     ) -> Self {
-        let (left, granted, kept_until) = (HoldCounts::NONE, false, None);
+        let left = HoldCounts::NONE;
+        let granted = false;
+        let kept_until = None;
         Self { name, holder, permits, left, granted, unknowns, expires, kept_until }
     }
 
@@ -248,7 +250,10 @@ impl Undo {
 
     pub(crate) fn release(&self) -> Release<'_> {
         let Self { name, holder, permits, left, granted, kept_until, .. } = self;
-        let (permits, left, granted, kept_until) = (*permits, *left, *granted, *kept_until);
+        let permits = *permits;
+        let left = *left;
+        let granted = *granted;
+        let kept_until = *kept_until;
         Release { name, holder, permits, left, granted, kept_until }
     }
 
@@ -281,7 +286,8 @@ impl Undo {
     }
 
     pub(crate) fn leak(&self) -> Option<String> {
-        let (permits, name) = (self.permits_without_lease()?, &self.name.name);
+        let permits = self.permits_without_lease()?;
+        let name = &self.name.name;
         Some(format!(
             "{permits} permits of the counting semaphore {name:?} could not be given back for certain, and this is not \
              tried again: if it has too few from now on, put them back with add_permits({permits})"

@@ -33,7 +33,9 @@ pub(crate) fn resolve_first(
         |undo: &Undo| asked_at >= undo.expires && undo.permits_without_lease().is_some();
     let (expired, rest): (Vec<Undo>, Vec<Undo>) = undos.drain(..).partition(is_expired);
     *undos = rest;
-    expired.iter().for_each(Undo::warn_of_a_leak);
+    for undo in &expired {
+        undo.warn_of_a_leak();
+    }
     if undos.is_empty() {
         return;
     }

@@ -116,7 +116,9 @@ impl Topics {
             turns.idle_since.is_some_and(|since| now.saturating_duration_since(since) > LINGER);
         let ends = turns.confirmed && is_over;
         if ends {
-            (turns.asked, turns.confirmed, turns.idle_since) = (false, false, None);
+            turns.asked = false;
+            turns.confirmed = false;
+            turns.idle_since = None;
         }
         ends
     }

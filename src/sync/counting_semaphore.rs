@@ -150,7 +150,8 @@ impl CountingSemaphore {
 
     fn take(&self, permits: u32, deadline: Deadline) -> Result<Option<CountingPermit>> {
         check_count(permits, MOST_PERMITS).map_err(|e| e.for_name(self.name()))?;
-        let (client, name) = (&self.handle.client, self.handle.begin(Kind::CountingSemaphore)?);
+        let client = &self.handle.client;
+        let name = self.handle.begin(Kind::CountingSemaphore)?;
         let cancel = self.handle.terms.cancel.as_ref();
         recorded(
             client,

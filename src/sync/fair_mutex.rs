@@ -128,7 +128,8 @@ impl FairMutex {
     }
 
     fn queue(&self) -> Result<(usize, Option<usize>)> {
-        let (name, client) = (self.handle.usable()?, &self.handle.client);
+        let name = self.handle.usable()?;
+        let client = &self.handle.client;
         client
             .store
             .queue()

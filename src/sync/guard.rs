@@ -143,7 +143,11 @@ impl<H: HeldLock, B> Guard<H, B> {
             // here.
             return crossbeam_channel::bounded(0).1;
         }
-        self.callbacks.lost(|on_lost| self.parts().iter().for_each(|hold| hold.on_lost(on_lost)))
+        self.callbacks.lost(|on_lost| {
+            for hold in self.parts() {
+                hold.on_lost(on_lost);
+            }
+        })
     }
 
     pub(crate) fn on_renewal_trouble(
@@ -154,7 +158,9 @@ impl<H: HeldLock, B> Guard<H, B> {
             return;
         }
         let callback = self.callbacks.add_on_trouble(Arc::new(callback));
-        self.parts().iter().for_each(|hold| hold.on_renewal_trouble(&callback));
+        for hold in self.parts() {
+            hold.on_renewal_trouble(&callback);
+        }
     }
 
     pub(crate) fn on_lost(&self, callback: impl FnOnce(&Loss) + Send + 'static) {
@@ -162,7 +168,9 @@ impl<H: HeldLock, B> Guard<H, B> {
             return;
         }
         let callback = OnLost::new(callback);
-        self.parts().iter().for_each(|hold| hold.on_lost(&callback));
+        for hold in self.parts() {
+            hold.on_lost(&callback);
+        }
         self.callbacks.add(callback);
     }
 
@@ -172,7 +180,9 @@ impl<H: HeldLock, B> Guard<H, B> {
     }
 
     pub(crate) fn end_min_hold(&self) {
-        self.parts().iter().for_each(|hold| hold.store_hold.end_min_hold());
+        for hold in self.parts() {
+            hold.store_hold.end_min_hold();
+        }
     }
 
     pub(crate) fn unlock(mut self) -> Result<()> {
@@ -235,10 +245,9 @@ impl<H: HeldLock, B> Guard<H, B> {
         parts[0].finish_callbacks(callbacks, &outcome, loss);
         if outcome.as_ref().is_err_and(|e| e.kind() == ErrorKind::Lost) {
             // The watchdog may not have noticed the loss, and no longer checks the hold.
-            parts
-                .iter()
-                .filter_map(|hold| hold.loss_to_log())
-                .for_each(|line| log::warn!("{line}"));
+            for line in parts.iter().filter_map(|hold| hold.loss_to_log()) {
+                log::warn!("{line}");
+            }
         }
         outcome
     }
@@ -284,7 +293,9 @@ impl<H: HeldLock, B> Drop for Guard<H, B> {
         if self.is_forked() {
             // The hold belongs to the parent. Its memory is not freed either: that could end the
             // client in this process.
-            self.parts().iter().for_each(|hold| std::mem::forget(hold.clone()));
+            for hold in self.parts() {
+                std::mem::forget(hold.clone());
+            }
             let _ = self.callbacks.take(|| true);
             return;
         }

@@ -147,7 +147,9 @@ impl Handle {
         let ours = self.client.holds.under(&name.key);
         let freed = self.client.store.force_unlock(name).map_err(|e| e.for_name(&name.name));
         if let Ok(true) = freed {
-            ours.iter().for_each(|hold| self.client.report_loss(hold));
+            for hold in &ours {
+                self.client.report_loss(hold);
+            }
         }
         if !matches!(freed, Ok(false)) {
             // A hold that was granted while the request was under way may be missing from the list

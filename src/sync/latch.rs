@@ -181,7 +181,8 @@ impl CountDownLatch {
     }
 
     fn wait_with(&self, deadline: Deadline) -> Result<bool> {
-        let (client, name) = (&self.handle.client, self.handle.begin(Kind::Latch)?);
+        let client = &self.handle.client;
+        let name = self.handle.begin(Kind::Latch)?;
         let cancel = self.handle.terms.cancel.as_ref();
         let opened =
             recorded(client, Primitive::Latch, std::slice::from_ref(&name), deadline, |record| {

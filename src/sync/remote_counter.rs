@@ -60,7 +60,8 @@ impl<'a> Counter<'a> {
     /// # Errors
     /// When the request fails. If it was sent before the failure, the count may have changed.
     pub(crate) fn change(&self, change: Count) -> Result<CountAnswer> {
-        let (client, name) = (&self.handle.client, self.handle.usable()?);
+        let client = &self.handle.client;
+        let name = self.handle.usable()?;
         let _call = client.life.begin_call().map_err(|e| e.for_name(&name.name))?;
         let answer = repeat(client, name, change).map_err(|e| e.for_name(&name.name))?;
         // Wakes the waiters of this client before the message arrives.
@@ -88,7 +89,8 @@ fn repeat(client: &Arc<ClientState>, name: &LockName, change: Count) -> Result<C
     let mut pause = Backoff::new(Duration::from_millis(10), Duration::from_millis(200));
     // Measured by the clock that counts suspended time, because the key expires at the store during
     // it.
-    let (first, patience) = (client.clock.now(), client.config.io_timeout * 2);
+    let first = client.clock.now();
+    let patience = client.config.io_timeout * 2;
     loop {
         let error = match counts.count(name, change, id.as_str(), &mut unknowns) {
             Ok(answer) => return Ok(answer),

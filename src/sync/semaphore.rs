@@ -189,9 +189,11 @@ impl Semaphore {
         let ours = self.handle.client.holds.under(&name.key);
         let deleted = Counter::new(&self.handle).change(Count::Delete)?.done;
         if deleted {
-            ours.iter()
-                .filter(|hold| hold.asked.name.kind.is_same_primitive_as(name.kind))
-                .for_each(|hold| self.handle.client.report_loss(hold));
+            for hold in
+                ours.iter().filter(|hold| hold.asked.name.kind.is_same_primitive_as(name.kind))
+            {
+                self.handle.client.report_loss(hold);
+            }
         }
         Ok(deleted)
     }

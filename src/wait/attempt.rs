@@ -92,8 +92,12 @@ impl<'a> AcquireAttempt<'a> {
         let call = client.life.begin_call().map_err(|e| e.for_name(&name.name))?;
         let holder = fresh_holder(client, name.kind);
         let wanted = Wanted { all, primitive: Primitive::Multi, permits: 1, lease, token };
-        let (tokens, generation, traces) = (1, 0, Traces::default());
-        let (may_wait, announced, wait) = (false, None, None);
+        let tokens = 1;
+        let generation = 0;
+        let traces = Traces::default();
+        let may_wait = false;
+        let announced = None;
+        let wait = None;
         let attempt = Self {
             client,
             name,
@@ -147,7 +151,10 @@ impl<'a> AcquireAttempt<'a> {
             (true, false) => Waiting::Yes,
             (true, true) => Waiting::Again,
         };
-        let (permits, lease, token, tokens) = (*permits, *lease, *token, self.tokens);
+        let permits = *permits;
+        let lease = *lease;
+        let token = *token;
+        let tokens = self.tokens;
         Acquire {
             name,
             holder,
@@ -165,7 +172,8 @@ impl<'a> AcquireAttempt<'a> {
     pub(crate) fn asked(&self, at: Moment, is_renewed: bool) -> Asked {
         let Self { name, holder, generation, .. } = self;
         let Wanted { primitive, permits, lease, .. } = &self.wanted;
-        let (name, holder) = (Arc::clone(name), holder.clone());
+        let name = Arc::clone(name);
+        let holder = holder.clone();
         Asked {
             name,
             primitive: *primitive,
@@ -219,7 +227,7 @@ impl<'a> AcquireAttempt<'a> {
     pub(crate) fn note_all(&mut self, acquired: &Result<AcquiredAll>) {
         match acquired {
             Ok(AcquiredAll::Granted { .. }) => {
-                (self.traces.has_marker, self.traces.queued) = (false, false)
+                (self.traces.has_marker, self.traces.queued) = (false, false);
             }
             Ok(_) => self.traces.queued = self.traces.has_marker,
             Err(_) => {}
@@ -289,7 +297,8 @@ impl<'a> AcquireAttempt<'a> {
         // stopped the watchdog, and nobody would undo a place or a wait marker.
         let has_left_nothing = self.is_resolved() && !self.traces.has_marker;
         let _uncounted = (calls_user && has_left_nothing).then(|| self.call.pause());
-        let (observer, primitive) = (&self.client.seen.observer, self.wanted.primitive);
+        let observer = &self.client.seen.observer;
+        let primitive = self.wanted.primitive;
         let since = os::now();
         observer.tell_of(&self.name.name, primitive, |listener, lock| listener.waiting(lock));
         self.announced = Some(Announced { since, span: observer.wait_span(self.name, primitive) });
@@ -323,7 +332,9 @@ impl<'a> AcquireAttempt<'a> {
     /// From now on it waits for another of its names.
     pub(crate) fn waits_for(&mut self, name: &'a Arc<LockName>) {
         self.name = name;
-        self.wait.iter().for_each(|wait| wait.waits_for(name));
+        if let Some(wait) = &self.wait {
+            wait.waits_for(name);
+        }
     }
 
     /// The span of its wait, which the caller ends.

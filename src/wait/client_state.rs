@@ -118,7 +118,8 @@ impl ClientState {
         let notifications = Notifications::new(client_name.clone(), store.clone(), config.lease);
         let who = Who { id, client_name, built_at: os::now(), process: OwnProcess::now() };
         let seen = Seen { observer, announcer, waits, traffic };
-        let (names, life) = (Names::default(), Arc::default());
+        let names = Names::default();
+        let life = Arc::default();
         Self {
             config,
             who,
@@ -184,7 +185,9 @@ impl ClientState {
     pub(crate) fn report_loss(self: &Arc<Self>, hold: &StoreHold) {
         hold.lose();
         let lost = |tenure: &&Arc<Tenure>| tenure.state() == LeaseState::Lost;
-        hold.tenures().iter().filter(lost).for_each(|tenure| self.loss_callbacks.report(tenure));
+        for tenure in hold.tenures().iter().filter(lost) {
+            self.loss_callbacks.report(tenure);
+        }
         // Threads of this client sleep for as long as they believe that the lock is held here.
         self.local_queues.notify(&hold.asked.name.key);
     }

@@ -160,7 +160,8 @@ impl Fairness {
 
     /// The store answered that another holder has the lock.
     pub(super) fn is_busy(&mut self) {
-        (self.busy, self.since) = (Some(os::now()), None);
+        self.busy = Some(os::now());
+        self.since = None;
         self.gap_was_taken(true);
     }
 

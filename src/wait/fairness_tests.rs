@@ -161,7 +161,8 @@ fn a_lock_that_was_never_free_for_long_is_left_free() {
 fn tokens_are_drawn_no_faster_than_time_passes() {
     let mut fairness = Fairness::default();
     assert_eq!(fairness.tokens(false), 1);
-    let (mut drawn, mut micros) = (0_u64, 0_u64);
+    let mut drawn = 0_u64;
+    let mut micros = 0_u64;
     for micros_of_a_turn in [1, 2, 5, 50, 3, 1, 1, 1, 200, 1] {
         for _ in 0..50 {
             let turns = fairness.tokens(false);
@@ -176,7 +177,9 @@ fn tokens_are_drawn_no_faster_than_time_passes() {
     let before = fairness.tokens(false);
     fairness.released(run(1, SHORT), 0, received(0, 0), true);
     assert!(fairness.tokens(false) > before / 2, "a run that ended early says little");
-    (0..10).for_each(|_| fairness.released(run(1000, FIRST_SPAN), 0, received(0, 0), false));
+    for _ in 0..10 {
+        fairness.released(run(1000, FIRST_SPAN), 0, received(0, 0), false);
+    }
     assert_eq!(fairness.tokens(false), 1, "nobody waits");
 }
 

@@ -106,7 +106,8 @@ impl Leader<'_> {
         }
         let mut state = self.membership.local_queue.state.lock();
         let parked = state.parking.keep()?;
-        (state.piggyback, self.piggyback) = (None, None);
+        state.piggyback = None;
+        self.piggyback = None;
         Some(PiggybackOutcome::Parked(parked))
     }
 

@@ -203,7 +203,9 @@ impl LocalQueues {
             joined.extend(state.waiters.pop_front());
         }
         drop(state);
-        joined.iter().for_each(|waiter| waiter.wake());
+        for waiter in &joined {
+            waiter.wake();
+        }
     }
 
     /// The acquire of a waiter that queues at the server, if the waiter belongs to this client and
@@ -270,8 +272,12 @@ impl LocalQueues {
     /// Wakes all leaders, so that they try again.
     #[cfg(feature = "testing")]
     pub(crate) fn notify_all(&self) {
-        self.map.lock().local_queues.values().for_each(|local_queue| local_queue.event.notify());
-        self.at_server.lock().values().for_each(|local_queue| local_queue.event.notify());
+        for local_queue in self.map.lock().local_queues.values() {
+            local_queue.event.notify();
+        }
+        for local_queue in self.at_server.lock().values() {
+            local_queue.event.notify();
+        }
     }
 
     /// Ends the waits of all waiters and leaders: the client is closed, or has stopped waiting. A
@@ -280,7 +286,9 @@ impl LocalQueues {
         let mut all: Vec<_> = self.map.lock().local_queues.values().cloned().collect();
         all.extend(self.at_server.lock().values().cloned());
         for local_queue in all {
-            local_queue.state.lock().waiters.iter().for_each(|waiter| waiter.interrupt());
+            for waiter in &local_queue.state.lock().waiters {
+                waiter.interrupt();
+            }
             local_queue.event.end_wait();
         }
     }

@@ -11,7 +11,9 @@ const LONG_RUN: RunLength = RunLength { turns: 9, lasted: Duration::from_millis(
 fn piggyback() -> Option<Piggyback> {
     let holder = crate::base::holder::ClientId::random(Duration::from_secs(5)).fresh_holder();
     let name = lock_name();
-    let (lease, token, waiting) = (Duration::from_secs(1), TokenRule::Off, Waiting::No);
+    let lease = Duration::from_secs(1);
+    let token = TokenRule::Off;
+    let waiting = Waiting::No;
     let request = Acquire {
         name: &name,
         holder: &holder,

@@ -212,7 +212,9 @@ impl Wait {
             // At most a lease: a longer hold may have ended in another way, and a release that
             // takes so long may never end, so the store is asked then.
             let most = until_after(remaining).min(self.terms.lease);
-            (self.answer, self.has_waited, self.in_outage) = (None, true, false);
+            self.answer = None;
+            self.has_waited = true;
+            self.in_outage = false;
             self.sleeps_for_local = Some((now(), most));
             return Step::SleepForLocal(self.patience(most, now));
         }

@@ -29,7 +29,8 @@ pub(crate) struct Listening<'w> {
 impl Notifications {
     /// `lease`: the longest time that a waiter sleeps.
     pub(crate) fn new(client_name: String, store: Arc<dyn LockStore>, lease: Duration) -> Self {
-        let (state, changed) = (Mutex::default(), Condvar::new());
+        let state = Mutex::default();
+        let changed = Condvar::new();
         let inner =
             SubscriberThread { client_name, store, patience: Patience::of(lease), state, changed };
         Self { inner: Arc::new(inner), thread: Mutex::new(None) }
@@ -111,7 +112,9 @@ impl Notifications {
 
     /// Wakes the waiter for a topic, if this client has one, before its message arrives.
     pub(crate) fn notify(&self, topic: &Topic) {
-        self.inner.events_of(topic).iter().for_each(|event| event.notify());
+        for event in &self.inner.events_of(topic) {
+            event.notify();
+        }
     }
 
     /// Asks the thread to end and waits for it until `deadline`. False: it is still reading.
@@ -158,7 +161,8 @@ impl Listening<'_> {
     /// Waits until this waiter's event has what it awaits, at most for `timeout`; false if it did
     /// not come. Reads the messages of all waiters meanwhile, unless another thread does.
     pub(crate) fn wait_for(&self, awaited: Awaited, timeout: Duration) -> bool {
-        let (inner, give_up) = (&self.notifications.inner, os::now() + timeout);
+        let inner = &self.notifications.inner;
+        let give_up = os::now() + timeout;
         if let Some(has_come) =
             inner.take_role().and_then(|role| self.read_until(role, awaited, give_up))
         {
@@ -190,11 +194,9 @@ impl Listening<'_> {
             if has_come || left.is_zero() {
                 return Some(has_come);
             }
-            let read = role.read(left.min(tick)).and_then(|_| match self.event.has_come(awaited) {
-                // The waiter goes on at once, without maintaining the connection first.
-                true => Ok(()),
-                false => role.maintain(),
-            });
+            let read = role
+                .read(left.min(tick))
+                .and_then(|_| if self.event.has_come(awaited) { Ok(()) } else { role.maintain() });
             if let Err(e) = read {
                 role.fail(e);
                 return None;

@@ -68,7 +68,10 @@ impl Piggyback {
     /// `tokens`: how many fencing tokens it draws, if it takes turns.
     pub(crate) fn request(&self, tokens: u32) -> Acquire<'_> {
         let Self { name, holder, permits, lease, token, waiting, .. } = self;
-        let (permits, lease, token, waiting) = (*permits, *lease, *token, *waiting);
+        let permits = *permits;
+        let lease = *lease;
+        let token = *token;
+        let waiting = *waiting;
         let draws_some = self.takes_turns && name.kind == Kind::Mutex && token == TokenRule::On;
         let tokens = if draws_some { tokens } else { 1 };
         Acquire { name, holder, permits, lease, held: 0, token, tokens, waiting, goes_on: true }
@@ -161,7 +164,8 @@ impl TakenPiggyback {
 
     pub(crate) fn deliver(mut self, acquired: Result<Acquired>, unknowns: UnknownOutcomes) {
         self.may_run = false;
-        let (tokens, round) = (self.tokens, self.round);
+        let tokens = self.tokens;
+        let round = self.round;
         self.piggyback.deliver(PiggybackOutcome::Sent { acquired, unknowns, tokens, round });
     }
 }

@@ -39,12 +39,15 @@ pub(super) struct Reading {
 impl Reading {
     /// A new connection, for which any thread may take the role.
     pub(super) fn begin(&mut self, subscriber: Box<dyn Subscriber>, interrupt: Arc<dyn Interrupt>) {
-        (self.subscriber, self.interrupt, self.trouble) = (Some(subscriber), Some(interrupt), None);
+        self.subscriber = Some(subscriber);
+        self.interrupt = Some(interrupt);
+        self.trouble = None;
     }
 
     /// The present connection has ended. Returns its receiving half, if nobody has the role.
     pub(super) fn end(&mut self) -> Option<Box<dyn Subscriber>> {
-        (self.interrupt, self.trouble) = (None, None);
+        self.interrupt = None;
+        self.trouble = None;
         self.subscriber.take()
     }
 

@@ -88,7 +88,9 @@ impl Drop for ExitGuard<'_> {
     fn drop(&mut self) {
         let mut state = self.0.state.lock();
         state.phase = Phase::Ended;
-        state.topics.values_mut().for_each(TopicWatch::lose);
+        for watch in state.topics.values_mut() {
+            watch.lose();
+        }
         // Both halves: the sending half reports which topics the connection covers.
         let connection = (state.reading.end(), state.sender.take());
         self.0.changed.notify_all();
@@ -207,7 +209,9 @@ impl SubscriberState {
 
 impl TopicWatch {
     pub(super) fn notify(&self) {
-        self.events.iter().for_each(|event| event.notify());
+        for event in &self.events {
+            event.notify();
+        }
     }
 
     /// The connection ended: waiters that sleep for a whole lease must learn that no messages
@@ -248,14 +252,17 @@ impl SubscriberThread {
                     );
                 }
                 Err(e) => {
-                    log::debug!("the subscriber connection ended, connecting again: {}", e.chain())
+                    log::debug!("the subscriber connection ended, connecting again: {}", e.chain());
                 }
             }
             let mut state = self.state.lock();
-            (state.sender, state.pinged) = (None, None);
+            state.sender = None;
+            state.pinged = None;
             drop(state.reading.end());
             state.topics.retain(|_, watch| watch.waiters > 0);
-            state.topics.values_mut().for_each(TopicWatch::lose);
+            for watch in state.topics.values_mut() {
+                watch.lose();
+            }
             if std::mem::take(&mut state.is_proven) {
                 pause.reset();
             }
@@ -275,12 +282,13 @@ impl SubscriberThread {
         let topics: Vec<&Topic> = state.topics.keys().collect();
         if !topics.is_empty() && sender.watch(&topics)? {
             // Their messages are received already: there is no confirmation to wait for.
-            state.topics.values_mut().for_each(|watch| {
+            for watch in state.topics.values_mut() {
                 watch.notify();
                 watch.confirmed = true;
-            });
+            }
         }
-        (state.sender, state.last_received) = (Some(sender), os::now());
+        state.sender = Some(sender);
+        state.last_received = os::now();
         if let Some(interrupt) = subscriber.interrupt() {
             state.reading.begin(subscriber, interrupt);
             return self.read_in_turns(state);
@@ -336,7 +344,8 @@ impl SubscriberThread {
             return false;
         }
         let mut state = self.state.lock();
-        (state.pinged, state.last_received) = (None, os::now());
+        state.pinged = None;
+        state.last_received = os::now();
         drop(state);
         match received {
             Received::Notified(topics) => {

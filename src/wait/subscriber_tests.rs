@@ -35,7 +35,8 @@ impl Subscriber for Silent {
 fn connected(panics: bool) -> SubscriberThread {
     let second = Duration::from_secs(1);
     let store = Arc::new(MemoryStore::new(&Arc::new(Memory::new()), second));
-    let (state, changed) = (Mutex::default(), Condvar::new());
+    let state = Mutex::default();
+    let changed = Condvar::new();
     let inner = SubscriberThread {
         client_name: "c".to_owned(),
         store,

@@ -83,7 +83,9 @@ impl AcquireAttempt<'_> {
         let unknowns = std::mem::take(&mut self.traces.unknowns);
         let expires = self.client.clock.now().plus(stands + self.client.config.io_timeout);
         for name in self.wanted.all {
-            let (name, holder, unknowns) = (name.clone(), holder.clone(), unknowns.clone());
+            let name = name.clone();
+            let holder = holder.clone();
+            let unknowns = unknowns.clone();
             self.client.watchdog.undo(Undo::of_attempt(
                 name,
                 holder,

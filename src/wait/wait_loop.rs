@@ -88,9 +88,10 @@ pub(super) fn lead<'a, C: Contender<'a>>(
 }
 
 fn topic_of(attempt: &AcquireAttempt<'_>, leader: &Leader<'_>) -> Topic {
-    match leader.is_at_server() {
-        true => Topic::turn(attempt.name, attempt.holder.as_str()),
-        false => Topic::freed(attempt.name),
+    if leader.is_at_server() {
+        Topic::turn(attempt.name, attempt.holder.as_str())
+    } else {
+        Topic::freed(attempt.name)
     }
 }
 
@@ -148,12 +149,14 @@ impl<'a, C: Contender<'a>> Led<'_, '_, 'a, C> {
         } else {
             attempt.client.holds.blocks(attempt.name)
         };
-        let (ended, comes_last) = (attempt.ensure_waits().err(), self.leader.comes_last());
+        let ended = attempt.ensure_waits().err();
+        let comes_last = self.leader.comes_last();
         Sight { ended, held_here, comes_last, outage: self.leader.outage() }
     }
 
     fn let_others_first(&mut self) -> Happened {
-        let (client, deadline) = (self.client(), self.deadline);
+        let client = self.client();
+        let deadline = self.deadline;
         let Self { leader, listening, topic, round, .. } = self;
         // Otherwise messages that nobody has read yet would count as new ones.
         client.notifications.catch_up();
@@ -168,8 +171,11 @@ impl<'a, C: Contender<'a>> Led<'_, '_, 'a, C> {
     }
 
     fn ask(&mut self, wait: &Wait) -> Carried<C::Won> {
-        let (tokens, round) = (self.leader.tokens(), self.round);
-        self.contender.helped().into_iter().for_each(|helped| helped.draw_tokens(tokens));
+        let tokens = self.leader.tokens();
+        let round = self.round;
+        if let Some(helped) = self.contender.helped() {
+            helped.draw_tokens(tokens);
+        }
         let tried = try_first(self.contender);
         self.judge(tried, wait, |ttl| Happened::Answered(Answer { round: Some(round), ttl }))
     }
@@ -207,7 +213,8 @@ impl<'a, C: Contender<'a>> Led<'_, '_, 'a, C> {
         match self.leader.withdraw() {
             Some(outcome) => self.take_in(outcome, wait),
             None => {
-                let (is_notified, has_answer) = (event.is_notified(), has_answer(client, &event));
+                let is_notified = event.is_notified();
+                let has_answer = has_answer(client, &event);
                 ControlFlow::Continue(Happened::Woke { is_notified, has_answer })
             }
         }
@@ -278,7 +285,8 @@ impl<'a, C: Contender<'a>> Led<'_, '_, 'a, C> {
         // Its earlier holder is spent. Messages for that holder announce another turn, and a
         // releasing thread of this client looks for the fresh holder.
         if self.leader.asks_as(&self.contender.attempt().holder) {
-            (self.topic, self.listening) = (topic_of(self.contender.attempt(), self.leader), None);
+            self.topic = topic_of(self.contender.attempt(), self.leader);
+            self.listening = None;
         }
         match tried {
             Ok(Tried::Won(won)) => {

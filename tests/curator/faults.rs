@@ -63,14 +63,20 @@ impl<'a> Run<'a> {
 
     fn cut_connections(&self) {
         for _ in 0..3 {
-            self.proxies().for_each(Proxy::cut_all);
+            for proxy in self.proxies() {
+                proxy.cut_all();
+            }
             std::thread::sleep(ms(300));
         }
         self.goes_on("all connections cut, three times");
-        self.proxies().for_each(|proxy| proxy.cut_one_in(60));
+        for proxy in self.proxies() {
+            proxy.cut_one_in(60);
+        }
         std::thread::sleep(ms(3000));
         self.goes_on("one connection cut in sixty packets");
-        self.proxies().for_each(|proxy| proxy.cut_one_in(0));
+        for proxy in self.proxies() {
+            proxy.cut_one_in(0);
+        }
     }
 
     fn kill_the_leader(&self) {
@@ -90,9 +96,13 @@ impl<'a> Run<'a> {
 
     fn stop_the_quorum(&self) {
         let stopped = self.ensemble.followers();
-        stopped.iter().for_each(|index| self.ensemble.server(*index).suspend());
+        for index in &stopped {
+            self.ensemble.server(*index).suspend();
+        }
         std::thread::sleep(LEASE + ms(1000));
-        stopped.iter().for_each(|index| self.ensemble.server(*index).resume());
+        for index in &stopped {
+            self.ensemble.server(*index).resume();
+        }
         self.goes_on("two of three servers stopped");
         self.ensemble.wait_for_all();
     }
@@ -110,7 +120,9 @@ impl<'a> Run<'a> {
         player.believer.keep();
         self.ensemble.cut_off(follower, true);
         self.goes_on("the server of the holder cut off from the leader");
-        self.players[index].proxies.iter().for_each(|proxy| proxy.refuse(false));
+        for proxy in &self.players[index].proxies {
+            proxy.refuse(false);
+        }
         std::thread::sleep(LEASE);
         self.ensemble.cut_off(follower, false);
         self.ensemble.wait_for_all();
@@ -126,9 +138,13 @@ impl<'a> Run<'a> {
 
     fn cut_a_player_off(&self, index: usize) {
         let proxies = &self.players[index].proxies;
-        proxies.iter().for_each(|proxy| proxy.silence(true));
+        for proxy in proxies {
+            proxy.silence(true);
+        }
         std::thread::sleep(LEASE + ms(1500));
-        proxies.iter().for_each(|proxy| proxy.silence(false));
+        for proxy in proxies {
+            proxy.silence(false);
+        }
         self.goes_on("a client cut off");
     }
 }

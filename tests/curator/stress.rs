@@ -100,7 +100,9 @@ fn never_two_inside() {
         });
         ours.add(process.tally(primitive));
         let mut theirs = Tally::default();
-        javas.iter().for_each(|javas| theirs.add(javas.tally()));
+        for javas in &javas {
+            theirs.add(javas.tally());
+        }
         println!("{primitive}: {ours:?}; Curator: {theirs:?}");
         assert_eq!(counter.read(), ours.turns + theirs.turns, "{primitive}");
         assert!(ours.turns > 0 && theirs.turns > 0, "{primitive}: {ours:?} {theirs:?}");

@@ -36,7 +36,9 @@ struct StopAll<'a>(&'a [(PathBuf, Counter)]);
 
 impl Drop for StopAll<'_> {
     fn drop(&mut self) {
-        self.0.iter().for_each(|(_, counter)| counter.stop());
+        for (_, counter) in self.0 {
+            counter.stop();
+        }
     }
 }
 
@@ -71,7 +73,9 @@ pub(crate) fn in_trouble<S>(
             .collect();
         let stop = StopAll(&counters);
         trouble(servers, &path_of);
-        counters.iter().for_each(|(_, counter)| counter.stop_java());
+        for (_, counter) in &counters {
+            counter.stop_java();
+        }
         let theirs: Vec<_> = javas.iter().map(Javas::tally).collect();
         drop(stop);
         ours.into_iter().map(|thread| thread.join().unwrap()).zip(theirs).collect()

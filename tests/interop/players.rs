@@ -86,7 +86,7 @@ pub(crate) fn play(
         while !counter.is_stopped() {
             match turn(client, primitive, &counter, mode) {
                 Ok(Some((wrote, longest_wait))) => {
-                    tally.add(Tally { turns: u64::from(wrote), longest_wait })
+                    tally.add(Tally { turns: u64::from(wrote), longest_wait });
                 }
                 Ok(None) => {}
                 Err(e) => {
@@ -100,7 +100,9 @@ pub(crate) fn play(
     let mut all = Tally::default();
     std::thread::scope(|s| {
         let threads: Vec<_> = (0..threads).map(|_| s.spawn(one)).collect();
-        threads.into_iter().for_each(|thread| all.add(thread.join().unwrap()));
+        for thread in threads {
+            all.add(thread.join().unwrap());
+        }
     });
     all
 }

@@ -86,11 +86,15 @@ fn a_writers_release_lets_the_readers_of_both_libraries_in() {
                 (_, ours) => ours.unwrap().unlock().unwrap(),
             };
             let guard = prompt(release, || {
-                readers.iter().for_each(|reader| drop(reader.answer()));
+                for reader in &readers {
+                    drop(reader.answer());
+                }
                 ours_too.join().unwrap()
             });
             assert_eq!(rw.holders().unwrap().len(), 4, "after a writer of {writer}");
-            readers.iter().for_each(|reader| drop(reader.call(&format!("read {name} unlock"))));
+            for reader in &readers {
+                drop(reader.call(&format!("read {name} unlock")));
+            }
             guard.unlock().unwrap();
         });
         assert!(!rw.is_locked().unwrap());

@@ -82,7 +82,9 @@ pub(crate) fn are_woken_after<H: Home>(
         }
         // Redisson tries once more before it waits.
         std::thread::sleep(ms(300));
-        theirs.iter().for_each(|waits| assert!(waits.thread.waits(), "{} is held", waits.name));
+        for waits in &theirs {
+            assert!(waits.thread.waits(), "{} is held", waits.name);
+        }
         assert!(has.try_recv().is_err(), "Java holds everything");
 
         let all =
@@ -90,7 +92,9 @@ pub(crate) fn are_woken_after<H: Home>(
         change(home, &all.cloned().collect::<Vec<_>>());
         if java == Java::SubscribesAgain {
             // It does not check a lock again afterwards, so a release before that would be missed.
-            theirs.iter().for_each(|waits| waits.wait_until_subscribed(home));
+            for waits in &theirs {
+                waits.wait_until_subscribed(home);
+            }
         }
 
         for WeWait { primitive, name, answer } in &ours {

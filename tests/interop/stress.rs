@@ -96,7 +96,7 @@ pub(crate) fn set_up(dir: &Path, client: &LockClient, primitive: &str) -> (PathB
             leasehold::SetPermits::New
         ),
         "counting" => {
-            assert!(client.counting_semaphore(&name).try_set_permits(1).unwrap().is_new())
+            assert!(client.counting_semaphore(&name).try_set_permits(1).unwrap().is_new());
         }
         _ => {}
     }
@@ -144,7 +144,9 @@ fn never_two_inside() {
         let mut ours = play_for_a_while(&client, primitive, &path, &counter);
         ours.add(process.tally(primitive));
         let mut theirs = Tally::default();
-        javas.iter().for_each(|javas| theirs.add(javas.tally()));
+        for javas in &javas {
+            theirs.add(javas.tally());
+        }
         judge(primitive, &counter, ours, theirs);
         assert!(theirs.turns > 0, "{primitive}: {theirs:?}");
         if primitive == "fair" {

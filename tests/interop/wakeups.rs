@@ -134,7 +134,7 @@ impl Primitive {
                 leasehold::SetPermits::New
             ),
             "counting" => {
-                assert!(client.counting_semaphore(name).try_set_permits(1).unwrap().is_new())
+                assert!(client.counting_semaphore(name).try_set_permits(1).unwrap().is_new());
             }
             _ => {}
         }

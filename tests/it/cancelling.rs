@@ -396,7 +396,9 @@ fn the_hold_passes_on_beside_cancels() {
             for thread in 0..THREADS {
                 let (client, one_round) = (&client[thread as usize % client.len()], &one_round);
                 s.spawn(move || {
-                    (0..ROUNDS).for_each(|round| one_round(client, round * THREADS + thread))
+                    for round in 0..ROUNDS {
+                        one_round(client, round * THREADS + thread);
+                    }
                 });
             }
         });

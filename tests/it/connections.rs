@@ -182,7 +182,9 @@ fn two_hundred_waiters_try_a_server_that_refuses_them_with_one_growing_pause() {
             began.elapsed()
         );
         admin.limit_clients(1000);
-        waiters.into_iter().for_each(|waiter| waiter.join().unwrap().unwrap());
+        for waiter in waiters {
+            waiter.join().unwrap().unwrap();
+        }
     });
     drop((client, other, admin));
     server.assert_clean();
@@ -234,7 +236,7 @@ fn a_server_process_is_shown_the_scripts_once_by_each_client() {
         let mut admin = Admin::of(&server);
         wait_until("it works", || client.lock("own-0").is_ok_and(|guard| guard.unlock().is_ok()));
         while_threads_lock(&client, 32, |_| {
-            wait_until("there are more connections", || admin.ids().len() >= 4)
+            wait_until("there are more connections", || admin.ids().len() >= 4);
         });
         assert_eq!(
             (loads(&server), server.call_count("zmscore")),

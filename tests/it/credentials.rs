@@ -49,7 +49,9 @@ fn rotate(load: &Load, servers: &[&Server], vault: &Vault) {
     for round in 0..5 {
         load.wait_for_more(20);
         let (old, new) = (format!("p{round}"), format!("p{}", round + 1));
-        servers.iter().for_each(|server| set_user(server, &[&format!(">{new}")]));
+        for server in servers {
+            set_user(server, &[&format!(">{new}")]);
+        }
         vault.set("app", &new);
         for server in servers {
             set_user(server, &[&format!("<{old}")]);
@@ -82,7 +84,9 @@ fn a_password_is_rotated_under_load() {
 fn a_password_is_rotated_under_load_on_all_masters() {
     let masters = Masters::fresh(3);
     let servers: Vec<&Server> = masters.0.iter().collect();
-    servers.iter().for_each(|server| set_user(server, &[">p0"]));
+    for server in &servers {
+        set_user(server, &[">p0"]);
+    }
     let (vault, sum) = (Vault::with("app", "p0"), Server::start());
     let client =
         masters.builder_with(|masters| masters.credentials(vault.clone())).build().unwrap();
@@ -208,7 +212,9 @@ fn a_provider_that_fails_costs_no_hold() {
 #[test]
 fn a_provider_that_fails_costs_no_hold_on_several_masters() {
     let masters = Masters::fresh(3);
-    masters.0.iter().for_each(|server| set_user(server, &[">pw"]));
+    for server in &masters.0 {
+        set_user(server, &[">pw"]);
+    }
     let vault = Vault::with("app", "pw");
     let client = masters
         .builder_with(|masters| masters.credentials(vault.clone()))

@@ -55,7 +55,9 @@ fn all_waiters_continue_at_zero() {
         assert!(!latch.wait_for(ms(20)).unwrap());
         assert!(!latch.wait_until(Instant::now() + ms(20)).unwrap());
         assert_eq!(clients[1].latch("l").count_down().unwrap(), 0);
-        waiters.into_iter().for_each(|waiter| waiter.join().unwrap().unwrap());
+        for waiter in waiters {
+            waiter.join().unwrap().unwrap();
+        }
     });
     assert_eq!(latch.count().unwrap(), 0);
     drop((latch, clients));

@@ -80,7 +80,7 @@ fn every_way_to_give_it_up_keeps_it() {
         }),
         ("the end of its thread", &|client| {
             std::thread::scope(|s| {
-                s.spawn(|| std::mem::forget(kept(&client).lock().unwrap())).join().unwrap()
+                s.spawn(|| std::mem::forget(kept(&client).lock().unwrap())).join().unwrap();
             });
             wait_until("it is released in the background", || {
                 server.hash("job").keys().all(|f| f.ends_with(":kept"))
@@ -468,7 +468,9 @@ fn redlock_keeps_it_for_no_longer_than_its_longest_lease() {
     client.mutex("job").min_hold(LONG).try_lock().unwrap().unwrap().unlock().unwrap();
     let kept = |server: &&Server| server.hash("job").keys().any(|field| field.ends_with(":kept"));
     wait_until("all of them keep it", || masters.0.iter().filter(kept).count() == 3);
-    masters.0.iter().for_each(|server| assert_kept(server, LONG, began));
+    for server in &masters.0 {
+        assert_kept(server, LONG, began);
+    }
     assert!(client.try_lock("job").unwrap().is_none());
     assert!(client.mutex("job").force_unlock().unwrap());
     drop(client);

@@ -377,9 +377,12 @@ fn waiters_of_a_server_that_hangs_do_not_say_that_it_is_taken() {
             let waiters: Vec<_> = (0..4)
                 .map(|_| {
                     let mutex = client.mutex("n");
-                    s.spawn(move || match owned {
-                        false => mutex.try_lock_for(ms(1500)).map(|guard| guard.is_some()),
-                        true => mutex.try_lock_owned_for(ms(1500)).map(|guard| guard.is_some()),
+                    s.spawn(move || {
+                        if !owned {
+                            mutex.try_lock_for(ms(1500)).map(|guard| guard.is_some())
+                        } else {
+                            mutex.try_lock_owned_for(ms(1500)).map(|guard| guard.is_some())
+                        }
                     })
                 })
                 .collect();

@@ -149,7 +149,9 @@ fn others_see_it_on_several_masters() {
     masters.assert_clean();
     masters.0[0].kill();
     others_see_who_holds_it(build, true);
-    masters.0[1..].iter().for_each(Server::assert_clean);
+    for server in &masters.0[1..] {
+        server.assert_clean();
+    }
 }
 
 #[cfg(feature = "postgres")]

@@ -19,7 +19,9 @@ fn eight_processes_count_exactly() {
     for child in &mut children {
         child.expect("done");
     }
-    children.into_iter().for_each(Child::wait);
+    for child in children {
+        child.wait();
+    }
     assert_eq!(server.cmd::<u32>(&["GET", "counter"]), 8 * 4 * 20);
     server.cmd::<u32>(&["DEL", "counter"]);
     server.assert_clean();

@@ -169,13 +169,17 @@ fn fair_waiters_of_two_clients_all_get_their_turns() {
         for client in clients.iter().cycle().take(8) {
             s.spawn(|| {
                 let lock = client.fair("job");
-                (0..50).for_each(|_| lock.lock().unwrap().unlock().unwrap());
+                for _ in 0..50 {
+                    lock.lock().unwrap().unlock().unwrap();
+                }
             });
         }
     });
     // A lost message costs a third of the 5 s for which a queue entry is kept.
     assert!(began.elapsed() < CAP, "{:?}", began.elapsed());
-    clients.into_iter().for_each(|client| client.close(CAP).unwrap());
+    for client in clients {
+        client.close(CAP).unwrap();
+    }
     server.assert_clean();
 }
 
@@ -197,7 +201,9 @@ fn a_connection_that_ends_while_a_waiter_reads_it_is_replaced() {
             });
         }
         std::thread::sleep(ms(100));
-        held.into_iter().for_each(|guard| guard.unlock().unwrap());
+        for guard in held {
+            guard.unlock().unwrap();
+        }
         assert!(reader.join().unwrap() < CAP && sleeper.join().unwrap() < CAP);
     });
     client.close(CAP).unwrap();
@@ -258,7 +264,9 @@ fn a_release_in_the_same_client_ends_the_read_of_a_waiter() {
             wait_until("all queue", || lock.queue_len().unwrap() == 3);
             held.unlock().unwrap();
             let began = Instant::now();
-            waiters.into_iter().for_each(|waiter| waiter.join().unwrap());
+            for waiter in waiters {
+                waiter.join().unwrap();
+            }
             assert!(began.elapsed() < PROMPT, "{:?}", began.elapsed());
         });
     }

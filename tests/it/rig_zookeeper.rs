@@ -209,9 +209,9 @@ fn faults_of_frames_hit_where_they_should() {
         assert!(!create(&path), "{fault:?}");
         let is_there = || server.node(&path).is_some();
         if applied {
-            wait_until("the create arrives", is_there)
+            wait_until("the create arrives", is_there);
         } else {
-            assert!(!is_there(), "{fault:?}")
+            assert!(!is_there(), "{fault:?}");
         }
     }
     proxy.inject("sync", Fault::StallReply(ms(300)));

@@ -34,7 +34,7 @@ fn after_a_step_forward_every_call_works() {
         ("a fair lock", |client| client.fair("f").try_lock().unwrap().unwrap().unlock().unwrap()),
         ("a reader", |client| client.rw_lock("rw").try_read().unwrap().unwrap().unlock().unwrap()),
         ("several locks", |client| {
-            client.multi(["a", "b"]).try_lock().unwrap().unwrap().unlock().unwrap()
+            client.multi(["a", "b"]).try_lock().unwrap().unwrap().unlock().unwrap();
         }),
         ("a permit", |client| {
             let permits = client.counting_semaphore("p");
@@ -64,7 +64,9 @@ fn after_a_step_forward_of_all_masters_every_call_works() {
     let proxies: Vec<Proxy> = masters.0.iter().map(Proxy::start).collect();
     let urls: Vec<String> =
         masters.0.iter().zip(&proxies).map(|(server, proxy)| url(server, proxy)).collect();
-    masters.0.iter().zip(&proxies).for_each(|(server, proxy)| steps_forward(server, proxy));
+    for (server, proxy) in masters.0.iter().zip(&proxies) {
+        steps_forward(server, proxy);
+    }
     let client =
         LockClient::builder().redlock(Redlock::new(urls)).io_timeout(ms(2000)).build().unwrap();
     assert!(proxies.iter().all(|proxy| proxy.hits() == 1));

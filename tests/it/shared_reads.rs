@@ -30,7 +30,9 @@ fn shared(lock: &RwLock, server: &Server) -> Vec<OwnedRwLockReadGuard> {
 }
 
 fn give_up(guards: Vec<OwnedRwLockReadGuard>) {
-    guards.into_iter().for_each(|guard| guard.unlock().unwrap());
+    for guard in guards {
+        guard.unlock().unwrap();
+    }
 }
 
 #[test]
@@ -150,7 +152,9 @@ fn all_of_them_learn_of_a_loss() {
         force();
         let write = other.rw_lock(NAME).try_write().unwrap().expect("free");
         assert!(guards.iter().all(|guard| guard.wait_lost(CAP).is_lost()), "by the next check");
-        guards.iter().for_each(|_| told.recv_timeout(CAP).unwrap());
+        for _ in &guards {
+            told.recv_timeout(CAP).unwrap();
+        }
         assert!(lock.try_read().unwrap().is_none(), "nobody joins the lost hold");
         assert!(
             guards.into_iter().all(|guard| guard.unlock().unwrap_err().kind() == ErrorKind::Lost)
@@ -296,7 +300,9 @@ fn close_ends_them_all() {
             client.close(CAP).unwrap();
             assert!(holders(&server).is_empty());
         });
-        guards.iter().for_each(|_| told.recv_timeout(CAP).unwrap());
+        for _ in &guards {
+            told.recv_timeout(CAP).unwrap();
+        }
         assert!(
             guards.into_iter().all(|guard| guard.unlock().unwrap_err().kind() == ErrorKind::Closed)
         );
@@ -387,9 +393,9 @@ fn nobody_joins_a_hold_whose_lease_is_over() {
     );
     assert_eq!(lock.try_read().unwrap_err().kind(), ErrorKind::Unreachable);
     server.resume();
-    guards
-        .into_iter()
-        .for_each(|guard| assert_eq!(guard.unlock().unwrap_err().kind(), ErrorKind::Lost));
+    for guard in guards {
+        assert_eq!(guard.unlock().unwrap_err().kind(), ErrorKind::Lost);
+    }
     wait_until("it is undone", || holders(&server).is_empty());
     drop((lock, client));
     server.assert_clean();

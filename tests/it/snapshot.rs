@@ -31,7 +31,7 @@ fn holds_and_waits_are_shown_with_their_threads() {
     let begin = Instant::now();
     std::thread::scope(|s| {
         s.spawn(|| {
-            named("patient", || assert!(client.try_lock_for("job", CAP).unwrap().is_some()))
+            named("patient", || assert!(client.try_lock_for("job", CAP).unwrap().is_some()));
         });
         wait_until("it waits", || client.snapshot().waits().len() == 1);
         let snapshot = client.snapshot();

@@ -297,14 +297,18 @@ fn each_turn_of_a_hold_that_passes_on_is_a_span() {
         for _ in 0..THREADS {
             s.spawn(|| {
                 tracer.within(|| {
-                    (0..TURNS).for_each(|_| client.lock("job").unwrap().unlock().unwrap())
-                })
+                    for _ in 0..TURNS {
+                        client.lock("job").unwrap().unlock().unwrap();
+                    }
+                });
             });
         }
     });
     let mut holds = tracer.spans("leasehold.hold");
     assert_eq!(holds.len(), THREADS * TURNS);
-    holds.iter().for_each(|span| assert_fields(span, &[("lock.outcome", "released")]));
+    for span in &holds {
+        assert_fields(span, &[("lock.outcome", "released")]);
+    }
     let token = |span: &SpanData| field(span, "lock.token").unwrap().parse::<u64>().unwrap();
     holds.sort_by_key(token);
     assert!(
@@ -329,9 +333,9 @@ fn each_of_several_readers_has_its_own_end() {
     client.close(Duration::from_secs(5)).unwrap();
     let spans = tracer.spans("leasehold.hold");
     assert_eq!(spans.len(), 3);
-    spans
-        .iter()
-        .for_each(|span| assert_fields(span, &[("lock.kind", "read"), ("lock.outcome", "closed")]));
+    for span in &spans {
+        assert_fields(span, &[("lock.kind", "read"), ("lock.outcome", "closed")]);
+    }
     drop(guards);
     assert_eq!(tracer.spans("leasehold.hold").len(), 3);
 }
@@ -347,7 +351,9 @@ fn what_is_forgotten_is_not_called_released() {
     });
     let spans = tracer.spans("leasehold.hold");
     assert_eq!(spans.len(), 2);
-    spans.iter().for_each(|span| assert_fields(span, &[("lock.outcome", "forgotten")]));
+    for span in &spans {
+        assert_fields(span, &[("lock.outcome", "forgotten")]);
+    }
 }
 
 #[test]
@@ -590,7 +596,7 @@ fn spans_that_nobody_wants_are_not_made() {
     };
     for (level, expected) in [("warn", 0), ("info", 1)] {
         tracing::dispatcher::with_default(&wanted(level.parse().unwrap()), || {
-            drop(client.lock("job").unwrap())
+            drop(client.lock("job").unwrap());
         });
         assert_eq!(made.load(Ordering::SeqCst), expected, "{level}");
     }

@@ -616,7 +616,7 @@ fn the_table_fits_a_hundred_columns() {
     let _held = client.lock("busy").unwrap();
     drop(client.lock("busy").unwrap());
     std::thread::scope(|s| {
-        s.spawn(|| assert!(client.try_lock("busy").unwrap().is_none())).join().unwrap()
+        s.spawn(|| assert!(client.try_lock("busy").unwrap().is_none())).join().unwrap();
     });
     let table = client.stats().to_string();
     for line in table.lines() {

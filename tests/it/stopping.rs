@@ -206,12 +206,11 @@ fn waits_end_during_an_outage() {
 fn the_hold_does_not_pass_on_any_more() {
     for in_memory in [false, true] {
         let server = Server::start();
-        let (stopped, other) = match in_memory {
-            true => {
-                let one = LockClient::in_memory();
-                (one.clone(), LockClient::in_memory_shared(&one).unwrap())
-            }
-            false => (client(server.url()), client(server.url())),
+        let (stopped, other) = if in_memory {
+            let one = LockClient::in_memory();
+            (one.clone(), LockClient::in_memory_shared(&one).unwrap())
+        } else {
+            (client(server.url()), client(server.url()))
         };
         let turns = AtomicU32::new(0);
         std::thread::scope(|s| {

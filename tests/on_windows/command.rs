@@ -98,7 +98,9 @@ fn a_run_that_is_ended_leaves_its_command_running() {
     let rest =
         || processes_with(mark).into_iter().filter(|pid| *pid != leasehold).collect::<Vec<_>>();
     assert!(rest().len() >= 2, "{:?}", rest());
-    rest().into_iter().for_each(|pid| signal(pid, "KILL"));
+    for pid in rest() {
+        signal(pid, "KILL");
+    }
     drop(first);
     all_have_ended(mark);
 }

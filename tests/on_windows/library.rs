@@ -77,7 +77,9 @@ fn one_has_it_and_the_other_waits_on_three_masters() {
     wait_until("all masters vote", || votes() == 3);
     one_has_it_and_the_other_waits(Agent::start(&urls.join(" "), LONG_LEASE), &here);
     here.close(CAP).unwrap();
-    servers.iter().for_each(Server::assert_clean);
+    for server in &servers {
+        server.assert_clean();
+    }
 }
 
 #[test]
@@ -169,7 +171,9 @@ fn each_kind_of_lock_excludes_what_it_must() {
     assert_eq!(agent.answer("a"), "open");
 
     let threads = ["a", "b", "c", "d"];
-    threads.iter().for_each(|thread| agent.tell(thread, "compete busy 25"));
+    for thread in &threads {
+        agent.tell(thread, "compete busy 25");
+    }
     assert!(threads.iter().all(|thread| agent.answer(thread) == "done"));
     agent.close();
     here.close(CAP).unwrap();

@@ -118,5 +118,7 @@ impl Book {
 /// A few steps in which other threads may run.
 pub(crate) fn pause() {
     let step = leasehold::os::Mutex::new(());
-    (0..3).for_each(|_| drop(step.lock()));
+    for _ in 0..3 {
+        drop(step.lock());
+    }
 }

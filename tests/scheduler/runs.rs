@@ -86,7 +86,9 @@ pub(crate) fn main() -> ExitCode {
         }
     };
     if arguments.list {
-        SCENARIOS.iter().for_each(|scenario| println!("{}", scenario.name));
+        for scenario in &SCENARIOS {
+            println!("{}", scenario.name);
+        }
         return ExitCode::SUCCESS;
     }
     prepare_panics();

@@ -106,7 +106,9 @@ impl Wire {
     /// Stops the servers when nobody is connected any more, and waits for all threads.
     pub(crate) fn stop(self) {
         self.nothing_left("connections", |server| server.connections().0 == 0);
-        self.servers.iter().for_each(Server::stop);
+        for server in &self.servers {
+            server.stop();
+        }
         wait_for("threads", || running().is_empty(), || format!("{:?}", running()));
     }
 

@@ -222,7 +222,7 @@ impl History {
                     }
                 }
                 What::Forked { held, answer } => {
-                    process.forks.push((event.at, *held, answer.clone()))
+                    process.forks.push((event.at, *held, answer.clone()));
                 }
                 What::Panicked { message } => process.panics.push(message.clone()),
                 What::Ended { threads, sockets, close } => {

@@ -55,7 +55,9 @@ fn long_shape(seed: u64) -> Shape {
 /// The checks that failed, with their number of violations: `exclusion 3, waits 1`.
 fn checks(report: &Report) -> String {
     let mut counts = BTreeMap::<&str, usize>::new();
-    report.violations.iter().for_each(|violation| *counts.entry(violation.check).or_default() += 1);
+    for violation in &report.violations {
+        *counts.entry(violation.check).or_default() += 1;
+    }
     let counts: Vec<String> =
         counts.iter().map(|(check, count)| format!("{check} {count}")).collect();
     counts.join(", ")

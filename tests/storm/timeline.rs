@@ -156,7 +156,9 @@ impl Picture<'_> {
         y = top;
         for (_, attempts) in lanes {
             self.text(4.0, y + 12, &history.who(attempts[0]));
-            attempts.iter().for_each(|attempt| self.attempt(attempt, y, colour(&attempt.names[0])));
+            for attempt in &attempts {
+                self.attempt(attempt, y, colour(&attempt.names[0]));
+            }
             y += LANE;
         }
         self.marks(violations, top, y);

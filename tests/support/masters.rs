@@ -67,7 +67,9 @@ impl Masters {
     }
 
     pub(crate) fn assert_clean(&self) {
-        self.0.iter().for_each(Server::assert_clean);
+        for one in &self.0 {
+            one.assert_clean();
+        }
     }
 }
 

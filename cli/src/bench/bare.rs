@@ -52,7 +52,8 @@ impl Bare {
         let key = format!("{}{name}", store.key_prefix());
         let mut load = |source| Script::new(source).load(&mut connection).map_err(failed);
         let owner = format!("{:032x}", rand::random::<u128>());
-        let (acquire, release) = (load(ACQUIRE)?, load(RELEASE)?);
+        let acquire = load(ACQUIRE)?;
+        let release = load(RELEASE)?;
         let request =
             |hash: &str| redis::cmd("EVALSHA").arg(hash).arg(1).arg(&key).arg(&owner).clone();
         let acquire = request(&acquire).arg(LEASE_MILLIS).get_packed_command();

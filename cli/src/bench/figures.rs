@@ -29,7 +29,8 @@ impl Samples {
     /// The samples of all threads; otherwise the error of the thread that failed, and not those of
     /// the others, which were cancelled because of it.
     pub(super) fn together(outcomes: Vec<leasehold::Result<Self>>) -> leasehold::Result<Self> {
-        let (mut all, mut reason) = (Self::default(), None);
+        let mut all = Self::default();
+        let mut reason = None;
         for outcome in outcomes {
             match outcome {
                 Ok(samples) => all.append(samples),
@@ -70,7 +71,8 @@ impl Samples {
     /// `None` without a sample. `within`: the time in which all samples were measured.
     pub(super) fn figures(mut self, within: Duration) -> Option<Figures> {
         self.0.sort_unstable();
-        let (operations, max) = (self.0.len(), *self.0.last()?);
+        let operations = self.0.len();
+        let max = *self.0.last()?;
         let at = |percent: usize| self.0[(operations * percent / 100).min(operations - 1)];
         let per_second = per_second(operations, within);
         Some(Figures { operations, per_second, p50: at(50), p99: at(99), max })
@@ -94,7 +96,9 @@ mod tests {
     #[test]
     fn figures_are_those_of_the_samples() {
         let mut samples = Samples::default();
-        (1..=200).rev().for_each(|millis| samples.add(Duration::from_millis(millis)));
+        for millis in (1..=200).rev() {
+            samples.add(Duration::from_millis(millis));
+        }
         assert_eq!((samples.len(), samples.total()), (200, Duration::from_millis(20_100)));
         let figures = samples.figures(Duration::from_secs(4)).unwrap();
         assert_eq!(figures.operations, 200);

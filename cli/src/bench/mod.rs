@@ -109,7 +109,8 @@ fn measure(
     signals: &Signals,
 ) -> Result<Outcome, Failure> {
     let bare = Bare::connect(store, &store.urls(&args.urls)?, &Bench::bare_name(prefix));
-    let (threads, time) = (clients.len(), args.seconds);
+    let threads = clients.len();
+    let time = args.seconds;
     let takes = time * if bare.is_ok() { 6 } else { 5 };
     say(format_args!(
         "locking and unlocking as fast as the store answers, for about {takes:.1?}, with {threads} clients: other users \

@@ -67,9 +67,10 @@ pub(crate) fn run(store: &StoreArgs, args: &DoctorArgs) -> Result<u8, Failure> {
     }
     let builder = store.builder_at(&args.urls)?.lease(args.lease);
     let diagnosis = builder.connect_lazily().build()?.diagnose();
-    let written = match args.json {
-        true => write_json(&in_json(&diagnosis)),
-        false => write_out(Page::for_stdout().of(&diagnosis).as_bytes()),
+    let written = if args.json {
+        write_json(&in_json(&diagnosis))
+    } else {
+        write_out(Page::for_stdout().of(&diagnosis).as_bytes())
     };
     let _ = written?;
     Ok(match diagnosis.severity() {

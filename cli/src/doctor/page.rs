@@ -38,7 +38,8 @@ impl Page {
     /// Server by server, one line for each finding, and at the end the number of findings of each
     /// severity.
     pub(super) fn of(&self, diagnosis: &Diagnosis) -> String {
-        let (mut text, mut shown) = (String::new(), None);
+        let mut text = String::new();
+        let mut shown = None;
         for finding in diagnosis.findings() {
             if shown != Some(finding.node()) {
                 let gap = if shown.is_some() { "\n" } else { "" };
@@ -62,7 +63,8 @@ impl Page {
     }
 
     fn add(&self, finding: &Finding, text: &mut String) {
-        let (label, check) = (finding.severity().label(), finding.check().label());
+        let label = finding.severity().label();
+        let check = finding.check().label();
         let label = self.painted(colour(finding.severity()), &format!("{label:<SEVERITY$}"));
         let _ = writeln!(text, "  {label}{check:<CHECK$}{}", self.wrapped(finding.found(), INDENT));
         if let Some(advice) = finding.advice().and_then(words::advice) {
@@ -77,7 +79,8 @@ impl Page {
     /// Breaks the text between words; what follows the first line begins at the column `indent`.
     fn wrapped(&self, text: &str, indent: usize) -> String {
         let Some(width) = self.width else { return text.to_owned() };
-        let (mut lines, mut column) = (String::new(), indent);
+        let mut lines = String::new();
+        let mut column = indent;
         for word in text.split(' ') {
             let length = word.chars().count();
             if column > indent && column + 1 + length > width {

@@ -41,12 +41,15 @@ impl Figures {
         let rank = |lock: &LockSummary| (lock.waiting(), held_for(lock));
         seen.locks.sort_by(|a, b| rank(b).cmp(&rank(a)).then_with(|| a.name().cmp(b.name())));
         self.succeeded += 1;
-        (self.took, self.last_success, self.seen) = (took, Some(now), Some(seen));
+        self.took = took;
+        self.last_success = Some(now);
+        self.seen = Some(seen);
     }
 
     pub(super) fn failed(&mut self, took: Duration) {
         self.failed += 1;
-        (self.took, self.seen) = (took, None);
+        self.took = took;
+        self.seen = None;
     }
 
     /// The locks that have samples of their own.

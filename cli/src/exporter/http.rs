@@ -107,7 +107,8 @@ fn left(deadline: Instant) -> io::Result<Duration> {
 
 /// The first line of the request, once its head has been read. `None` if it has none.
 fn read_request(mut stream: &TcpStream, deadline: Instant) -> io::Result<Option<String>> {
-    let (mut head, mut chunk) = (Vec::new(), [0; 1024]);
+    let mut head = Vec::new();
+    let mut chunk = [0; 1024];
     while !head.windows(4).any(|end| end == b"\r\n\r\n") {
         stream.set_read_timeout(Some(left(deadline)?))?;
         match stream.read(&mut chunk) {

@@ -98,7 +98,8 @@ impl Asker {
         if is_due && !self.diagnose_every.is_zero() {
             let diagnosis = self.client.diagnose();
             let count = |severity| diagnosis.count(severity);
-            let (warnings, problems) = (count(Severity::Warning), count(Severity::Problem));
+            let warnings = count(Severity::Warning);
+            let problems = count(Severity::Problem);
             self.diagnosed = Some(Diagnosed { at: Instant::now(), warnings, problems });
         }
         Ok(Seen {

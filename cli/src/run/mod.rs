@@ -82,10 +82,12 @@ fn under_lock(
 ) -> Result<Ended, Failure> {
     let lock = Lock::new(client, args, signals.token());
     let start = Instant::now();
-    let failed = |e: Error| match signals.token().is_cancelled() {
-        // The store may have been away as well: the user has ended the retries.
-        true => ended_before_start(args, signals),
-        false => refused(client, args, &lock, e),
+    let failed = |e: Error| {
+        if signals.token().is_cancelled() {
+            ended_before_start(args, signals)
+        } else {
+            refused(client, args, &lock, e)
+        }
     };
     if let Some(other) = patience.until_it_answers(|| lock.set_permits()).map_err(failed)?
         && !args.permits_as_set
@@ -209,7 +211,7 @@ fn run_with(
 ) -> Result<Ended, Failure> {
     let name = args.name.clone();
     guard.on_renewal_trouble(Box::new(move |trouble| {
-        say(format_args!("{name}: {}", words::trouble(trouble)))
+        say(format_args!("{name}: {}", words::trouble(trouble)));
     }));
     let ended = Oversight::new(child, &*guard, args, signals).until_the_end()?;
     if args.min_hold_on_success && ended.status != 0 {

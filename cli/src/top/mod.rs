@@ -58,17 +58,16 @@ const MOST_OTHERS: usize = 1000;
 
 fn ask(client: LockClient, args: &TopArgs) -> Result<Looks<Vec<LockSummary>>, Failure> {
     let pattern = args.pattern.clone();
-    let others: Vec<String> = match args.all {
-        true => {
-            say("searching all keys once, which may take some seconds");
-            client
-                .locks(&pattern)?
-                .iter()
-                .take(MOST_OTHERS)
-                .map(|lock| lock.name().to_owned())
-                .collect()
-        }
-        false => Vec::new(),
+    let others: Vec<String> = if args.all {
+        say("searching all keys once, which may take some seconds");
+        client
+            .locks(&pattern)?
+            .iter()
+            .take(MOST_OTHERS)
+            .map(|lock| lock.name().to_owned())
+            .collect()
+    } else {
+        Vec::new()
     };
     Looks::start(args.interval, move || look(&client, &pattern, &others))
 }
@@ -84,7 +83,7 @@ fn look(
     for name in others.iter().filter(|name| !known.contains(*name)) {
         match client.inspect(name) {
             Ok(report) => {
-                all.extend(report.iter().flat_map(|report| report.locks().iter().cloned()))
+                all.extend(report.iter().flat_map(|report| report.locks().iter().cloned()));
             }
             // The name is used for something else by now.
             Err(e) if e.kind() == leasehold::ErrorKind::WrongType => {}

@@ -177,7 +177,8 @@ impl TopState {
         let selected = self.rows.get(self.selected).map(|row| row.key.clone());
         self.rows =
             self.all.iter().filter(|row| row.name.contains(&self.filter)).cloned().collect();
-        let (sort, is_reversed) = (self.sort, self.is_reversed);
+        let sort = self.sort;
+        let is_reversed = self.is_reversed;
         self.rows.sort_by(|a, b| by(sort, is_reversed, a, b));
         let place = selected.and_then(|key| self.rows.iter().position(|row| row.key == key));
         self.select(place.unwrap_or(self.selected));

@@ -117,7 +117,8 @@ pub(super) fn columns(state: &TopState, screen: usize) -> Vec<(Column, usize)> {
     }
     let spare = screen.saturating_sub(total(&columns));
     let wants = |column| longest(state, column).saturating_sub(Column::least_width(column));
-    let (name, holder) = (wants(Column::Name), wants(Column::Holder));
+    let name = wants(Column::Name);
+    let holder = wants(Column::Holder);
     // People find a row by its name, but a long name does not take all the space.
     let name = name.min((spare / 2).max(spare.saturating_sub(holder)));
     let holder = holder.min(spare - name);

@@ -30,7 +30,8 @@ pub(super) fn sign_of_life(
     name: &str,
     lock: &LockSummary,
 ) -> Result<Option<String>, Failure> {
-    let (mut watch, mut doubt) = (Duration::ZERO, None);
+    let mut watch = Duration::ZERO;
+    let mut doubt = None;
     for holder in lock.holders().iter().filter(|holder| !holder.is_kept()) {
         match look_at(holder) {
             Look::Lives(sign) => return Ok(Some(sign)),

@@ -37,8 +37,10 @@ fn bar(spans: &[Span], end: Duration, cells: usize) -> String {
     let cell = end.as_secs_f64() / cells as f64;
     let mut parts = vec![0.0_f64; cells];
     for (from, to) in spans {
-        let (from, to) = (from.as_secs_f64() / cell, to.as_secs_f64() / cell);
-        let (first, last) = (from.floor() as usize, (to.ceil() as usize).min(cells));
+        let from = from.as_secs_f64() / cell;
+        let to = to.as_secs_f64() / cell;
+        let first = from.floor() as usize;
+        let last = (to.ceil() as usize).min(cells);
         for (place, part) in parts.iter_mut().enumerate().take(last).skip(first) {
             *part += (to.min((place + 1) as f64) - from.max(place as f64)).max(0.0);
         }

@@ -16,7 +16,8 @@ pub(super) fn line(event: &Event, interval: Duration) -> String {
 fn clock(at: Duration, interval: Duration) -> String {
     let digits = if interval < Duration::from_millis(100) { 2 } else { 1 };
     let fraction = at.subsec_millis() / if digits == 2 { 10 } else { 100 };
-    let (minutes, seconds) = (at.as_secs() / 60, at.as_secs() % 60);
+    let minutes = at.as_secs() / 60;
+    let seconds = at.as_secs() % 60;
     match minutes {
         0 => format!("{seconds}.{fraction:0digits$} s"),
         1..60 => format!("{minutes}:{seconds:02}.{fraction:0digits$}"),

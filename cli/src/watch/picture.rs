@@ -118,8 +118,10 @@ impl Picture<'_> {
     }
 
     fn open(&mut self, title: &Title, height: f64) {
-        let (name, store) = (escape(&fit(&title.name, 70)), escape(&fit(&title.store, 80)));
-        let (watched, interval) = (time(self.timeline.end), time(title.interval));
+        let name = escape(&fit(&title.name, 70));
+        let store = escape(&fit(&title.store, 80));
+        let watched = time(self.timeline.end);
+        let interval = time(title.interval);
         self.put(format_args!(
             "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{WIDTH}\" height=\"{height}\" viewBox=\"0 0 {WIDTH} {height}\" \
              font-family=\"'Segoe UI', 'Helvetica Neue', Arial, 'DejaVu Sans', sans-serif\" font-size=\"13\" fill=\"#1f2933\">\n\
@@ -143,7 +145,8 @@ impl Picture<'_> {
 
     fn bands(&mut self) {
         for place in (0..self.rows.len().max(1)).step_by(2) {
-            let (y, height) = (self.row_y(place), self.row_height);
+            let y = self.row_y(place);
+            let height = self.row_height;
             let width = WIDTH - 48.0;
             self.put(format_args!(
                 "<rect x=\"24\" y=\"{y}\" width=\"{width}\" height=\"{height}\" fill=\"#f6f7f9\"/>"

@@ -143,7 +143,8 @@ impl Timeline {
         // The first answer counts from the start, which was just before it.
         let begin = if is_first && at <= self.longest_pause { Duration::ZERO } else { at };
         self.see_holders(begin, now, is_first, since_last, &mut news);
-        (self.last, self.is_cut_off) = (Some(begin), false);
+        self.last = Some(begin);
+        self.is_cut_off = false;
         self.pass_to(at);
         if was_out || is_first {
             self.still_there(now, &mut news);
@@ -165,9 +166,12 @@ impl Timeline {
         if let Some(number) = now.number.filter(|number| self.number != Some(*number)) {
             news.push(What::Number(number));
         }
-        (self.waiting, self.number, self.token) = (now.waiting, now.number, now.token);
+        self.waiting = now.waiting;
+        self.number = now.number;
+        self.token = now.token;
         self.given = now.token.or(self.given);
-        (self.last, self.end) = (Some(at), at);
+        self.last = Some(at);
+        self.end = at;
         self.thin_out();
         let holders = self.open.len();
         news.into_iter().map(|what| Event { at, what, holders }).collect()
@@ -232,7 +236,9 @@ impl Timeline {
         let mut groups: Vec<usize> = self.open.iter().map(|open| open.group).collect();
         groups.sort_unstable();
         groups.dedup();
-        groups.iter().for_each(|group| self.groups[*group].total += passed);
+        for group in &groups {
+            self.groups[*group].total += passed;
+        }
         if groups.is_empty() {
             self.free += passed;
         }
@@ -267,13 +273,15 @@ impl Timeline {
         let token = now.token.filter(|_| has_drawn);
         match (&mut gone[..], &came[..]) {
             ([from], [to]) if self.open.is_empty() => {
-                let (from, after) = (from.holder.clone(), held(from, at));
+                let after = held(from, at);
+                let from = from.holder.clone();
                 news.push(What::HandedOver { from, to: to.clone(), after, token });
             }
             _ => {
                 let last = gone.len();
                 for (place, open) in (1..).zip(&gone) {
-                    let (holder, after) = (open.holder.clone(), held(open, at));
+                    let holder = open.holder.clone();
+                    let after = held(open, at);
                     news.push(if place == last && now.holders.is_empty() {
                         What::Free { holder: Some(holder), after: Some(after) }
                     } else {
@@ -307,7 +315,9 @@ impl Timeline {
             news.push(What::TakenAgain { by: holder.clone(), token: now.token });
             self.groups[open.group].spans.push((open.span_from, at));
             self.groups[open.group].times += 1;
-            (open.held_before, open.since, open.span_from) = (Duration::ZERO, at, at);
+            open.held_before = Duration::ZERO;
+            open.since = at;
+            open.span_from = at;
         } else if open.holder.owner.is_none()
             && holder.owner.is_some()
             && self.groups[open.group].owner.is_none()
@@ -486,7 +496,8 @@ mod tests {
         assert_eq!(see(&mut line, 0, &[]), [What::Free { holder: None, after: None }]);
         assert_eq!(see(&mut line, 100, &["a:1"]), [taken("a:1")]);
         assert_eq!(see(&mut line, 200, &["a:1"]), []);
-        let (from, to) = (holder("a:1"), holder("b:1"));
+        let from = holder("a:1");
+        let to = holder("b:1");
         assert_eq!(
             see(&mut line, 300, &["b:1"]),
             [What::HandedOver { from, to, after: MS(200), token: None }]

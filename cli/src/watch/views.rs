@@ -63,24 +63,30 @@ impl EventView {
         let who = |holder: &Holder| Some(WhoView::from(holder));
         self.event = match what {
             What::Held { by } => {
-                (self.holder, self.held_for_ms) = (who(by), by.held_for.map(millis));
+                self.holder = who(by);
+                self.held_for_ms = by.held_for.map(millis);
                 "held"
             }
             What::Taken { by, token } => {
-                (self.holder, self.token) = (who(by), *token);
+                self.holder = who(by);
+                self.token = *token;
                 "taken"
             }
             What::TakenAgain { by, token } => {
-                (self.holder, self.token) = (who(by), *token);
+                self.holder = who(by);
+                self.token = *token;
                 "taken_again"
             }
             What::HandedOver { from, to, after, token } => {
-                (self.holder, self.from) = (who(to), who(from));
-                (self.held_for_ms, self.token) = (Some(millis(*after)), *token);
+                self.holder = who(to);
+                self.from = who(from);
+                self.held_for_ms = Some(millis(*after));
+                self.token = *token;
                 "handed_over"
             }
             What::Left { who: holder, after } => {
-                (self.from, self.held_for_ms) = (who(holder), Some(millis(*after)));
+                self.from = who(holder);
+                self.held_for_ms = Some(millis(*after));
                 "left"
             }
             What::Free { holder, after } => {

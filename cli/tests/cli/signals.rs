@@ -239,7 +239,9 @@ fn what_ends_the_command_of_a_killed_run_is_out_of_the_way() {
     let (program, backstop) = start();
     let name = std::fs::read_to_string(format!("/proc/{backstop}/comm")).unwrap();
     assert!(!name.contains("leasehold") && !words_of(backstop).contains("leasehold"), "{name}");
-    SIGNALS.iter().for_each(|(name, _)| signal(backstop, name));
+    for (name, _) in &SIGNALS {
+        signal(backstop, name);
+    }
     signal(backstop, "STOP");
     gate.open();
     assert_eq!(program.ends_with(0), "");

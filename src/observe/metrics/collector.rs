@@ -77,7 +77,8 @@ fn encode(mut metric: MetricEncoder<'_>, value: &Value<'_>) -> fmt::Result {
         Value::Seconds(seconds) => metric.encode_counter::<NoLabelSet, _, f64>(seconds, None),
         Value::Level(level) => metric.encode_gauge(level),
         Value::Histogram(histogram) => {
-            let (sum, count) = (histogram.sum().as_secs_f64(), histogram.count());
+            let sum = histogram.sum().as_secs_f64();
+            let count = histogram.count();
             metric.encode_histogram::<NoLabelSet>(sum, count, &buckets(histogram), None)
         }
     }

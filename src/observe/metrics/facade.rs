@@ -21,13 +21,16 @@ impl Stats {
         for family in self.families().iter().filter(|family| !family.samples.is_empty()) {
             // Each time: the program may have installed another recorder meanwhile.
             describe(family);
-            family.samples.iter().for_each(|sample| publish(family.name, sample));
+            for sample in &family.samples {
+                publish(family.name, sample);
+            }
         }
     }
 }
 
 fn describe(family: &Family<'_>) {
-    let (name, help) = (family.name, family.help);
+    let name = family.name;
+    let help = family.help;
     match family.samples[0].value {
         Value::Count(_) => describe_counter!(name, Unit::Count, help),
         Value::Seconds(_) => describe_gauge!(name, Unit::Seconds, help),

@@ -45,7 +45,9 @@ fn families(clients: &[Stats]) -> Vec<Family<'_>> {
     // Every client has the same metrics in the same order, though not all of them have samples.
     let mut all = of_clients.next().unwrap_or_default();
     for more in of_clients {
-        all.iter_mut().zip(more).for_each(|(family, more)| family.samples.extend(more.samples));
+        for (family, more) in all.iter_mut().zip(more) {
+            family.samples.extend(more.samples);
+        }
     }
     all.retain(|family| !family.samples.is_empty());
     all

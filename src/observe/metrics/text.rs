@@ -39,9 +39,12 @@ impl Stats {
                 Value::Level(_) => "gauge",
                 Value::Histogram(_) => "histogram",
             };
-            let (name, help) = (family.name, family.help);
+            let name = family.name;
+            let help = family.help;
             let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}");
-            family.samples.iter().for_each(|sample| write_sample(&mut text, name, sample));
+            for sample in &family.samples {
+                write_sample(&mut text, name, sample);
+            }
         }
         text
     }
@@ -62,7 +65,8 @@ fn write_sample(text: &mut String, name: &str, sample: &Sample<'_>) {
                     end.as_secs_f64()
                 );
             }
-            let (count, sum) = (histogram.count(), histogram.sum().as_secs_f64());
+            let count = histogram.count();
+            let sum = histogram.sum().as_secs_f64();
             writeln!(
                 text,
                 "{name}_bucket{{{labels},le=\"+Inf\"}} {count}\n{name}_sum{{{labels}}} {sum}\n{name}_count{{{labels}}} \

@@ -57,7 +57,9 @@ impl Pipe {
         change(&mut state);
         let sleepers = std::mem::take(&mut state.sleepers);
         drop(state);
-        sleepers.iter().for_each(|parker| parker.wake());
+        for parker in &sleepers {
+            parker.wake();
+        }
     }
 }
 
@@ -72,7 +74,8 @@ impl PipeState {
 impl Socket {
     /// Both ends of a connection.
     pub fn pair() -> (Self, Self) {
-        let (one, other) = (Arc::<Pipe>::default(), Arc::<Pipe>::default());
+        let one = Arc::<Pipe>::default();
+        let other = Arc::<Pipe>::default();
         let end = |input: &Arc<Pipe>, output: &Arc<Pipe>| {
             Self(Arc::new(End { input: input.clone(), output: output.clone() }))
         };
@@ -112,7 +115,8 @@ impl Socket {
     /// Reads what has arrived; nothing after the end.
     pub fn read_now(&self, buffer: &mut [u8]) -> io::Result<usize> {
         step();
-        let (now, mut state) = (boot_nanos(), self.0.input.state());
+        let now = boot_nanos();
+        let mut state = self.0.input.state();
         match state.pieces.pop_front() {
             Some((arrives, mut bytes)) if arrives <= now => {
                 let read = bytes.len().min(buffer.len());
@@ -153,7 +157,8 @@ impl End {
     fn close(&self) {
         self.output.change(|pipe| pipe.end = pipe.end.or(Some(pipe.arrival(Duration::ZERO))));
         self.input.change(|pipe| {
-            (pipe.is_deaf, pipe.end) = (true, Some(0));
+            pipe.is_deaf = true;
+            pipe.end = Some(0);
             pipe.pieces.clear();
         });
     }
@@ -186,7 +191,9 @@ fn wait(inputs: &[&Pipe], timeout: Option<Duration>) -> Vec<bool> {
         }
         // Entered in the same step as the look, so that whoever changes something wakes it.
         let parker = Arc::new(Parker::default());
-        inputs.iter().for_each(|input| input.state().sleepers.push(parker.clone()));
+        for input in &inputs {
+            input.state().sleepers.push(parker.clone());
+        }
         let until = inputs.iter().filter_map(|input| input.next()).chain(deadline).min();
         match until.zip(time::current()) {
             Some((until, time)) => time.park_until(until, &parker),

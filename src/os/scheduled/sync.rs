@@ -180,7 +180,9 @@ impl Condvar {
     pub fn notify_all(&self) -> usize {
         thread::step();
         let all = std::mem::take(&mut *self.queue());
-        all.iter().for_each(|parker| parker.wake());
+        for parker in &all {
+            parker.wake();
+        }
         all.len()
     }
 }

@@ -63,7 +63,8 @@ mod tests {
     #[test]
     fn answers_are_kept_for_a_while() {
         let mut answers = Answers::default();
-        let (key, second) = (Arc::from("n"), Duration::from_secs(1));
+        let key = Arc::from("n");
+        let second = Duration::from_secs(1);
         for n in 0..5 * SWEEP_AT as u64 {
             let now = Moment::from_nanos(n * 1_000_000_000);
             answers.keep(&key, &format!("{n}"), Answer::Taken, second, now);

@@ -299,7 +299,8 @@ mod tests {
     #[test]
     fn permits_are_taken_and_given_back_once() {
         let mut bench = Bench::new();
-        let (name, holder) = (bench.name("n", Kind::CountingSemaphore), bench.holder());
+        let name = bench.name("n", Kind::CountingSemaphore);
+        let holder = bench.holder();
         assert_eq!(bench.acquire(&name, &holder).unwrap(), Acquired::TooFew { permits: 0 });
         assert_eq!(bench.count(&name, Count::Set(0), "set"), CountAnswer { done: true, value: 0 });
         assert_eq!(bench.acquire(&name, &holder).unwrap(), Acquired::Busy { ttl: None });
@@ -321,7 +322,8 @@ mod tests {
     #[test]
     fn the_newest_claim_writes() {
         let mut bench = Bench::new();
-        let (key, now) = (Arc::from("v"), bench.now());
+        let key = Arc::from("v");
+        let now = bench.now();
         let state = &mut bench.state;
         assert_eq!(
             state.write("v", 5, b"x", now).unwrap(),

@@ -148,7 +148,9 @@ mod tests {
     fn it_goes_to_whoever_came_first() {
         let mut bench = Bench::new();
         let name = bench.name("n", Kind::Fair);
-        let (holder, first, second) = (bench.granted(&name), bench.holder(), bench.holder());
+        let holder = bench.granted(&name);
+        let first = bench.holder();
+        let second = bench.holder();
         for waiter in [&first, &second, &first] {
             let busy = bench.wait(&name, waiter, Waiting::Yes).unwrap();
             assert_eq!(busy, Acquired::Busy { ttl: Some(PLACE / 3) }, "in time to keep the place");
@@ -174,7 +176,9 @@ mod tests {
     fn a_waiter_that_does_not_try_again_loses_its_place() {
         let mut bench = Bench::new();
         let name = bench.name("n", Kind::Fair);
-        let (holder, dead, alive) = (bench.granted(&name), bench.holder(), bench.holder());
+        let holder = bench.granted(&name);
+        let dead = bench.holder();
+        let alive = bench.holder();
         bench.wait(&name, &dead, Waiting::Yes).unwrap();
         bench.clock.advance(PLACE / 2);
         bench.wait(&name, &alive, Waiting::Yes).unwrap();
@@ -191,7 +195,8 @@ mod tests {
         let mut bench = Bench::new();
         let name = bench.name("n", Kind::Fair);
         bench.granted(&name);
-        let (first, second) = (bench.holder(), bench.holder());
+        let first = bench.holder();
+        let second = bench.holder();
         for waiter in [&first, &second] {
             bench.wait(&name, waiter, Waiting::Yes).unwrap();
         }

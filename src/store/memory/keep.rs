@@ -50,9 +50,12 @@ mod tests {
         for kind in [Kind::Mutex, Kind::Fair, Kind::Write] {
             for least in [LEASE / 4, LEASE * 4] {
                 let mut bench = Bench::new();
-                let (name, clock) = (bench.name("n", kind), bench.clock.clone());
-                let (holder, other) = (bench.granted(&name), bench.holder());
-                let (began, until) = (bench.now(), bench.now().plus(least));
+                let name = bench.name("n", kind);
+                let clock = bench.clock.clone();
+                let holder = bench.granted(&name);
+                let other = bench.holder();
+                let began = bench.now();
+                let until = bench.now().plus(least);
                 let release = |bench: &mut Bench, until| {
                     let now = bench.now();
                     let release =

@@ -485,7 +485,8 @@ mod tests {
             holder: &Holder,
             permits: u32,
         ) -> Result<Acquired> {
-            let (token, waiting) = (TokenRule::Off, Waiting::No);
+            let token = TokenRule::Off;
+            let waiting = Waiting::No;
             let now = self.now();
             let acquire = Acquire {
                 name,

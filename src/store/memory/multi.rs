@@ -98,7 +98,8 @@ mod tests {
     fn all_or_none() {
         let mut bench = Bench::new();
         let names = ["a", "b"].map(|name| bench.name(name, Kind::Mutex));
-        let (holder, other) = (bench.holder(), bench.granted(&names[1]));
+        let holder = bench.holder();
+        let other = bench.granted(&names[1]);
         let parts: Vec<_> =
             names.iter().map(|name| Part { name, holder: &holder, held: 0 }).collect();
         let all = AcquireAll {
@@ -146,7 +147,8 @@ mod tests {
     fn each_is_answered_for_itself() {
         let mut bench = Bench::new();
         let names = ["a", "b"].map(|name| bench.name(name, Kind::Mutex));
-        let (first, second) = (bench.granted(&names[0]), bench.holder());
+        let first = bench.granted(&names[0]);
+        let second = bench.holder();
         let releases =
             [Release::of_all(&names[0], &first, 1), Release::of_all(&names[1], &second, 1)];
         let freed = Released::Freed { listeners: Some(0), next: None };

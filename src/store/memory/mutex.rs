@@ -91,7 +91,8 @@ mod tests {
     fn one_holder_at_a_time_for_its_lease() {
         let mut bench = Bench::new();
         let name = bench.name("n", Kind::Mutex);
-        let (first, second) = (bench.granted(&name), bench.holder());
+        let first = bench.granted(&name);
+        let second = bench.holder();
         bench.clock.advance(LEASE / 4);
         assert_eq!(
             bench.acquire(&name, &second).unwrap(),

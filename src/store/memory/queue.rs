@@ -27,7 +27,9 @@ impl Queue {
 
     #[cfg(feature = "testing")]
     pub(super) fn postpone(&mut self, by: Duration) {
-        self.0.iter_mut().for_each(|place| place.deadline = place.deadline.plus(by));
+        for place in &mut self.0 {
+            place.deadline = place.deadline.plus(by);
+        }
     }
 
     pub(super) fn head(&self) -> Option<&FairPlace> {

@@ -53,7 +53,8 @@ impl MemoryState {
             Ok(Some(lock)) if lock.is_writer(holder) => {}
             _ if held > 0 => return Ok(Acquired::Gone),
             Ok(Some(lock)) => {
-                let (ttl, is_read) = (lock.until().since(now), lock.writer.is_none());
+                let ttl = lock.until().since(now);
+                let is_read = lock.writer.is_none();
                 // Not while a writer holds the lock: if a marker were set then, writers would
                 // always go before readers, and readers could starve.
                 if waiting == Waiting::No || !is_read {
@@ -103,7 +104,9 @@ impl MemoryState {
             return self.leave_marker(release);
         }
         if left.main > 0 {
-            lock.writer.iter_mut().for_each(|writer| writer.count = left.main);
+            if let Some(writer) = &mut lock.writer {
+                writer.count = left.main;
+            }
             return Released::StillHeld;
         }
         if left.reads > 0 {
@@ -149,8 +152,11 @@ mod tests {
     #[test]
     fn readers_share_and_writers_do_not() {
         let mut bench = Bench::new();
-        let (read, write) = (bench.name("n", Kind::Read), bench.name("n", Kind::Write));
-        let (one, other, writer) = (bench.granted(&read), bench.granted(&read), bench.holder());
+        let read = bench.name("n", Kind::Read);
+        let write = bench.name("n", Kind::Write);
+        let one = bench.granted(&read);
+        let other = bench.granted(&read);
+        let writer = bench.holder();
         assert_eq!(bench.acquire(&write, &writer).unwrap(), Acquired::Busy { ttl: Some(LEASE) });
         assert!(matches!(bench.reenter(&read, &one, 1), Ok(Acquired::Granted(_))));
         assert_eq!(bench.release_to(&read, &one, READ), Released::StillHeld);
@@ -184,7 +190,8 @@ mod tests {
     #[test]
     fn a_writer_downgrades() {
         let mut bench = Bench::new();
-        let (read, write) = (bench.name("n", Kind::Read), bench.name("n", Kind::Write));
+        let read = bench.name("n", Kind::Read);
+        let write = bench.name("n", Kind::Write);
         let writer = bench.granted(&write);
         assert!(matches!(bench.release_to(&write, &writer, READ), Released::Freed { .. }));
         assert_eq!(bench.release_to(&write, &writer, READ), Released::StillHeld, "a repeat");
@@ -196,8 +203,10 @@ mod tests {
     #[test]
     fn a_waiting_writer_keeps_new_readers_out_until_it_leaves() {
         let mut bench = Bench::new();
-        let (read, write) = (bench.name("n", Kind::Read), bench.name("n", Kind::Write));
-        let (reader, writer) = (bench.granted(&read), bench.holder());
+        let read = bench.name("n", Kind::Read);
+        let write = bench.name("n", Kind::Write);
+        let reader = bench.granted(&read);
+        let writer = bench.holder();
         let hint = Acquired::Busy { ttl: Some(PLACE / 3) };
         assert_eq!(bench.wait(&write, &writer, Waiting::Yes).unwrap(), hint);
         let other = bench.holder();

@@ -29,8 +29,12 @@ impl Memory {
         self.clock.advance(by);
         // No waiter could renew its place during the jump. If places expired, the order of the
         // queue would depend on which waiter wakes up first.
-        state.queues.values_mut().for_each(|queue| queue.postpone(by));
-        state.markers.values_mut().for_each(|marker| marker.until = marker.until.plus(by));
+        for queue in state.queues.values_mut() {
+            queue.postpone(by);
+        }
+        for marker in state.markers.values_mut() {
+            marker.until = marker.until.plus(by);
+        }
         drop(state);
         self.wake_all();
     }

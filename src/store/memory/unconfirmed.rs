@@ -30,7 +30,8 @@ impl MemoryStore {
         unknowns.spend(Spent::Released);
         let (memory, key, kind) =
             (self.memory.clone(), acquire.name.key.clone(), acquire.name.kind);
-        let (holder, permits) = (acquire.holder.clone(), acquire.permits);
+        let holder = acquire.holder.clone();
+        let permits = acquire.permits;
         let late = Duration::from_micros(random_number() % 2000);
         let release = move || {
             thread::sleep(late);

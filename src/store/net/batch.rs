@@ -79,7 +79,9 @@ impl<C: PooledConnector> Batch<C> {
     /// A batch of requests that were just taken from the queue. From now on their callers wait
     /// without a deadline of their own.
     pub(super) fn new(requests: Vec<Arc<QueuedRequest<C>>>) -> Self {
-        requests.iter().for_each(|queued| *queued.state.lock() = RequestState::InBatch);
+        for queued in &requests {
+            *queued.state.lock() = RequestState::InBatch;
+        }
         let outcomes = requests.iter().map(|_| None).collect();
         Self { requests, outcomes, flight: None }
     }

@@ -33,7 +33,9 @@ pub(super) enum Maker {
 
 impl<C: PooledConnector> PoolState<C> {
     pub(super) fn new(io_timeout: Duration) -> Self {
-        let (free, queue, pace) = (Vec::new(), VecDeque::new(), Pace::new(io_timeout));
+        let free = Vec::new();
+        let queue = VecDeque::new();
+        let pace = Pace::new(io_timeout);
         Self { free, open: 0, connecting: false, queue, pace, closed: false }
     }
 

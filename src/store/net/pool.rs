@@ -181,7 +181,9 @@ impl<C: PooledConnector> Pool<C> {
         let mut free = std::mem::take(&mut state.free);
         state.open -= free.len();
         drop(state);
-        free.iter_mut().for_each(C::say_goodbye);
+        for connection in &mut free {
+            C::say_goodbye(connection);
+        }
     }
 
     /// Makes the connection for a reserved place, for the caller of `own` if there is one. After a
@@ -232,7 +234,9 @@ impl<C: PooledConnector> Pool<C> {
         }
         let mut state = self.state.lock();
         state.return_place();
-        own.into_iter().for_each(|own| state.queue.push_front(own));
+        if let Some(own) = own {
+            state.queue.push_front(own);
+        }
         if state.open == 0 {
             let error = if state.closed { closed() } else { error };
             return fail_queue(state, &error);

@@ -423,7 +423,8 @@ fn who_fails_to_connect_uses_the_connection_that_has_come_meanwhile() {
 /// However many connections end at once: the pool makes one for the queue, and no other beside it.
 #[test]
 fn one_connection_is_made_at_a_time() {
-    let (making, most) = (Mutex::new(0), Arc::new(Mutex::new(0)));
+    let making = Mutex::new(0);
+    let most = Arc::new(Mutex::new(0));
     let seen = most.clone();
     let stage = Stage::new(8, move |step| {
         if step == Connect {
@@ -466,7 +467,9 @@ fn a_server_that_refuses_meets_one_connect_of_all_callers_after_a_growing_pause(
             })
         })
         .collect();
-    callers.into_iter().for_each(|caller| caller.join().unwrap());
+    for caller in callers {
+        caller.join().unwrap();
+    }
     // Pauses of 5 ms at least, then 10, 20, 40, 80, and then 125; one more for the last calls.
     let connects = stage.threads(Connect).len();
     assert!((3..=15).contains(&connects), "{connects} connects");

@@ -192,7 +192,9 @@ mod tests {
             question.ask(Wanted::Next, until, move || 8 + asked.fetch_add(1, Ordering::SeqCst)).came
         };
         std::thread::scope(|scope| {
-            (0..8).for_each(|_| drop(scope.spawn(|| assert_eq!(ask(soon()), None))))
+            for _ in 0..8 {
+                drop(scope.spawn(|| assert_eq!(ask(soon()), None)));
+            }
         });
         assert_eq!(asked.load(Ordering::SeqCst), 0);
         std::thread::scope(|scope| {

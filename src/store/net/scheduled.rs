@@ -81,7 +81,8 @@ impl Stream {
     }
 
     pub(crate) fn set_timeouts(&mut self, read: Duration, write: Duration) -> io::Result<()> {
-        (self.read_timeout, self.limit) = (read, write);
+        self.read_timeout = read;
+        self.limit = write;
         Ok(())
     }
 

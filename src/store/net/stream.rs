@@ -200,7 +200,8 @@ impl Stream {
     }
 
     fn set_socket_timeouts(&self, read: Duration, write: Duration) -> io::Result<()> {
-        let (read, write) = (Some(read), Some(write));
+        let read = Some(read);
+        let write = Some(write);
         match &self.socket {
             Socket::Tcp(stream) => {
                 stream.set_read_timeout(read).and_then(|()| stream.set_write_timeout(write))
@@ -549,7 +550,8 @@ mod tests {
 
     #[test]
     fn the_addresses_of_a_host_share_one_deadline() {
-        let (full, live) = (swallows_connects(), TcpListener::bind("127.0.0.1:0").unwrap());
+        let full = swallows_connects();
+        let live = TcpListener::bind("127.0.0.1:0").unwrap();
         let deadline = Instant::now() + Duration::from_secs(3);
         let stream = connect_tcp(&[full.1, full.1, live.local_addr().unwrap()], deadline).unwrap();
         assert_eq!(stream.peer_addr().unwrap(), live.local_addr().unwrap());

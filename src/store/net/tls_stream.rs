@@ -50,7 +50,8 @@ impl TlsStream {
         };
         session.shake_hands(&socket, deadline).map_err(TlsFailure::in_handshake)?;
         if let (true, Ok(address)) = (log::wants(log::Level::Debug), socket.peer_addr()) {
-            let (version, kind) = (session.tls.protocol_version(), session.tls.handshake_kind());
+            let version = session.tls.protocol_version();
+            let kind = session.tls.handshake_kind();
             let resumed = matches!(kind, Some(rustls::HandshakeKind::Resumed));
             let how = if resumed { "a resumed session" } else { "a full handshake" };
             log::debug!(
@@ -395,7 +396,9 @@ mod tests {
             server.write_all(&copy).unwrap();
             server
         });
-        let (mut received, mut buffer, mut was_ahead) = (Vec::new(), [0; 1000], false);
+        let mut received = Vec::new();
+        let mut buffer = [0; 1000];
+        let mut was_ahead = false;
         while received.len() < sent.len() {
             match stream.read_now(&mut buffer) {
                 Ok(length) => received.extend_from_slice(&buffer[..length]),

@@ -101,7 +101,8 @@ mod tests {
 
     #[test]
     fn a_wait_ends_when_it_is_woken_and_not_before() {
-        let (waker, other) = (Waker::new().unwrap(), Waker::new().unwrap());
+        let waker = Waker::new().unwrap();
+        let other = Waker::new().unwrap();
         let start = Instant::now();
         assert!(!waker.wait_with_one(&other.receiver, Duration::from_millis(20)));
         assert!(start.elapsed() >= Duration::from_millis(20), "{:?}", start.elapsed());

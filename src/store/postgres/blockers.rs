@@ -49,7 +49,9 @@ impl PostgresStore {
         let rows = self.server.ask_freely(&question)?.rows.map_err(|e| e.to_error())?;
         let who = rows.first().and_then(|row| text(row, 0)).map(str::to_owned);
         // Callers that wait for a connection in vain can say the reason, too.
-        who.iter().for_each(|who| self.server.pool.connector().server.known.note_held_up(who));
+        if let Some(who) = &who {
+            self.server.pool.connector().server.known.note_held_up(who);
+        }
         Ok(who)
     }
 

@@ -134,7 +134,8 @@ impl PostgresStore {
 
 impl ListingStore for PostgresStore {
     fn list(&self, wanted: &Wanted) -> Result<Vec<Found>> {
-        let (mut all, mut after) = (Vec::new(), String::new());
+        let mut all = Vec::new();
+        let mut after = String::new();
         loop {
             let page = self.page(&wanted.prefix, &after, PAGE)?;
             let is_last = page.len() < PAGE as usize;

@@ -94,7 +94,8 @@ impl PostgresStore {
             waiter_timeout,
             client_id,
         } = settings;
-        let (clock, address) = (server.clock.clone(), format!("{:?}", server.url));
+        let clock = server.clock.clone();
+        let address = format!("{:?}", server.url);
         let server = Arc::new(server);
         let foreground = Connector { server: server.clone(), io_timeout };
         let background = Connector { server, io_timeout: background_timeout };
@@ -160,7 +161,7 @@ impl PostgresStore {
         if acquire.name.kind == Kind::Fair {
             match acquired {
                 Acquired::Busy { .. } => {
-                    self.places.keep(acquire.holder, requests::place_of(&rows))
+                    self.places.keep(acquire.holder, requests::place_of(&rows));
                 }
                 _ => self.places.forget(acquire.holder),
             }
@@ -282,7 +283,8 @@ impl LockStore for PostgresStore {
     ) -> Option<HandedOver> {
         // Nobody else is notified: if another client gets in between, its own release notifies
         // them.
-        let (first, second) = (self.release_request(release, false), self.acquire_request(next));
+        let first = self.release_request(release, false);
+        let second = self.acquire_request(next);
         let [first, second] = self.server.pool.ask_two(&first, &second)?;
         let released = part(first, unknowns).and_then(|answer| match answer {
             Some(answer) => self.read_released(release, answer, false),

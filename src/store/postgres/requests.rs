@@ -259,7 +259,8 @@ pub(super) fn inspect(name: &LockName) -> Request {
 }
 
 pub(super) fn inspect_answer(rows: &[Row]) -> Result<Option<LockStatus>> {
-    let (mut holders, mut longest) = (Vec::new(), 0);
+    let mut holders = Vec::new();
+    let mut longest = 0;
     for row in rows {
         let kind = text(row, 0).ok_or_else(|| unexpected("an inspection", None))?;
         let (Some(holder), "x" | "r") = (text(row, 1), kind) else { return Err(another_kind()) };
@@ -427,7 +428,9 @@ mod tests {
     fn an_acquire_is_granted_or_not() {
         let holder = ClientId::random(Duration::from_secs(5)).fresh_holder();
         let answer = |kind, token, columns: &str| {
-            let (name, lease, waiting) = (&named(kind), Duration::from_secs(1), Waiting::No);
+            let name = &named(kind);
+            let lease = Duration::from_secs(1);
+            let waiting = Waiting::No;
             let asked = Acquire {
                 name,
                 holder: &holder,

@@ -37,7 +37,9 @@ fn answer(dice: &mut Dice) -> Reply {
                 let one = |dice: &mut Dice, at| if at == 0 { holder(dice) } else { integer(dice) };
                 Reply::list((0..size * dice.below(3)).map(|at| one(dice, at % size)).collect())
             };
-            let (holders, queue, permits) = (groups(3), groups(2), groups(2));
+            let holders = groups(3);
+            let queue = groups(2);
+            let permits = groups(2);
             let front = vec![Reply::Int(dice.below(5) as i64), text(dice), holders, text(dice)];
             let back = vec![
                 integer(dice),
@@ -62,7 +64,8 @@ fn judge<T>(outcome: Result<T>) {
 
 /// Gives the reply to everything that reads one.
 fn read_by_all(reply: &Reply, name: &LockName) {
-    let (again, sent_at) = (|| reply.clone(), Moment::from_nanos(5));
+    let again = || reply.clone();
+    let sent_at = Moment::from_nanos(5);
     judge(script::acquire_answer(again(), sent_at));
     judge(script::release_answer(again()));
     judge(script::passed_on_answer(again(), sent_at));
@@ -83,7 +86,8 @@ fn read_by_all(reply: &Reply, name: &LockName) {
     judge(script::fence_answer(again()));
     let holder = ClientId::random(Duration::from_secs(5)).fresh_holder();
     let parts = vec![Part { name, holder: &holder, held: 0 }];
-    let (lease, token) = (Duration::from_secs(1), TokenRule::On);
+    let lease = Duration::from_secs(1);
+    let token = TokenRule::On;
     judge(script::acquire_all_answer(
         again(),
         &AcquireAll { parts, lease, token, waits: true, goes_on: true, leads: false },
@@ -123,9 +127,9 @@ fn fuzzed_versions_are_judged() {
         |bytes, _| {
             let text = String::from_utf8_lossy(bytes);
             let _ = field(&text, "role:");
-            [true, false]
-                .iter()
-                .for_each(|in_cluster| judge(check_server(&text, &text, *in_cluster)));
+            for in_cluster in [true, false] {
+                judge(check_server(&text, &text, in_cluster));
+            }
         },
     );
 }

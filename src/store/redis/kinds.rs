@@ -49,7 +49,8 @@ pub(super) fn used_otherwise(name: &LockName, other: Kind) -> Error {
         Kind::CountingSemaphore => "a counting semaphore",
         _ => "a semaphore",
     };
-    let (this, other) = (word(name.kind), word(other));
+    let this = word(name.kind);
+    let other = word(other);
     let why = format!(
         "this client uses the name for {other}, whose number {this} would change; use another name"
     );

@@ -28,12 +28,9 @@ impl MultiStore for RedisStore {
     ) -> Result<AcquiredAll> {
         let groups = self.in_groups(acquire.parts.iter().map(|part| slot_of(part.name)));
         if groups.len() > 1 {
-            return self.acquire_groups(acquire, groups, unknowns).map_err(|e| {
-                match e.kind().is_outage() {
-                    true => e.of_a_part(),
-                    false => e,
-                }
-            });
+            return self
+                .acquire_groups(acquire, groups, unknowns)
+                .map_err(|e| if e.kind().is_outage() { e.of_a_part() } else { e });
         }
         let acquired = self.acquire_in_one_slot(acquire, unknowns)?;
         // Not after an error: earlier attempts may still have taken the locks.
@@ -144,7 +141,9 @@ impl RedisStore {
                 self.ask_group(name_of(places), || self.acquire_in_one_slot(&group, unknowns));
             let acquired = match asked {
                 Ok(AcquiredAll::Granted { tokens: granted, sent_at, .. }) => {
-                    places.iter().zip(granted).for_each(|(&place, token)| tokens[place] = token);
+                    for (&place, token) in places.iter().zip(granted) {
+                        tokens[place] = token;
+                    }
                     began.get_or_insert(sent_at);
                     continue;
                 }
@@ -209,7 +208,8 @@ impl RedisStore {
     ) -> Vec<Result<Released>> {
         groups.sort_by_cached_key(|places| self.away(releases[places[0]].name).is_some());
         let mut outcomes: Vec<Option<Result<Released>>> = releases.iter().map(|_| None).collect();
-        let (earlier, mut all_known) = (unknowns.clone(), true);
+        let earlier = unknowns.clone();
+        let mut all_known = true;
         for places in &groups {
             let group: Vec<Release<'_>> =
                 places.iter().map(|&place| releases[place].clone()).collect();
@@ -222,11 +222,17 @@ impl RedisStore {
                     .list::<UnknownOutcome>()
                     .iter()
                     .skip(earlier.list::<UnknownOutcome>().len());
-                added.for_each(|unknown| unknowns.push(unknown.clone()));
-                places.iter().for_each(|&place| outcomes[place] = Some(Err(e.clone())));
+                for unknown in added {
+                    unknowns.push(unknown.clone());
+                }
+                for &place in places {
+                    outcomes[place] = Some(Err(e.clone()));
+                }
             }
             let answers = released.into_iter().flatten();
-            places.iter().zip(answers).for_each(|(&place, answer)| outcomes[place] = Some(answer));
+            for (&place, answer) in places.iter().zip(answers) {
+                outcomes[place] = Some(answer);
+            }
         }
         if all_known {
             unknowns.clear();

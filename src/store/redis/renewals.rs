@@ -89,10 +89,14 @@ fn missing() -> Error {
 fn put_outcomes(outcomes: &mut [Option<Renewed>], places: &[usize], answers: Result<Vec<Renewed>>) {
     match answers {
         Ok(answers) => {
-            places.iter().zip(answers).for_each(|(&at, answer)| outcomes[at] = Some(answer))
+            for (&at, answer) in places.iter().zip(answers) {
+                outcomes[at] = Some(answer);
+            }
         }
         Err(error) => {
-            places.iter().for_each(|&at| outcomes[at] = Some(Renewed::Failed(error.clone())))
+            for &at in places {
+                outcomes[at] = Some(Renewed::Failed(error.clone()));
+            }
         }
     }
 }

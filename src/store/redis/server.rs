@@ -52,7 +52,8 @@ impl Unanswered {
 impl Server {
     /// `background` may have a shorter I/O timeout than `foreground`.
     pub(super) fn new(foreground: Connector, background: Connector, connections: usize) -> Self {
-        let (clock, target) = (foreground.clock.clone(), foreground.endpoint.clone());
+        let clock = foreground.clock.clone();
+        let target = foreground.endpoint.clone();
         Self {
             pool: Pool::new(foreground, connections),
             background: Background::new(background),

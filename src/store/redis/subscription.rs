@@ -141,7 +141,8 @@ impl RedisSender {
 impl SubscriptionSender for RedisSender {
     fn watch(&mut self, topics: &[&Topic]) -> Result<bool> {
         let mut watched = self.topics.lock();
-        let (mut new, mut all_confirmed) = (Vec::new(), true);
+        let mut new = Vec::new();
+        let mut all_confirmed = true;
         for topic in topics {
             let name = channel_name(topic);
             let by_pattern = self.goes_by_pattern(&watched, topic);
@@ -153,7 +154,7 @@ impl SubscriptionSender for RedisSender {
             all_confirmed &= progress == Progress::Confirmed;
             match progress {
                 Progress::New if by_pattern => {
-                    self.writer.subscribe_pattern(watched.turns_channel())?
+                    self.writer.subscribe_pattern(watched.turns_channel())?;
                 }
                 Progress::New => {
                     self.turns_alone += usize::from(topic.turn_of.is_some());

@@ -58,7 +58,8 @@ impl RedlockStore {
         acquire: &Acquire<'_>,
         unknowns: &mut UnknownOutcomes,
     ) -> Result<Tally> {
-        let (all, quorum) = (self.nodes.len(), majority(self.nodes.len()));
+        let all = self.nodes.len();
+        let quorum = majority(self.nodes.len());
         let wall = u64::try_from(self.clock.wall().as_micros()).unwrap_or(u64::MAX);
         let proposal = wall.max(self.highest.load(Ordering::Relaxed) + 1);
         let ask = |_: usize, connection: &Connection, run_id: &str| {
@@ -87,9 +88,10 @@ impl RedlockStore {
         }
         if acquire.held > 0 {
             // Nothing is taken back: that would release the outer hold.
-            return match is_final(count.gone, all) {
-                true => Ok(Tally::Gone),
-                false => Err(self.refused(&votes)),
+            return if is_final(count.gone, all) {
+                Ok(Tally::Gone)
+            } else {
+                Err(self.refused(&votes))
             };
         }
         self.take_back(acquire, &round, &count, unknowns);
@@ -117,7 +119,7 @@ impl RedlockStore {
                 }
                 Ok(Some(NodeReply::Gone)) => count.gone += 1,
                 Ok(Some(NodeReply::Quarantined)) => {
-                    self.quarantine.begin(&self.nodes[index], index)
+                    self.quarantine.begin(&self.nodes[index], index);
                 }
                 Ok(None) | Err(_) => {}
             }
@@ -241,9 +243,12 @@ impl Count {
 
 /// True when replies that are still missing cannot change the outcome of the round.
 fn is_decided(outcomes: &[NodeOutcome]) -> bool {
-    let (all, quorum) = (outcomes.len(), majority(outcomes.len()));
+    let all = outcomes.len();
+    let quorum = majority(outcomes.len());
     let count = |sort| outcomes.iter().filter(|outcome| sort_of(outcome) == Some(sort)).count();
-    let (granted, busy, void) = (count(Sort::Granted), count(Sort::Busy), count(Sort::Void));
+    let granted = count(Sort::Granted);
+    let busy = count(Sort::Busy);
+    let void = count(Sort::Void);
     // If no majority of grants is possible, a majority of grants and refusals is still needed to
     // distinguish "busy" from "no quorum".
     granted >= quorum

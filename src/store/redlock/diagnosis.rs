@@ -37,7 +37,8 @@ impl RedlockStore {
     }
 
     fn reached(&self, examined: &[Examined]) -> Finding {
-        let (all, quorum) = (self.nodes.len(), majority(self.nodes.len()));
+        let all = self.nodes.len();
+        let quorum = majority(self.nodes.len());
         let usable = usable(examined);
         let found = format!("{usable} of {all} masters can be used, and a lock needs {quorum}");
         match usable {
@@ -78,7 +79,8 @@ impl RedlockStore {
             os::thread::sleep(Duration::from_millis(5));
             now = states();
         }
-        let (all, quorum) = (self.nodes.len(), majority(self.nodes.len()));
+        let all = self.nodes.len();
+        let quorum = majority(self.nodes.len());
         let votes = now.iter().filter(|state| **state == NodeState::Voting).count();
         let waits = now.iter().filter_map(|state| match state {
             NodeState::Quarantined { remaining } => *remaining,
@@ -112,8 +114,10 @@ fn same_clock(examined: &[Examined], lease: Duration) -> Option<Finding> {
     let offsets = || {
         examined.iter().filter_map(|examined| examined.clock).map(|sample| sample.offset_micros())
     };
-    let (first, last) = (offsets().min()?, offsets().max()?);
-    let (apart, tolerated) = (Duration::from_micros(last.abs_diff(first)), tolerated_offset(lease));
+    let first = offsets().min()?;
+    let last = offsets().max()?;
+    let apart = Duration::from_micros(last.abs_diff(first));
+    let tolerated = tolerated_offset(lease);
     if apart <= tolerated {
         return Some(Finding::ok(
             Check::Clock,

@@ -80,7 +80,8 @@ mod tests {
     fn all_is_renewed_when_a_master_that_lacks_something_is_well() {
         let lacking = Lacking::default();
         lacking.renew_by(Box::new(|| ()));
-        let (all, second) = (NodeSet::all(3), NodeSet::one(1));
+        let all = NodeSet::all(3);
+        let second = NodeSet::one(1);
         let at = |ms: u64| Moment::from_nanos(ms * 1_000_000);
         let renews = |well, ms| lacking.look(all, well, at(ms)).is_some();
         assert!(!renews(all, 1000));

@@ -67,7 +67,9 @@ impl RedlockStore {
             one.masters = one.masters.map(|(masters, all)| (masters + 1, all));
             // A waiter subscribes at each master that it can reach.
             one.waiting = one.waiting.max(found.waiting);
-            found.holders.into_iter().for_each(|holder| add(&mut one.holders, holder));
+            for holder in found.holders {
+                add(&mut one.holders, holder);
+            }
         }
         Ok(merged.into_values().collect())
     }

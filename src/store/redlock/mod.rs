@@ -77,7 +77,8 @@ impl LockStore for RedlockStore {
 
     fn release(&self, release: &Release<'_>, unknowns: &mut UnknownOutcomes) -> Result<Released> {
         let Release { holder, left, .. } = *release;
-        let (all, quorum) = (self.nodes.len(), majority(self.nodes.len()));
+        let all = self.nodes.len();
+        let quorum = majority(self.nodes.len());
         let _permit = self.begin_round()?;
         let enough = |outcomes: &[NodeOutcome]| {
             let count = |is_so: fn(&NodeOutcome) -> bool| {
@@ -89,7 +90,9 @@ impl LockStore for RedlockStore {
         let Round { outcomes, repeated, .. } = self.release_on(nodes, release, enough);
         // The masters that were not asked never had the hold.
         let mut missing = all - nodes.len();
-        let (mut freed, mut still_held, mut listeners) = (0, 0, None);
+        let mut freed = 0;
+        let mut still_held = 0;
+        let mut listeners = None;
         let mut refused = None;
         for (index, outcome) in outcomes.iter().enumerate() {
             let NodeOutcome::Replies(replies) = outcome else { continue };
@@ -101,7 +104,7 @@ impl LockStore for RedlockStore {
                 Ok(Released::StillHeld) => still_held += 1,
                 // The attempt whose reply was lost had freed it.
                 Ok(Released::NotHeld) if repeated.contains(index) && left == HoldCounts::NONE => {
-                    freed += 1
+                    freed += 1;
                 }
                 Ok(Released::NotHeld) => missing += 1,
                 Err(error) => refused = Some(error),
@@ -331,6 +334,8 @@ impl LockStore for RedlockStore {
     }
 
     fn close(&self) {
-        self.nodes.iter().for_each(Node::close);
+        for node in &self.nodes {
+            node.close();
+        }
     }
 }

@@ -58,7 +58,9 @@ impl NodeSet {
 impl FromIterator<usize> for NodeSet {
     fn from_iter<I: IntoIterator<Item = usize>>(indexes: I) -> Self {
         let mut set = Self::default();
-        indexes.into_iter().for_each(|index| set.insert(index));
+        for index in indexes {
+            set.insert(index);
+        }
         set
     }
 }

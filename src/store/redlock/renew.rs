@@ -28,11 +28,13 @@ impl RedlockStore {
             .enumerate()
             .map(|(index, outcome)| self.renewals_of(index, outcome, round.sent_at))
             .collect();
-        let (all, quorum) = (self.nodes.len(), majority(self.nodes.len()));
+        let all = self.nodes.len();
+        let quorum = majority(self.nodes.len());
         let mut missing = vec![Vec::new(); all];
         let mut outcomes: Vec<Renewed> = (0..batch.len())
             .map(|n| {
-                let (mut held, mut gone) = (0, 0);
+                let mut held = 0;
+                let mut gone = 0;
                 let mut lost_at = Vec::new();
                 let mut refused = None;
                 for (index, answer) in answers.iter().enumerate() {
@@ -47,7 +49,9 @@ impl RedlockStore {
                     }
                 }
                 if held >= quorum {
-                    lost_at.into_iter().for_each(|index| missing[index].push(n));
+                    for index in lost_at {
+                        missing[index].push(n);
+                    }
                     Renewed::Held { sent_at: round.sent_at, again: false, beside: None }
                 } else if is_final(gone, all) {
                     Renewed::Gone
@@ -108,7 +112,9 @@ impl RedlockStore {
             let acquire_again = |&n: &usize| {
                 let Renewal { name, holder, permits, lease, token } = &batch[n];
                 let rule = if *token == 0 { TokenRule::Off } else { TokenRule::On };
-                let (permits, lease, waiting) = (*permits, *lease, Waiting::No);
+                let permits = *permits;
+                let lease = *lease;
+                let waiting = Waiting::No;
                 let acquire = Acquire {
                     name,
                     holder,
@@ -125,7 +131,9 @@ impl RedlockStore {
             missing[index].iter().map(acquire_again).collect()
         };
         for (index, holds) in missing.iter().enumerate() {
-            holds.iter().for_each(|&n| self.add_nodes_of(&batch[n].holder, NodeSet::one(index)));
+            for &n in holds {
+                self.add_nodes_of(&batch[n].holder, NodeSet::one(index));
+            }
         }
         let _ = ask_all(&self.nodes, None, ask, asked, |_| false);
         for &n in missing.iter().flatten() {

@@ -135,7 +135,8 @@ impl Round {
                 Ok(call) => {
                     // Connects before the first byte take nothing from the lease.
                     let earliest = if self.has_sent { self.sent_at } else { call.sent_at() };
-                    (self.sent_at, self.has_sent) = (earliest.min(call.sent_at()), true);
+                    self.sent_at = earliest.min(call.sent_at());
+                    self.has_sent = true;
                     self.outcomes[index] = NodeOutcome::Skipped;
                     calls[index] = Some(call);
                 }
@@ -235,7 +236,7 @@ fn gather(
     let finish = |(index, call): (usize, NodeCall<'_>)| {
         (index, call.finish(|connection, run_id| ask(index, connection, run_id)))
     };
-    side_by_side(repeats, finish)
-        .into_iter()
-        .for_each(|(index, outcome)| round.finished(index, outcome));
+    for (index, outcome) in side_by_side(repeats, finish) {
+        round.finished(index, outcome);
+    }
 }

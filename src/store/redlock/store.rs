@@ -87,7 +87,8 @@ impl RedlockStore {
             let why = "two of the URLs lead to the same server, which would vote twice";
             return Err(Error::new(ErrorKind::InvalidInput, why));
         }
-        let (mut reached, mut uncertified) = (0, None);
+        let mut reached = 0;
+        let mut uncertified = None;
         for outcome in &round.outcomes {
             match outcome {
                 NodeOutcome::Replies(_) => reached += 1,
@@ -186,7 +187,7 @@ impl RedlockStore {
             match outcome {
                 NodeOutcome::Unread(evidence) => unknown.unread.push((index, evidence)),
                 outcome if outcome.has_run() && self.is_last(index, holder) => {
-                    unknown.nodes.remove(index)
+                    unknown.nodes.remove(index);
                 }
                 _ => {}
             }
@@ -224,7 +225,8 @@ impl RedlockStore {
         let _permit = self.begin_query()?;
         let round =
             ask_all(&self.nodes, None, |_, _, _| vec![request()], self.all_nodes(), |_| false);
-        let (mut answers, mut refused) = (Vec::new(), None);
+        let mut answers = Vec::new();
+        let mut refused = None;
         for outcome in &round.outcomes {
             if let NodeOutcome::Replies(replies) = outcome {
                 match single(replies.clone()).and_then(&parse) {
@@ -263,7 +265,8 @@ impl RedlockStore {
             .zip(texts)
             .map(|(node, text)| format!("{:?}: {text}", node.connector.endpoint))
             .collect();
-        let (all, quorum) = (self.nodes.len(), majority(self.nodes.len()));
+        let all = self.nodes.len();
+        let quorum = majority(self.nodes.len());
         Error::new(
             ErrorKind::NoQuorum,
             format!("no majority ({quorum} of {all}): {}", each.join("; ")),

@@ -40,16 +40,18 @@ impl TlsFailure {
     }
 
     pub(crate) fn invalid(what: &str, cause: impl fmt::Display) -> Self {
-        let (kind, what) = (ErrorKind::InvalidInput, what.to_owned());
+        let kind = ErrorKind::InvalidInput;
+        let what = what.to_owned();
         Self { kind, what, may_be_plain: false, cause: cause.to_string() }
     }
 
     /// A text that follows the server's address: "127.0.0.1:6380 ...". `plain`: the URL without
     /// TLS.
     pub(crate) fn says(&self, plain: &str) -> String {
-        match self.may_be_plain {
-            true => format!("{}; if the port is one without TLS, the URL is {plain}", self.what),
-            false => self.what.clone(),
+        if self.may_be_plain {
+            format!("{}; if the port is one without TLS, the URL is {plain}", self.what)
+        } else {
+            self.what.clone()
         }
     }
 
@@ -70,7 +72,8 @@ impl TlsFailure {
         };
         // The system's text for a read that reached its limit is of no use.
         let cause = if is_timeout { what.to_owned() } else { error.to_string() };
-        let (kind, what) = (ErrorKind::Unreachable, what.to_owned());
+        let kind = ErrorKind::Unreachable;
+        let what = what.to_owned();
         Self { kind, what, may_be_plain: true, cause }.into()
     }
 

@@ -67,7 +67,8 @@ impl ZooKeeperStore {
                 Finding::problem(Check::Right, code.to_error(&self.root()).message().to_owned())
             }
         });
-        let (began, mut round_trips) = (Instant::now(), Vec::with_capacity(ROUND_TRIPS));
+        let began = Instant::now();
+        let mut round_trips = Vec::with_capacity(ROUND_TRIPS);
         while round_trips.len() < ROUND_TRIPS && began.elapsed() < self.client.io_timeout() {
             let sent = Instant::now();
             self.catch_up().map_err(super::ZooKeeperFailure::into_error)?;

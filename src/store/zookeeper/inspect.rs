@@ -48,7 +48,8 @@ impl ZooKeeperStore {
             .map(|node| Request::get_data(&format!("{directory}/{node}"), false))
             .collect();
         let exchange = self.ask(&looks)?;
-        let (mut holders, mut owners) = (Vec::with_capacity(nodes.len()), Vec::new());
+        let mut holders = Vec::with_capacity(nodes.len());
+        let mut owners = Vec::new();
         for (reply, node) in exchange.replies.iter().zip(nodes) {
             match reply.code {
                 Code::OK => {}

@@ -252,10 +252,13 @@ mod tests {
                 let resumed = SessionLease::resumed(Rhythm::of(T, None), at(0), at(0), false);
                 let mut lease = if mask >> 8 == 0 { begun() } else { resumed };
                 assert_eq!(lease.until() > at(0), mask >> 8 == 0);
-                let (mut now, mut known, mut shown) = (0, vec![(0, 0)], 0);
+                let mut now = 0;
+                let mut known = vec![(0, 0)];
+                let mut shown = 0;
                 for n in 0..4 {
                     now += gaps[(shape / 5_u32.pow(n) % 5) as usize];
-                    let (answers, writes) = (mask >> n & 1 == 1, mask >> (n + 4) & 1 == 1);
+                    let answers = mask >> n & 1 == 1;
+                    let writes = mask >> (n + 4) & 1 == 1;
                     if !answers {
                         continue;
                     }
@@ -278,7 +281,8 @@ mod tests {
     fn five_twelfths_remain_before_each_heartbeat() {
         let rhythm = Rhythm::of(T, None);
         let mut lease = begun();
-        let (mut now, took) = (at(0), Duration::from_millis(50));
+        let mut now = at(0);
+        let took = Duration::from_millis(50);
         let beats = u32::try_from(rhythm.heartbeat.as_millis() / rhythm.ping.as_millis()).unwrap();
         for ping in 1..600 {
             now = now.plus(rhythm.ping);

@@ -37,7 +37,8 @@ impl ZooKeeperStore {
         // Only names below the last complete element of the prefix can be wanted.
         let within =
             wanted.prefix.trim_start_matches('/').rsplit_once('/').map_or("", |(front, _)| front);
-        let (mut found, mut next) = (BTreeMap::new(), vec![within.to_owned()]);
+        let mut found = BTreeMap::new();
+        let mut next = vec![within.to_owned()];
         while !next.is_empty() {
             let directories = std::mem::take(&mut next);
             for page in directories.chunks(PAGE) {
@@ -110,7 +111,7 @@ impl ZooKeeperStore {
         let mut all = Vec::new();
         match kind_of(&children) {
             Some(kind @ (Kind::Mutex | Kind::Read)) => {
-                all.extend(self.found_lock(name, kind, children, unreadable)?)
+                all.extend(self.found_lock(name, kind, children, unreadable)?);
             }
             Some(_) => {
                 let leases = children_in(&replies[2], &paths.leases)?.unwrap_or_default();
@@ -181,7 +182,8 @@ impl ZooKeeperStore {
         count: Option<i64>,
         unreadable: Unreadable,
     ) -> Asked<Found> {
-        let (paths, turns) = (self.paths(name), names::sorted(Kind::Semaphore, turns));
+        let paths = self.paths(name);
+        let turns = names::sorted(Kind::Semaphore, turns);
         let (taken, waiting) =
             (i64::try_from(leases.len()).unwrap_or(i64::MAX), turns.len() as u64);
         let permits = self.places(&paths.leases, &leases, unreadable)?;

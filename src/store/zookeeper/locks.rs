@@ -54,10 +54,13 @@ impl ZooKeeperStore {
                     self.leave_later(name, holder);
                     return Ok(self.busy());
                 }
-                Standing::Behind(before) => match self.watch(name, holder, &before)? {
-                    true => return Ok(self.busy()),
-                    false => list = self.list_for_turn(self.paths(name).queue(name.kind))?,
-                },
+                Standing::Behind(before) => {
+                    if self.watch(name, holder, &before)? {
+                        return Ok(self.busy());
+                    } else {
+                        list = self.list_for_turn(self.paths(name).queue(name.kind))?;
+                    }
+                }
                 // Somebody has deleted it by hand or by force: it gets a new place at the end.
                 Standing::Gone => {
                     self.leave_later(name, holder);
@@ -202,7 +205,8 @@ impl ZooKeeperStore {
                 Ok(Released::StillHeld)
             };
         }
-        let (path, paths) = (node.path.clone(), node.paths());
+        let path = node.path.clone();
+        let paths = node.paths();
         // Before the requests are sent: the message about a node comes before the answer.
         self.client.unguard(&paths);
         let deletes: Vec<Request> = paths.iter().map(|path| Request::delete(path)).collect();
@@ -239,7 +243,8 @@ impl ZooKeeperStore {
         // the hold up has to delete both, and the deletion of the writer's node is no longer a
         // loss.
         let either = |node: &mut Node| {
-            (node.downgraded, node.is_lost) = (Some(read.clone()), Arc::default());
+            node.downgraded = Some(read.clone());
+            node.is_lost = Arc::default();
         };
         self.nodes.update(name, holder, either);
         let clear_if_nothing_ran = |failure: &ZooKeeperFailure| {

@@ -75,7 +75,8 @@ pub(crate) struct ZooKeeperStore {
 impl ZooKeeperStore {
     pub(crate) fn new(settings: ZooKeeperSettings) -> Self {
         let ZooKeeperSettings { client, acl, token_base, owner } = settings;
-        let (chroot, asked_lease) = (client.chroot.clone(), client.lease);
+        let chroot = client.chroot.clone();
+        let asked_lease = client.lease;
         let client = Arc::new(Client::new(client));
         Self {
             nodes: Nodes::new(client.clone()),

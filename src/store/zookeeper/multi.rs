@@ -33,9 +33,8 @@ impl MultiStore for ZooKeeperStore {
         releases: &[Release<'_>],
         unknowns: &mut UnknownOutcomes,
     ) -> Result<Vec<Result<Released>>> {
-        let together = self.repeated(unknowns, |unknowns| match unknowns.is_empty() {
-            true => self.release_together(releases),
-            false => Ok(None),
+        let together = self.repeated(unknowns, |unknowns| {
+            if unknowns.is_empty() { self.release_together(releases) } else { Ok(None) }
         });
         match together {
             Ok(Some(outcomes)) => return self.note(Ok(outcomes), unknowns),
@@ -221,7 +220,7 @@ impl ZooKeeperStore {
                 // Another client has made it in the meantime.
                 Some((place, Code::NODE_EXISTS)) if place < directories => {}
                 Some((_, Code::NO_NODE)) => {
-                    missing = self.missing(placeless.iter().map(|&at| directory(at)))?
+                    missing = self.missing(placeless.iter().map(|&at| directory(at)))?;
                 }
                 Some((place, code)) => {
                     let at = placeless[place.saturating_sub(directories)];

@@ -306,7 +306,8 @@ mod tests {
     #[test]
     fn ids_are_uuids_and_always_the_same_for_a_holder() {
         let client = ClientId::random(Duration::from_secs(5));
-        let (first, second) = (client.fresh_holder(), client.fresh_holder());
+        let first = client.fresh_holder();
+        let second = client.fresh_holder();
         let is_uuid = |id: &str| {
             let parts: Vec<usize> = id.split('-').map(str::len).collect();
             parts == [8, 4, 4, 4, 12]

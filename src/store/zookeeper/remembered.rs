@@ -84,7 +84,9 @@ impl Latches {
                 self.openings += 1;
                 seen.openings = self.openings;
             }
-            (seen.czxid, seen.mzxid, seen.sum) = (czxid, mzxid.max(seen.mzxid), sum);
+            seen.czxid = czxid;
+            seen.mzxid = mzxid.max(seen.mzxid);
+            seen.sum = sum;
         }
         seen.openings
     }

@@ -86,7 +86,8 @@ impl ZooKeeperStore {
             }
         }
         let (mut node, mut list) = self.place(name, holder, unknowns)?;
-        let (mut tries, mut first) = (0, None);
+        let mut tries = 0;
+        let mut first = None;
         while tries < TRIES {
             tries += 1;
             // On a busy machine a turn takes longer than expected, but those before it are few.
@@ -108,10 +109,13 @@ impl ZooKeeperStore {
                     std::thread::sleep(TURN);
                     list = self.list(&self.paths(name).locks, Recency::Any)?;
                 }
-                Standing::Behind(before) => match self.watch(name, holder, &before)? {
-                    true => return Ok(self.busy()),
-                    false => list = self.list(&self.paths(name).locks, Recency::Any)?,
-                },
+                Standing::Behind(before) => {
+                    if self.watch(name, holder, &before)? {
+                        return Ok(self.busy());
+                    } else {
+                        list = self.list(&self.paths(name).locks, Recency::Any)?;
+                    }
+                }
                 Standing::Gone => {
                     self.leave_later(name, holder);
                     (node, list) = self.enter(name, holder)?;

@@ -49,12 +49,13 @@ impl Subscriber for Messages {
 
     fn receive_within(&mut self, timeout: Duration) -> Result<Received> {
         loop {
-            let received = match timeout.is_zero() {
-                true => self.receiver.try_recv().map_err(|e| match e {
+            let received = if timeout.is_zero() {
+                self.receiver.try_recv().map_err(|e| match e {
                     TryRecvError::Empty => RecvTimeoutError::Timeout,
                     TryRecvError::Disconnected => RecvTimeoutError::Disconnected,
-                }),
-                false => self.receiver.recv_timeout(timeout),
+                })
+            } else {
+                self.receiver.recv_timeout(timeout)
             };
             match received {
                 // The interruption of an earlier wait, perhaps with messages after it.

@@ -156,7 +156,8 @@ impl ZooKeeperStore {
             return;
         }
         let began = Instant::now();
-        let (mut rest, mut kept) = (std::mem::take(undos).into_iter(), Vec::new());
+        let mut rest = std::mem::take(undos).into_iter();
+        let mut kept = Vec::new();
         for mut undo in rest.by_ref() {
             let mut unknowns = undo.unknowns.clone();
             let released = match undo.name.kind {

@@ -150,7 +150,8 @@ impl<'a> Contender<'a> for MultiLockCall<'a> {
 
 impl MultiLockCall<'_> {
     fn take(&mut self, deadline: Deadline) -> Result<Option<MultiHold>> {
-        let (mut has_waited, mut outage) = (false, None);
+        let mut has_waited = false;
+        let mut outage = None;
         // The first attempt joins no queue: only its reply says which name to wait for.
         self.attempt.may_wait = deadline != Deadline::Now;
         let mut step = self.step(deadline != Deadline::Now && !self.attempt.must_announce());
@@ -251,7 +252,9 @@ impl MultiLockCall<'_> {
                 .iter()
                 .map(|(name, holder, held)| Part { name, holder, held: *held })
                 .collect();
-            let (lease, token, goes_on) = (terms.lease, terms.token, attempt.may_wait);
+            let lease = terms.lease;
+            let token = terms.token;
+            let goes_on = attempt.may_wait;
             let request = AcquireAll { parts, lease, token, waits, goes_on, leads: *leads };
             attempt.client.store.multi()?.acquire_all(&request, unknowns)
         });
@@ -325,7 +328,9 @@ impl MultiLockCall<'_> {
             return Err(e);
         }
         let fresh = hold.parts().iter().zip(held.iter()).filter(|(_, own)| own.is_none());
-        fresh.for_each(|(part, _)| terms.begin_min_hold(&part.store_hold));
+        for (part, _) in fresh {
+            terms.begin_min_hold(&part.store_hold);
+        }
         Ok(hold)
     }
 }

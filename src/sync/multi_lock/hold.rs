@@ -76,7 +76,8 @@ impl HeldLock for MultiHold {
         loop {
             // Cleared before the states are read: a loss after that notifies the event again.
             watch.event.clear();
-            let (mut pause, mut released) = (Duration::MAX, false);
+            let mut pause = Duration::MAX;
+            let mut released = false;
             for hold in &self.parts {
                 match hold.state() {
                     LeaseState::Lost | LeaseState::Closed => return LossWait::Lost,
@@ -124,14 +125,18 @@ impl HeldLock for MultiHold {
             Ok(())
         }));
         let sent = if leaving.is_empty() { Ok(()) } else { self.send(leaving) };
-        self.parts.iter().for_each(Hold::tell_end);
+        for part in &self.parts {
+            part.tell_end();
+        }
         worst([left_here, sent].into_iter())
     }
 }
 
 impl Taken for MultiHold {
     fn begin_span(&self) {
-        self.parts.iter().for_each(Taken::begin_span);
+        for part in &self.parts {
+            part.begin_span();
+        }
     }
 }
 
@@ -162,13 +167,17 @@ struct LossWatch<'h> {
 impl<'h> LossWatch<'h> {
     fn new(parts: &'h [Hold]) -> Self {
         let event = Arc::default();
-        parts.iter().for_each(|hold| hold.add_event(&event));
+        for hold in parts {
+            hold.add_event(&event);
+        }
         Self { event, parts }
     }
 }
 
 impl Drop for LossWatch<'_> {
     fn drop(&mut self) {
-        self.parts.iter().for_each(|hold| hold.remove_event(&self.event));
+        for hold in self.parts {
+            hold.remove_event(&self.event);
+        }
     }
 }

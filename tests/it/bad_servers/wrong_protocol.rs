@@ -173,7 +173,7 @@ fn a_reply_that_trickles_without_end_is_given_up() {
     });
     let url = fake.url();
     let returned = bounded(move || {
-        drop(fails(ErrorKind::Unreachable, None, "io_timeout", || settings(&url).build()))
+        drop(fails(ErrorKind::Unreachable, None, "io_timeout", || settings(&url).build()));
     });
     assert_eq!(returned, Some(()), "it continues to read");
     fake.assert_left();

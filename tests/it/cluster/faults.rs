@@ -236,7 +236,9 @@ fn a_multi_lock_takes_none_when_a_shard_dies() {
         cluster.node(dead).suspend();
         assert_outage("a shard hangs", &client.multi(&names).try_lock().unwrap_err());
         wait_until("the others are free", || others().all(free));
-        others().for_each(|name| works(&direct, name));
+        for name in others() {
+            works(&direct, name);
+        }
         cluster.node(dead).resume();
         wait_until("all are free", || names.iter().all(free));
 

@@ -36,7 +36,9 @@ fn seeds_may_hang_be_dead_or_be_replicas() {
         Cluster::start_with(ClusterOptions { node_timeout: 60_000, ..ClusterOptions::default() });
     let (urls, names) = (cluster.urls(), names_on_each_node(&cluster, 1));
     let replicas = of(&urls[3..]).build().unwrap();
-    names.iter().for_each(|name| works(&replicas, name));
+    for name in &names {
+        works(&replicas, name);
+    }
     assert_eq!(replicas.nodes().len(), 3);
     cluster.node_mut(4).kill();
     // A replica, then each primary: the others are reached at once.
@@ -108,10 +110,7 @@ fn an_address_that_only_the_cluster_names_is_said_to_be_its() {
     let mapped = move |to: u16| {
         let nodes = leasehold::Cluster::new([node.url()]);
         LockClient::builder().cluster(nodes.map_addresses(move |host, port| {
-            match port == announced {
-                true => (host.to_owned(), to),
-                false => (host.to_owned(), port),
-            }
+            if port == announced { (host.to_owned(), to) } else { (host.to_owned(), port) }
         }))
     };
     let (client, other) = (mapped(reachable).build().unwrap(), mapped(reachable).build().unwrap());
@@ -131,7 +130,9 @@ fn an_address_that_only_the_cluster_names_is_said_to_be_its() {
 /// Removes the slot of one name from all nodes.
 fn uncover(cluster: &Cluster, name: &str) {
     let slot = cluster.slot(name).to_string();
-    (0..3).for_each(|node| cluster.node(node).cmd::<()>(&["CLUSTER", "DELSLOTS", &slot]));
+    for node in 0..3 {
+        cluster.node(node).cmd::<()>(&["CLUSTER", "DELSLOTS", &slot]);
+    }
 }
 
 #[test]
@@ -190,7 +191,9 @@ fn a_node_may_forget_scripts_and_data() {
     let (one, two) = (client(&cluster), client(&cluster));
     let held: Vec<_> = [1, 3, 5].map(|at| one.lock(&names[at]).unwrap()).into();
     cluster.node(1).cmd::<()>(&["SCRIPT", "FLUSH"]);
-    names.iter().step_by(2).for_each(|name| works(&one, name));
+    for name in names.iter().step_by(2) {
+        works(&one, name);
+    }
     held[1].extend(Duration::from_secs(60)).unwrap();
     std::thread::scope(|s| {
         let waiter = s.spawn(|| {

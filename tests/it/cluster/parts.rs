@@ -119,9 +119,10 @@ fn a_multi_lock_that_waits_for_a_shard_can_be_cancelled_and_closed() {
             cluster.node(next).suspend();
             held.unlock().unwrap();
             wait_until("it has found the shard away", || client.try_lock(&names[1]).is_err());
-            match closes {
-                true => client.stop_waiting(),
-                false => token.cancel(),
+            if closes {
+                client.stop_waiting();
+            } else {
+                token.cancel();
             }
             let kind = waiter.join().unwrap().kind();
             assert_eq!(kind, if closes { ErrorKind::Closed } else { ErrorKind::Cancelled });

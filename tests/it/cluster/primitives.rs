@@ -109,7 +109,7 @@ fn readers_share_and_writers_exclude() {
         assert!(other.try_write().is_err() || other.try_write().unwrap().is_none());
         std::thread::scope(|s| {
             let writer = s.spawn(|| {
-                drop(two.rw_lock(&name).try_write_for(CAP).unwrap().expect("readers leave"))
+                drop(two.rw_lock(&name).try_write_for(CAP).unwrap().expect("readers leave"));
             });
             std::thread::sleep(ms(100));
             first.unlock().unwrap();

@@ -24,7 +24,9 @@ fn hosts(cluster: &Cluster) -> String {
 
 fn set_user(cluster: &Cluster, rules: &[&str]) {
     let words = [&["ACL", "SETUSER", "app", "on"], rules].concat();
-    (0..3).for_each(|node| cluster.node(node).cmd::<()>(&words));
+    for node in 0..3 {
+        cluster.node(node).cmd::<()>(&words);
+    }
 }
 
 #[test]
@@ -47,7 +49,9 @@ fn all_nodes_want_the_same_password() {
         builder_with(&cluster, with_password),
     ] {
         let client = builder.clone().build().unwrap();
-        names.iter().for_each(|name| works(&client, name));
+        for name in &names {
+            works(&client, name);
+        }
         let shown = format!("{client:?} {builder:?}");
         assert!(!shown.contains("s3cr3t"), "{shown}");
         assert!(!shown.contains("Slot("), "not every slot: {} bytes", shown.len());

@@ -103,27 +103,39 @@ impl Waiters {
 impl Listener for Waiters {
     fn waiting(&self, lock: &LockInfo<'_>) {
         self.names.lock().push(lock.name().to_owned());
-        self.inner.iter().for_each(|inner| inner.waiting(lock));
+        if let Some(inner) = &self.inner {
+            inner.waiting(lock);
+        }
     }
 
     fn acquired(&self, lock: &LockInfo<'_>, waited: Option<Duration>) {
-        self.inner.iter().for_each(|inner| inner.acquired(lock, waited));
+        if let Some(inner) = &self.inner {
+            inner.acquired(lock, waited);
+        }
     }
 
     fn gave_up(&self, lock: &LockInfo<'_>, waited: Option<Duration>, error: Option<&Error>) {
-        self.inner.iter().for_each(|inner| inner.gave_up(lock, waited, error));
+        if let Some(inner) = &self.inner {
+            inner.gave_up(lock, waited, error);
+        }
     }
 
     fn released(&self, lock: &LockInfo<'_>, held: Duration) {
-        self.inner.iter().for_each(|inner| inner.released(lock, held));
+        if let Some(inner) = &self.inner {
+            inner.released(lock, held);
+        }
     }
 
     fn lost(&self, lock: &LockInfo<'_>, loss: &Loss) {
-        self.inner.iter().for_each(|inner| inner.lost(lock, loss));
+        if let Some(inner) = &self.inner {
+            inner.lost(lock, loss);
+        }
     }
 
     fn renewal_failed(&self, lock: &LockInfo<'_>, error: &Error, left: Duration) {
-        self.inner.iter().for_each(|inner| inner.renewal_failed(lock, error, left));
+        if let Some(inner) = &self.inner {
+            inner.renewal_failed(lock, error, left);
+        }
     }
 }
 

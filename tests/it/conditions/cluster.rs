@@ -143,7 +143,9 @@ impl Stage for Sharded {
         let is_primary = |node: &&crate::rig::Server| {
             node.runs() && node.info("replication", "role") == "master"
         };
-        nodes.filter(is_primary).for_each(|node| delete_kept(node, None));
+        for node in nodes.filter(is_primary) {
+            delete_kept(node, None);
+        }
         self.cluster.assert_clean();
     }
 }

@@ -146,7 +146,9 @@ impl Stage for Several {
     }
 
     fn assert_clean(&mut self) {
-        self.masters.0.iter().for_each(|server| delete_kept(server, None));
+        for server in &self.masters.0 {
+            delete_kept(server, None);
+        }
         self.masters.assert_clean();
     }
 }
@@ -183,8 +185,12 @@ const SUSPENDED: [fn(&mut Several); 2] = [
 
 const REFUSED: [fn(&mut Several); 2] = [
     |stage| {
-        stage.proxies().for_each(|proxy| proxy.refuse(true));
-        stage.proxies().for_each(Proxy::cut_all);
+        for proxy in stage.proxies() {
+            proxy.refuse(true);
+        }
+        for proxy in stage.proxies() {
+            proxy.cut_all();
+        }
     },
     |stage| stage.proxies().for_each(|proxy| proxy.refuse(false)),
 ];
@@ -196,7 +202,9 @@ fn named(host: &'static str, behaviour: Behaviour) -> Several {
     let well = names.clone();
     let begins = move |stage: &mut Several| {
         names.becomes(behaviour);
-        stage.pipes().for_each(Pipe::cut);
+        for pipe in stage.pipes() {
+            pipe.cut();
+        }
     };
     let ends = move |_: &mut Several| well.becomes(Behaviour::Well);
     let stage = Several::far_away(1, [|_| (), |_| ()]);

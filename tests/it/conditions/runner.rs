@@ -135,7 +135,9 @@ pub(super) fn run(row: &Row) {
         }
         let outcomes = meet(&calls, &mut *stage, (&client, &other, &waiters), &mut wrong);
         bystander.ends.store(true, Ordering::SeqCst);
-        beside.into_iter().for_each(|thread| thread.join().expect("the bystander does not panic"));
+        for thread in beside {
+            thread.join().expect("the bystander does not panic");
+        }
         outcomes
     });
     bystander.judge(&mut wrong);

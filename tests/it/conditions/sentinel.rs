@@ -75,11 +75,15 @@ impl Watched {
     }
 
     fn kill_sentinels(&mut self, count: usize) {
-        (0..count).for_each(|index| self.rig.kill_sentinel(index));
+        for index in 0..count {
+            self.rig.kill_sentinel(index);
+        }
     }
 
     fn start_sentinels(&mut self, count: usize) {
-        (0..count).for_each(|index| self.rig.start_sentinel_again(index));
+        for index in 0..count {
+            self.rig.start_sentinel_again(index);
+        }
     }
 }
 

@@ -223,7 +223,9 @@ impl Case {
             return memory.lose_all();
         }
         if all && self.elsewhere.is_none() {
-            self.servers.0.iter().for_each(|server| server.cmd::<()>(&["FLUSHALL"]));
+            for server in &self.servers.0 {
+                server.cmd::<()>(&["FLUSHALL"]);
+            }
         } else {
             self.delete_keys();
         }

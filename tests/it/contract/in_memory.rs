@@ -35,7 +35,9 @@ impl Memory {
     }
 
     pub(super) fn lose_all(&self) {
-        self.faults.held().iter().for_each(|name| assert!(self.faults.lose(name)));
+        for name in &self.faults.held() {
+            assert!(self.faults.lose(name));
+        }
     }
 
     pub(super) fn is_waited_for(&self, name: &str) -> bool {

@@ -173,7 +173,9 @@ pub(super) fn a_waiter_gets_in_when_the_server_comes_back_empty(case: &mut Case)
     std::thread::scope(|s| {
         let waiter = s.spawn(|| b.lock().map(|guard| guard.is_held()));
         case.wait_for_a_waiter();
-        case.servers.0.iter_mut().for_each(Server::restart);
+        for server in &mut case.servers.0 {
+            server.restart();
+        }
         if !case.primitive.stays.is_empty() {
             // The semaphore no longer exists: the waiter gets that error, unless the test
             // created it again in time.

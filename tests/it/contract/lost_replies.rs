@@ -77,7 +77,9 @@ pub(super) fn a_waiter_whose_reply_was_lost_leaves_nothing_and_gets_in(case: &mu
                 .iter()
                 .zip(&mut hits)
                 .for_each(|(proxy, hits)| *hits += u32::from(!proxy.disarm()));
-            proxy.proxies.iter().zip(&hits).for_each(|(proxy, hits)| proxy.wait_hits(*hits));
+            for (proxy, hits) in proxy.proxies.iter().zip(&hits) {
+                proxy.wait_hits(*hits);
+            }
             wait_until(&format!("{what} leaves nothing"), || case.keys() == before);
             std::thread::scope(|s| {
                 let waiter = s.spawn(|| client.lock().map(|guard| guard.unlock()));

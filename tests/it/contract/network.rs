@@ -55,9 +55,10 @@ impl Network {
         }
         let start = if case.primitive.by_sentinel { Proxy::before } else { Proxy::start };
         let in_cluster = case.primitive.in_cluster;
-        let proxies: Vec<Arc<Proxy>> = match in_cluster {
-            true => vec![case.server().shared_proxy()],
-            false => case.servers.0.iter().map(start).map(Arc::new).collect(),
+        let proxies: Vec<Arc<Proxy>> = if in_cluster {
+            vec![case.server().shared_proxy()]
+        } else {
+            case.servers.0.iter().map(start).map(Arc::new).collect()
         };
         Self {
             nodes: if in_cluster { case.urls() } else { Vec::new() },
@@ -89,7 +90,9 @@ impl Network {
     }
 
     pub(super) fn inject_after(&self, word: &str, skip: u32, fault: Fault) {
-        self.proxies.iter().for_each(|proxy| proxy.inject_after(word, skip, fault));
+        for proxy in &self.proxies {
+            proxy.inject_after(word, skip, fault);
+        }
     }
 
     pub(super) fn inject(&self, word: &str, fault: Fault) {
@@ -97,10 +100,14 @@ impl Network {
     }
 
     pub(super) fn wait_hits(&self, n: u32) {
-        self.proxies.iter().for_each(|proxy| proxy.wait_hits(n));
+        for proxy in &self.proxies {
+            proxy.wait_hits(n);
+        }
     }
 
     pub(super) fn silence(&self, silent: bool) {
-        self.proxies.iter().for_each(|proxy| proxy.silence(silent));
+        for proxy in &self.proxies {
+            proxy.silence(silent);
+        }
     }
 }

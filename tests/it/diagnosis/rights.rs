@@ -32,9 +32,10 @@ fn the_documented_rule_lacks_nothing() {
     let diagnosis = diagnosed(user(&server, |_| true, &[]));
     is_healthy(&diagnosis);
     // What cannot be observed is not reported as ok.
-    let (severity, said) = match server.major() >= 7 {
-        true => (Severity::Ok, "every command"),
-        false => (Severity::Note, "that can be tested are permitted"),
+    let (severity, said) = if server.major() >= 7 {
+        (Severity::Ok, "every command")
+    } else {
+        (Severity::Note, "that can be tested are permitted")
     };
     says(&diagnosis, Check::Right, severity, said);
     says(&diagnosis, Check::Kill, Severity::Ok, "CLIENT KILL");

@@ -101,7 +101,9 @@ fn a_cluster_without_replicas_is_a_warning_and_none_at_all_a_problem() {
         Severity::Warning,
         "no replica can take over",
     );
-    (0..3).for_each(|index| cluster.node_mut(index).kill());
+    for index in 0..3 {
+        cluster.node_mut(index).kill();
+    }
     let diagnosis = diagnosed(builder);
     says(&diagnosis, Check::Slots, Severity::Problem, "no node reports");
     says(&diagnosis, Check::Reachable, Severity::Problem, "no server listens");

@@ -130,7 +130,9 @@ fn a_read_write_lock_has_redisson_s_names() {
         let writer = fields.keys().find(|field| *field != "mode").unwrap().clone();
         assert_eq!(fields, messages(&[("mode", "write"), (&writer, "2")]).into_iter().collect());
         assert_holder(writer.strip_suffix(":write").unwrap(), ours.id());
-        writing.into_iter().for_each(|guard| guard.unlock().unwrap());
+        for guard in writing {
+            guard.unlock().unwrap();
+        }
         let reader = writer.strip_suffix(":write").unwrap();
         assert_eq!(
             bench.hash(name),

@@ -151,8 +151,12 @@ fn others_see_what_stands(build: impl Fn(Builder) -> LockClient, says: Says) {
     a.latch("latch").delete().unwrap();
     mutex.unlock().unwrap();
     write.unlock().unwrap();
-    reads.into_iter().for_each(|read| read.unlock().unwrap());
+    for read in reads {
+        read.unlock().unwrap();
+    }
     pair.unlock().unwrap();
     assert_eq!(listed(&b, "*"), []);
-    [a, b, c].into_iter().for_each(|client| client.close(CAP).unwrap());
+    for client in [a, b, c] {
+        client.close(CAP).unwrap();
+    }
 }

@@ -166,7 +166,9 @@ fn trouble_is_told_once_for_each_row() {
         faults.cut(LEASE * 10);
         assert!(one.recv_timeout(CAP).is_ok() && all.recv_timeout(CAP).is_ok(), "round {round}");
         // More renewals fail.
-        (0..3).for_each(|_| faults.cut(LEASE * 10));
+        for _ in 0..3 {
+            faults.cut(LEASE * 10);
+        }
         faults.cut(Duration::ZERO);
         faults.advance(LEASE / 3);
         wait_until("they are renewed", || {

@@ -30,11 +30,15 @@ fn without_a_majority_of_masters() {
     drop(guard);
     let guard = client.lock("job").unwrap();
     let (before, trouble) = (told(&guard), troubles(&guard));
-    masters.0.iter_mut().take(2).for_each(|master| master.kill());
+    for master in masters.0.iter_mut().take(2) {
+        master.kill();
+    }
     assert_eq!(trouble.recv_timeout(CAP).unwrap().error().kind(), ErrorKind::NoQuorum);
     lost(&guard, &before, LossReason::NotRenewed, Some(ErrorKind::NoQuorum));
     drop(guard);
-    masters.0.iter_mut().take(2).for_each(|master| master.start_again());
+    for master in masters.0.iter_mut().take(2) {
+        master.start_again();
+    }
 }
 
 #[cfg(feature = "postgres")]

@@ -133,7 +133,9 @@ fn a_waiter_gets_in_when_the_clock_is_moved_past_the_lease() {
                 .map(|client| s.spawn(|| stage.lock(client).unwrap().unlock()));
             wait_until("the other waits", || stage.faults.listeners(NAME) > 0);
             stage.faults.advance(LEASE * 2);
-            waiters.into_iter().for_each(|waiter| waiter.join().unwrap().unwrap());
+            for waiter in waiters {
+                waiter.join().unwrap().unwrap();
+            }
         });
         assert_eq!(guard.unlock().unwrap_err().kind(), ErrorKind::Lost);
     });

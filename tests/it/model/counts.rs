@@ -66,7 +66,9 @@ impl Permits {
     }
 
     fn delete(&mut self) -> bool {
-        self.taken.iter_mut().for_each(|taken| taken.state = Lease::Gone);
+        for taken in &mut self.taken {
+            taken.state = Lease::Gone;
+        }
         self.free.take().is_some()
     }
 }
@@ -383,7 +385,7 @@ fn latch(mut run: Run) {
                         left = if set { count } else { left };
                     }
                     Err(e) => {
-                        run.same("refused", &(e.kind(), count), &(ErrorKind::InvalidInput, 0))
+                        run.same("refused", &(e.kind(), count), &(ErrorKind::InvalidInput, 0));
                     }
                 }
             }

@@ -124,7 +124,7 @@ fn give_in_order(mut run: Run) {
                 let broken = run.maybe_break();
                 let outcome = actor.run(|thread: &mut Thread| {
                     Outcome::of_try(thread.lock.try_lock_for(ms(5)), |guard| {
-                        thread.guards.push(guard)
+                        thread.guards.push(guard);
                     })
                 });
                 soon = run.answered(outcome, &[Outcome::Busy], broken);

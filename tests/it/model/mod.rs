@@ -257,7 +257,9 @@ impl<S: 'static> Actor<S> {
         let (sender, jobs) = unbounded::<Job<S>>();
         let thread = std::thread::spawn(move || {
             let mut state = make();
-            jobs.iter().for_each(|job| job(&mut state));
+            for job in &jobs {
+                job(&mut state);
+            }
         });
         Self { jobs: Some(sender), thread: Some(thread) }
     }

@@ -151,7 +151,7 @@ fn run<L: Lock>(mut run: Run) {
                 let broken = run.maybe_break();
                 let (outcome, looked) = actor.run(move |thread: &mut Thread<L>| {
                     let outcome = Outcome::of_try(thread.lock.try_bound(timed), |guard| {
-                        thread.bound.push(guard)
+                        thread.bound.push(guard);
                     });
                     (outcome, thread.bound.last().map(L::look))
                 });
@@ -212,7 +212,7 @@ fn run<L: Lock>(mut run: Run) {
                 let broken = run.maybe_break();
                 let (outcome, looked) = actor.run(|thread: &mut Thread<L>| {
                     let outcome = Outcome::of_try(thread.lock.try_owned(), |guard| {
-                        thread.owned = Some(guard)
+                        thread.owned = Some(guard);
                     });
                     (outcome, thread.owned.as_ref().map(L::look_owned))
                 });

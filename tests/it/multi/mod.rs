@@ -166,11 +166,15 @@ fn orders_do_not_matter_and_counts_are_exact() {
     for child in &mut children {
         child.expect("done");
     }
-    children.into_iter().for_each(Child::wait);
+    for child in children {
+        child.wait();
+    }
     let balance = |account| server.cmd::<i64>(&["GET", &format!("balance:account{account}")]);
     assert_eq!((0..ACCOUNTS).map(balance).sum::<i64>(), 100 * ACCOUNTS as i64);
     assert_eq!(server.cmd::<usize>(&["GET", "balance:turns"]), 6 * TRANSFERS);
-    server.lock_keys().iter().for_each(|key| assert!(key.starts_with("balance:"), "{key} is left"));
+    for key in &server.lock_keys() {
+        assert!(key.starts_with("balance:"), "{key} is left");
+    }
 }
 
 #[test]

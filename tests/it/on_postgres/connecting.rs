@@ -168,7 +168,9 @@ fn the_schema_is_installed_once_and_known_by_its_version() {
         let installs: Vec<_> = (0..6)
             .map(|_| s.spawn(|| server.client().lock("k").map(|guard| guard.unlock())))
             .collect();
-        installs.into_iter().for_each(|install| install.join().unwrap().unwrap().unwrap());
+        for install in installs {
+            install.join().unwrap().unwrap().unwrap();
+        }
     });
     server.run_sql(POSTGRES_SCHEMA);
     let client = server.client();

@@ -27,11 +27,12 @@ fn a_waiter_whose_reply_is_lost_gets_in() {
         for fair in [false, true] {
             let guard = direct.lock("k").unwrap();
             std::thread::scope(|s| {
-                let waits = s.spawn(|| match fair {
-                    // The fault may also affect the release, which is then repeated in the
-                    // background.
-                    false => drop(client.lock("k").unwrap()),
-                    true => drop(client.fair("k").lock().unwrap()),
+                let waits = s.spawn(|| {
+                    if !fair {
+                        drop(client.lock("k").unwrap());
+                    } else {
+                        drop(client.fair("k").lock().unwrap());
+                    }
                 });
                 let (waiters, wanted) =
                     ("leasehold.waiter", "leasehold.lock WHERE wants IS NOT NULL");
@@ -244,7 +245,9 @@ fn a_synchronous_standby_that_is_away_leaves_nothing() {
         "ALTER SYSTEM RESET synchronous_standby_names",
         "SELECT pg_reload_conf()",
     ];
-    reset.iter().for_each(|sql| db.batch_execute(sql).unwrap());
+    for sql in &reset {
+        db.batch_execute(sql).unwrap();
+    }
     wait_until("it works again", || client.try_lock("k").is_ok_and(|won| won.is_some()));
     drop((client, db));
     server.assert_clean();

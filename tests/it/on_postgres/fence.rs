@@ -128,9 +128,10 @@ fn a_late_holder_cannot_commit() {
         transaction.execute("UPDATE account SET balance = balance - 10 WHERE id = 1", &[]).unwrap();
         expire(&server, "account");
         let next = b.try_lock("account").unwrap().expect("A does not block it");
-        let refused = match at_commit {
-            false => run(&mut transaction, fence.sql(), &fence).and_then(|()| transaction.commit()),
-            true => transaction.commit(),
+        let refused = if !at_commit {
+            run(&mut transaction, fence.sql(), &fence).and_then(|()| transaction.commit())
+        } else {
+            transaction.commit()
         };
         assert_eq!(state_of(&refused.unwrap_err()), TransactionFence::STALE);
         assert_eq!(balance(&server), 100, "nothing of it is committed");
@@ -186,7 +187,9 @@ fn renewals_pass_and_waiters_wait_for_the_end() {
         std::thread::sleep(ms(300));
         committed.store(true, Ordering::SeqCst);
         transaction.commit().unwrap();
-        waits.into_iter().for_each(|waits| waits.join().unwrap());
+        for waits in waits {
+            waits.join().unwrap();
+        }
     });
     drop((a, b, db));
     server.assert_clean();

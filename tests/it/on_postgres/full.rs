@@ -98,7 +98,9 @@ fn a_full_disk_takes_no_new_lock_and_loses_none() {
     let permit = client.semaphore("permits").acquire().unwrap();
     client.latch("latch").set_count(2).unwrap();
     let crowd = server.builder().connections(1).lease(LONG).build().unwrap();
-    (0..6).for_each(|n| crowd.lock(format!("old-{n}")).unwrap().unlock().unwrap());
+    for n in 0..6 {
+        crowd.lock(format!("old-{n}")).unwrap().unlock().unwrap();
+    }
     disk.fill();
     // New names use up the space that is left in their pages.
     let mut names =
@@ -124,7 +126,9 @@ fn a_full_disk_takes_no_new_lock_and_loses_none() {
         for n in 0..6 {
             let (crowd, late, refused) = (&crowd, &late, &refused);
             s.spawn(move || {
-                (0..10).for_each(|_| crowd.lock(format!("old-{n}")).unwrap().unlock().unwrap())
+                for _ in 0..10 {
+                    crowd.lock(format!("old-{n}")).unwrap().unlock().unwrap();
+                }
             });
             s.spawn(move || {
                 for turn in 0..10 {

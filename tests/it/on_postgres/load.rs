@@ -91,12 +91,14 @@ fn a_locked_row_holds_up_no_batch() {
                 .unwrap()
                 .unwrap()
                 .unlock()
-                .unwrap()
+                .unwrap();
         });
         for n in 0..12 {
             let client = &client;
             s.spawn(move || {
-                (0..10).for_each(|_| client.lock(format!("own-{n}")).unwrap().unlock().unwrap())
+                for _ in 0..10 {
+                    client.lock(format!("own-{n}")).unwrap().unlock().unwrap();
+                }
             });
         }
         std::thread::sleep(ms(700));

@@ -501,9 +501,12 @@ fn of_a_hand_over() {
                         let guard = client.mutex(NAME).with_lease(LONG * 2).lock().unwrap();
                         Box::new(move || guard.unlock())
                     };
-                    let waits = s.spawn(|| match fair {
-                        true => client.fair(NAME).lock().map(|guard| assert!(guard.is_held())),
-                        false => client.lock(NAME).map(|guard| assert!(guard.is_held())),
+                    let waits = s.spawn(|| {
+                        if fair {
+                            client.fair(NAME).lock().map(|guard| assert!(guard.is_held()))
+                        } else {
+                            client.lock(NAME).map(|guard| assert!(guard.is_held()))
+                        }
                     });
                     if fair {
                         let sql = "SELECT count(*) FROM leasehold.waiter";

@@ -63,7 +63,9 @@ fn all_readers_of_a_hold_learn_that_it_is_lost() {
         lose();
         let write = other.rw_lock(NAME).try_write().unwrap().expect("free");
         assert!(guards.iter().all(|guard| guard.wait_lost(CAP).is_lost()));
-        guards.iter().for_each(|_| told.recv_timeout(CAP).unwrap());
+        for _ in &guards {
+            told.recv_timeout(CAP).unwrap();
+        }
         assert!(lock.try_read().unwrap().is_none(), "nobody joins the lost hold");
         assert!(
             guards.into_iter().all(|guard| guard.unlock().unwrap_err().kind() == ErrorKind::Lost)
@@ -98,7 +100,9 @@ fn a_shared_hold_outlives_faults_and_its_last_release_may_be_lost() {
             "{fault:?}"
         );
         let last = guards.pop().unwrap();
-        guards.into_iter().for_each(|guard| guard.unlock().unwrap());
+        for guard in guards {
+            guard.unlock().unwrap();
+        }
         assert!(last.is_held() && other.rw_lock(NAME).try_write().unwrap().is_none());
         proxy.inject(NAME, fault);
         if let Err(error) = last.unlock() {
@@ -127,9 +131,9 @@ fn nobody_joins_a_hold_of_a_suspended_server() {
     );
     assert_eq!(lock.try_read().unwrap_err().kind(), ErrorKind::Unreachable);
     server.resume();
-    guards
-        .into_iter()
-        .for_each(|guard| assert_eq!(guard.unlock().unwrap_err().kind(), ErrorKind::Lost));
+    for guard in guards {
+        assert_eq!(guard.unlock().unwrap_err().kind(), ErrorKind::Lost);
+    }
     wait_until("it is undone", || server.held().is_empty());
     drop((lock, client));
     server.assert_clean();

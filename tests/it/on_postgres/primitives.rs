@@ -184,7 +184,9 @@ fn a_latch_opens_for_all() {
         assert_eq!(b.latch("start").count_down().unwrap(), 0);
         // Setting the latch again does not hide the opening from them.
         latch.set_count(1).unwrap();
-        waits.into_iter().for_each(|waits| assert!(waits.join().unwrap()));
+        for waits in waits {
+            assert!(waits.join().unwrap());
+        }
         assert!(start.elapsed() < PROMPT);
     });
     assert!(latch.delete().unwrap());

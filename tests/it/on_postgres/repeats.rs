@@ -198,10 +198,14 @@ fn threads_whose_write_is_lost_make_no_more_connections_than_the_client_may_have
             most
         });
         proxy.inject_times("herd-", 8, Fault::CutAfterApplied);
-        guards.into_iter().for_each(|guard| guard.unlock().unwrap());
+        for guard in guards {
+            guard.unlock().unwrap();
+        }
         let outcomes: Vec<_> = waits.into_iter().map(std::thread::ScopedJoinHandle::join).collect();
         ended.store(true, std::sync::atomic::Ordering::SeqCst);
-        outcomes.into_iter().for_each(|outcome| outcome.unwrap().unwrap());
+        for outcome in outcomes {
+            outcome.unwrap().unwrap();
+        }
         watch.join().unwrap()
     });
     assert!(proxy.hits() > 0);

@@ -92,7 +92,9 @@ fn the_library_calls_no_function_of_another_role() {
             })
         })
         .collect();
-    others.into_iter().for_each(|other| other.join().unwrap());
+    for other in others {
+        other.join().unwrap();
+    }
     guard.unlock().unwrap();
     client.fair("f").lock().unwrap().unlock().unwrap();
     let write = client.rw_lock("r").write().unwrap();

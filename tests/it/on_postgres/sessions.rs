@@ -143,7 +143,9 @@ fn a_connection_knows_what_it_has_prepared_after_an_error() {
         let error = unlock.join().unwrap().unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Server, "the function is ambiguous: {error}");
         server.run_sql(&format!("DROP FUNCTION {overload}"));
-        takes.into_iter().for_each(|take| take.join().unwrap().unlock().unwrap());
+        for take in takes {
+            take.join().unwrap().unlock().unwrap();
+        }
         let lives = format!("SELECT count(*) FROM pg_stat_activity WHERE pid = {backend}");
         assert_eq!(server.number_of(&lives), 1, "the connection was closed");
     });

@@ -157,7 +157,9 @@ fn a_connection_without_an_answer_is_given_up() {
 fn a_server_that_lost_its_data_is_used_again() {
     let server = server!();
     let client = short(&server.url());
-    (0..20).for_each(|_| client.lock("job").unwrap().unlock().unwrap());
+    for _ in 0..20 {
+        client.lock("job").unwrap().unlock().unwrap();
+    }
     let guard = client.lock("job").unwrap();
     let token = guard.fencing_token().unwrap();
     server.kill();
@@ -252,13 +254,17 @@ fn without_a_majority_a_hold_ends_in_time_and_nobody_gets_in() {
     let guard = a.lock("job").unwrap();
     let token = guard.fencing_token().unwrap();
     let gone = ensemble.followers();
-    gone.iter().for_each(|index| ensemble.server(*index).suspend());
+    for index in &gone {
+        ensemble.server(*index).suspend();
+    }
     assert!(guard.wait_lost(CAP).is_lost() && !guard.is_held());
     for client in [&a, &b] {
         let error = client.try_lock("other").unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unreachable, "{error}");
     }
-    gone.iter().for_each(|index| ensemble.server(*index).resume());
+    for index in &gone {
+        ensemble.server(*index).resume();
+    }
     assert_eq!(guard.unlock().unwrap_err().kind(), ErrorKind::Lost);
     let next =
         || b.try_lock("job").ok().flatten().map(|guard| guard.fencing_token().unwrap() > token);

@@ -141,7 +141,9 @@ fn a_network_that_breaks_all_the_time_lets_all_in_one_at_a_time() {
         .iter()
         .map(|proxy| client_of(&proxy.zookeeper_url(), |builder| builder.outage_timeout(LONG)))
         .collect();
-    proxies.iter().for_each(|proxy| proxy.cut_one_in(60));
+    for proxy in &proxies {
+        proxy.cut_one_in(60);
+    }
     let (inside, last, turns, longest) =
         (AtomicU32::new(0), AtomicU64::new(0), AtomicU32::new(0), AtomicU64::new(0));
     let (end, freed) =
@@ -167,7 +169,9 @@ fn a_network_that_breaks_all_the_time_lets_all_in_one_at_a_time() {
             });
         }
     });
-    proxies.iter().for_each(|proxy| proxy.cut_one_in(0));
+    for proxy in &proxies {
+        proxy.cut_one_in(0);
+    }
     let turns = turns.into_inner();
     println!("{turns} turns, the longest gap {longest:?} ms");
     assert!(turns > 20, "{turns}");
@@ -207,7 +211,9 @@ fn a_place_is_found_through_a_server_that_lags_behind() {
     });
     // A follower receives a change one lag after it was requested; if both are late, the leader
     // commits it then, and they learn of that another lag later.
-    followers.iter().for_each(|follower| ensemble.lag(*follower, ms(1500)));
+    for follower in &followers {
+        ensemble.lag(*follower, ms(1500));
+    }
     quick.inject("create2 /job", Fault::CutRequestAt(usize::MAX));
     late.refuse(false);
     quick.refuse(true);
@@ -226,7 +232,9 @@ fn a_place_is_found_through_a_server_that_lags_behind() {
         4,
         "the create had arrived, and its node was deleted"
     );
-    followers.iter().for_each(|follower| ensemble.lag(*follower, Duration::ZERO));
+    for follower in &followers {
+        ensemble.lag(*follower, Duration::ZERO);
+    }
     drop((client, other, quick, late));
     leader.look(|session| session.delete("/job").unwrap());
     ensemble.assert_clean();

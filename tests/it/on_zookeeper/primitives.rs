@@ -223,7 +223,7 @@ fn multi_locks_do_not_wait_for_each_other() {
                     let chosen = [first, (first + 1 + turn % 2) % 6, (first + 3) % 6];
                     let names = chosen.map(|name| format!("name-{name}"));
                     let enter = |name: usize| {
-                        assert_eq!(inside[name].fetch_add(1, Ordering::SeqCst), 0, "alone")
+                        assert_eq!(inside[name].fetch_add(1, Ordering::SeqCst), 0, "alone");
                     };
                     let leave =
                         |name: usize| assert_eq!(inside[name].fetch_sub(1, Ordering::SeqCst), 1);
@@ -234,8 +234,12 @@ fn multi_locks_do_not_wait_for_each_other() {
                         guard.unlock().unwrap();
                     } else {
                         let guard = client.multi(&names).lock().unwrap();
-                        chosen.iter().for_each(|name| enter(*name));
-                        chosen.iter().for_each(|name| leave(*name));
+                        for name in &chosen {
+                            enter(*name);
+                        }
+                        for name in &chosen {
+                            leave(*name);
+                        }
                         guard.unlock().unwrap();
                     }
                     done.fetch_add(1, Ordering::SeqCst);

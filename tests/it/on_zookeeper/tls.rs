@@ -333,7 +333,7 @@ fn a_connection_that_breaks_at_any_byte_leaves_nothing_behind() {
             match client.try_lock("job") {
                 Ok(guard) => drop(guard.expect("no other client has it").unlock()),
                 Err(error) => {
-                    assert_eq!(error.kind(), ErrorKind::Unreachable, "{toward:?} {at}: {error:?}")
+                    assert_eq!(error.kind(), ErrorKind::Unreachable, "{toward:?} {at}: {error:?}");
                 }
             }
             wire.repair();

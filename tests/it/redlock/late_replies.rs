@@ -178,7 +178,9 @@ fn a_late_master_takes_a_lock_whose_script_it_does_not_know() {
 #[test]
 fn no_master_refuses_the_first_request_of_a_kind() {
     let masters = Masters::fresh(3);
-    masters.0.iter().for_each(|server| server.cmd(&["SCRIPT", "FLUSH"]));
+    for server in &masters.0 {
+        server.cmd::<()>(&["SCRIPT", "FLUSH"]);
+    }
     let client = masters.client();
     wait_for_votes(&client, 3);
     let before: Vec<u64> = masters.0.iter().map(|server| errors(server, "NOSCRIPT")).collect();

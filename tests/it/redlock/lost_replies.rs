@@ -6,7 +6,7 @@ use leasehold::observe::NodeState;
 use leasehold::{ErrorKind, LockClient, Redlock};
 
 use super::{FAULTS, behind};
-use crate::rig::{Fault, Proxy, Server, ms, wait_until};
+use crate::rig::{Fault, Proxy, ms, wait_until};
 use crate::support::{Masters, wait_for_votes};
 
 /// Faults on one, two and all masters, during the acquire and the release: no key remains anywhere,
@@ -48,9 +48,9 @@ fn lost_and_late_replies_leave_nothing_behind() {
             wait_until(&format!("{what}: nothing of the hold is left"), || {
                 masters.holding("l") == 0
             });
-            proxies
-                .iter()
-                .for_each(|proxy| proxy.inject("no request has this", Fault::CutBeforeSend));
+            for proxy in &proxies {
+                proxy.inject("no request has this", Fault::CutBeforeSend);
+            }
             other.try_lock("l").unwrap().expect(&what).unlock().unwrap();
             wait_for_votes(&client, 3);
             client.try_lock("l").unwrap().expect(&what).unlock().unwrap();
@@ -65,11 +65,15 @@ fn an_acquire_that_runs_after_a_stall_longer_than_the_lease_is_undone() {
     let client = masters.builder().lease(ms(3000)).io_timeout(ms(600)).build().unwrap();
     wait_for_votes(&client, 3);
     client.lock("other").unwrap().unlock().unwrap();
-    masters.0[..2].iter().for_each(Server::suspend);
+    for server in &masters.0[..2] {
+        server.suspend();
+    }
     let tried = client.try_lock("l");
     assert_eq!(tried.unwrap_err().kind(), ErrorKind::NoQuorum);
     std::thread::sleep(ms(5000));
-    masters.0[..2].iter().for_each(Server::resume);
+    for server in &masters.0[..2] {
+        server.resume();
+    }
     let start = Instant::now();
     wait_until("it is undone", || {
         masters.holding("l") == 0
@@ -91,7 +95,9 @@ fn pending_replies_of_other_calls_do_not_cost_the_quorum() {
     let client = behind(&masters, &places).io_timeout(ms(2000)).build().unwrap();
     wait_for_votes(&client, 3);
     // Opens two connections to each master.
-    proxies.iter().for_each(|proxy| proxy.inject_times("warm", 2, Fault::StallReply(ms(100))));
+    for proxy in &proxies {
+        proxy.inject_times("warm", 2, Fault::StallReply(ms(100)));
+    }
     std::thread::scope(|s| {
         s.spawn(|| client.lock("warm1").unwrap().unlock().unwrap());
         s.spawn(|| client.lock("warm2").unwrap().unlock().unwrap());

@@ -278,9 +278,9 @@ fn a_call_does_not_wait_for_others_for_longer_than_the_io_timeout() {
     wait_for_votes(&client, 3);
     client.lock("warm").unwrap().unlock().unwrap();
     wait_until("nothing is held", || masters.holding("warm") == 0);
-    proxies
-        .iter()
-        .for_each(|proxy| proxy.inject_times("slow", u32::MAX, Fault::StallReply(ms(1000))));
+    for proxy in &proxies {
+        proxy.inject_times("slow", u32::MAX, Fault::StallReply(ms(1000)));
+    }
     let outcomes: Vec<_> = std::thread::scope(|s| {
         let lock = |n: usize| client.try_lock(format!("slow{n}")).map(|guard| guard.is_some());
         let threads: Vec<_> = (0..5).map(|n| s.spawn(move || lock(n))).collect();
@@ -294,7 +294,9 @@ fn a_call_does_not_wait_for_others_for_longer_than_the_io_timeout() {
         outcomes.iter().filter_map(|outcome| outcome.as_ref().err()).any(is_busy),
         "{outcomes:?}"
     );
-    proxies.iter().for_each(|proxy| assert!(proxy.disarm()));
+    for proxy in &proxies {
+        assert!(proxy.disarm());
+    }
     let holding = |n: usize| masters.holding(&format!("slow{n}"));
     wait_until("nothing is left", || (0..5).all(|n| holding(n) == 0));
 }

@@ -217,7 +217,9 @@ fn eight_processes_count_exactly() {
     for child in &mut children {
         child.expect("done");
     }
-    children.into_iter().for_each(Child::wait);
+    for child in children {
+        child.wait();
+    }
     assert_eq!(counter.cmd::<u32>(&["GET", "counter"]), 8 * 2 * 20);
     masters.assert_clean();
 }

@@ -85,7 +85,9 @@ fn all_flushed_the_hold_is_lost_and_nobody_has_the_lock_for_the_longest_lease() 
     let guard = client.lock("l").unwrap();
     let before = guard.fencing_token().unwrap();
     let start = Instant::now();
-    masters.0.iter().for_each(|server| server.cmd::<()>(&["FLUSHALL"]));
+    for server in &masters.0 {
+        server.cmd::<()>(&["FLUSHALL"]);
+    }
     let error = client.try_lock_for("other", ms(1)).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NoQuorum);
     assert!(error.to_string().contains("no vote yet"), "{error}");
@@ -181,7 +183,9 @@ fn a_master_that_came_back_with_old_data_has_no_vote_for_a_client_that_slept() {
     b.lock("other").unwrap().unlock().unwrap();
     wait_until("nothing is held", || masters.holding("other") == 0);
     wait_for_votes(&b, 3);
-    masters.0[..2].iter().for_each(|server| server.cmd::<()>(&["SAVE"]));
+    for server in &masters.0[..2] {
+        server.cmd::<()>(&["SAVE"]);
+    }
     let guard = a.lock("l").unwrap();
     wait_until("all have it", || masters.holding("l") == 3);
     for server in &mut masters.0[..2] {

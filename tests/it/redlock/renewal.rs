@@ -31,7 +31,9 @@ fn lost_renewals_shorten_nothing() {
                 *hits += 1;
             }
             // The fault affects the next renewals.
-            proxies.iter().zip(hits).for_each(|(proxy, hits)| proxy.wait_hits(hits));
+            for (proxy, hits) in proxies.iter().zip(hits) {
+                proxy.wait_hits(hits);
+            }
             wait_until(&format!("{fault:?} on {broken}: renewed"), || guard.remaining() > ms(1150));
         }
     }
@@ -87,7 +89,9 @@ fn probes_of_black_holes_do_not_keep_the_watchdog_from_renewing() {
     let client = behind(&masters, &places).lease(ms(2000)).io_timeout(ms(500)).build().unwrap();
     wait_for_votes(&client, 9);
     let guard = client.lock("l").unwrap();
-    proxies.iter().for_each(|proxy| proxy.silence(true));
+    for proxy in &proxies {
+        proxy.silence(true);
+    }
     let start = Instant::now();
     while start.elapsed() < ms(12_000) {
         assert!(guard.is_held(), "lost after {:?}", start.elapsed());

@@ -283,7 +283,7 @@ impl World {
             }
             Lock::Foreign => drop(picture.insert(LOCK.to_owned(), "string x -1".to_owned())),
             Lock::ForeignHash => {
-                drop(picture.insert(LOCK.to_owned(), format!("hash {} -1", USERS.join(" "))))
+                drop(picture.insert(LOCK.to_owned(), format!("hash {} -1", USERS.join(" "))));
             }
         }
         if let Some((counter, left)) = self.token {
@@ -383,9 +383,9 @@ impl<'a> Bench<'a> {
         match &world.lock {
             Lock::Free => {}
             Lock::Held(fields, _) => {
-                fields
-                    .iter()
-                    .for_each(|(who, count)| self.cmd(&["HSET", LOCK, who, &count.to_string()]));
+                for (who, count) in fields {
+                    self.cmd::<()>(&["HSET", LOCK, who, &count.to_string()]);
+                }
             }
             Lock::Foreign => self.cmd(&["SET", LOCK, "x"]),
             Lock::ForeignHash => self.cmd(&["HSET", LOCK, USERS[0], USERS[1]]),

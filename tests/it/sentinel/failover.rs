@@ -122,14 +122,18 @@ fn a_master_that_is_cut_off_alive_is_left() {
         guard.unlock().unwrap();
     };
     // The counter of the replicas falls behind.
-    (0..20).for_each(|_| grow(&client));
+    for _ in 0..20 {
+        grow(&client);
+    }
     let next = rig.wait_for_other_master(old.announced_port());
     wait_until("the clients use it", || {
         [&client, &careful]
             .iter()
             .all(|client| client.nodes()[0].address() == address(rig.server(next)))
     });
-    (0..20).for_each(|_| grow(&client));
+    for _ in 0..20 {
+        grow(&client);
+    }
     assert!(lost.wait_lost(CAP).is_lost(), "the new master never had it");
     assert_eq!(lost.unlock().unwrap_err().kind(), ErrorKind::Lost);
 

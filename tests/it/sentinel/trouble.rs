@@ -168,7 +168,9 @@ fn without_any_sentinel_open_connections_go_on() {
     let guard = client.lock("held").unwrap();
     wait_until("the hold is renewed", || rig.server(0).pttl("held") > 0);
     std::thread::sleep(super::LEASE / 2);
-    (0..3).for_each(|n| rig.suspend_sentinel(n));
+    for n in 0..3 {
+        rig.suspend_sentinel(n);
+    }
     let start = Instant::now();
     while start.elapsed() < super::LEASE * 2 {
         works(&client, "job");
@@ -178,7 +180,9 @@ fn without_any_sentinel_open_connections_go_on() {
     assert!(!logged(log::Level::Warn, &["would not be noticed", &rig.urls()[0][8..23]]).is_empty());
     let e = builder(&rig).build().unwrap_err();
     assert_eq!(e.kind(), ErrorKind::Unreachable, "{e:?}");
-    (0..3).for_each(|n| rig.resume_sentinel(n));
+    for n in 0..3 {
+        rig.resume_sentinel(n);
+    }
     works(&super::client(&rig), "job");
     guard.unlock().unwrap();
 }

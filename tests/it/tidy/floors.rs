@@ -139,9 +139,9 @@ fn log_lines_are_written_by_the_macros_that_catch_panics() {
         let imports = file.code.iter().any(|(_, line)| line == "use crate::base::log;");
         assert!(!writes || imports, "src/{} writes to the log: use crate::base::log", file.path);
         writers += u32::from(writes);
-        ["log::error!", "log::trace!", "log::log!", "log_enabled!", " ::log::"]
-            .iter()
-            .for_each(|own| file.lacks(own));
+        for own in ["log::error!", "log::trace!", "log::log!", "log_enabled!", " ::log::"] {
+            file.lacks(own);
+        }
     }
     assert!(writers > 20, "the log lines are found");
 }

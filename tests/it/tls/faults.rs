@@ -53,7 +53,7 @@ fn a_call_that_is_cut_at_any_byte_is_undone_or_repeated() {
             match client.try_lock("job") {
                 Ok(guard) => drop(guard.expect("no other client has it")),
                 Err(error) => {
-                    assert_eq!(error.kind(), ErrorKind::Unreachable, "{toward:?} {at}: {error:?}")
+                    assert_eq!(error.kind(), ErrorKind::Unreachable, "{toward:?} {at}: {error:?}");
                 }
             }
             wire.repair();
@@ -272,7 +272,9 @@ fn redlock_works_over_tls_with_a_master_that_hangs_or_dies() {
     masters.0[0].suspend();
     count();
     masters.0[0].resume();
-    clients.iter().for_each(|client| wait_for_votes(client, 3));
+    for client in &clients {
+        wait_for_votes(client, 3);
+    }
     masters.0[1].kill();
     count();
     assert_eq!(counter.into_inner(), 3 * 40);
@@ -302,7 +304,9 @@ fn redlock_goes_on_without_a_master_whose_certificate_is_refused() {
     masters.0[1].present(certificates.server());
     wait_for_votes(&client, 3);
     works(&client);
-    masters.0.iter().for_each(|server| server.present(&certificates.expired()));
+    for server in &masters.0 {
+        server.present(&certificates.expired());
+    }
     let error = builder().build().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Tls, "{error}");
     drop(client);
@@ -355,7 +359,9 @@ fn redlock_gathers_replies_that_come_in_tiny_records() {
     let client = client.lease(Duration::from_secs(60)).io_timeout(IO_TIMEOUT * 5).build().unwrap();
     wait_for_votes(&client, 3);
     for bytes in [1, 3, 0] {
-        fronts.iter().for_each(|front| front.send_in_pieces_of(bytes));
+        for front in &fronts {
+            front.send_in_pieces_of(bytes);
+        }
         for _ in 0..20 {
             works(&client);
         }

@@ -19,9 +19,12 @@ pub fn acl_rule(names: &[&str]) -> Vec<String> {
     let (_, rule) = section.split_once(" `~<names>").unwrap();
     let rule = format!("~<names>{rule}");
     let (rule, _) = rule.split_once('`').unwrap();
-    let with_names = |word: &str| match word.contains("<names>") {
-        true => names.iter().map(|name| word.replace("<names>", name)).collect(),
-        false => vec![word.to_owned()],
+    let with_names = |word: &str| {
+        if word.contains("<names>") {
+            names.iter().map(|name| word.replace("<names>", name)).collect()
+        } else {
+            vec![word.to_owned()]
+        }
     };
     rule.split_whitespace().flat_map(with_names).collect()
 }

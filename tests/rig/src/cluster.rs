@@ -230,7 +230,9 @@ impl Cluster {
     /// [`Server::assert_clean`] for all running nodes.
     #[track_caller]
     pub fn assert_clean(&self) {
-        self.running().for_each(|(_, node)| node.assert_clean());
+        for (_, node) in self.running() {
+            node.assert_clean();
+        }
     }
 }
 
@@ -309,9 +311,10 @@ fn nodes_of(options: &ClusterOptions<'_>) -> Vec<Server> {
                 (id(&nodes[index]), nodes[index].announced_port(), index % PRIMARIES);
             let bus = nodes[index].port() + TO_BUS;
             let myself = if index == own { "myself," } else { "" };
-            let (role, of, slots) = match index < PRIMARIES {
-                true => ("master", "-".to_owned(), share(primary)),
-                false => ("slave", self::id(&nodes[primary]), String::new()),
+            let (role, of, slots) = if index < PRIMARIES {
+                ("master", "-".to_owned(), share(primary))
+            } else {
+                ("slave", self::id(&nodes[primary]), String::new())
             };
             let epoch = primary + 1;
             // Without it Valkey does not find its own shard, and crashes at the first SPUBLISH.

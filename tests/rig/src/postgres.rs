@@ -533,7 +533,9 @@ impl Postgres {
     pub fn suspend(&self) {
         // The main process comes first, so that it starts no more children.
         signal(self.pid(), "STOP");
-        self.processes().into_iter().skip(1).for_each(|pid| signal(pid, "STOP"));
+        for pid in self.processes().into_iter().skip(1) {
+            signal(pid, "STOP");
+        }
     }
 
     pub fn resume(&self) {
@@ -602,7 +604,9 @@ impl Drop for Postgres {
             // The shared server logs the database that each line belongs to.
             let is_own =
                 |line: &&str| self.end.is_some() || line.contains(&format!(" {} ", self.database));
-            log.lines().filter(is_own).for_each(|line| eprintln!("{line}"));
+            for line in log.lines().filter(is_own) {
+                eprintln!("{line}");
+            }
             if self.end.is_some() && self.data().join("postmaster.pid").exists() {
                 let _ = self.try_resume();
             }

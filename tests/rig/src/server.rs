@@ -65,7 +65,9 @@ fn binary() -> String {
 pub fn start_together(make: impl Fn() -> Vec<Server>) -> Vec<Server> {
     for _ in 0..5 {
         let mut servers = make();
-        servers.iter_mut().for_each(Server::spawn_unready);
+        for server in &mut servers {
+            server.spawn_unready();
+        }
         if servers.iter_mut().all(Server::becomes_ready) {
             return servers;
         }

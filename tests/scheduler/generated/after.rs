@@ -33,13 +33,17 @@ pub(crate) fn check(play: Play) {
         .map(|client| stage.client(client == Client::One))
         .collect();
     for client in living.iter().copied().chain([&third]) {
-        (0..program.things.len()).for_each(|thing| is_free(&program, client, thing));
+        for thing in (0..program.things.len()) {
+            is_free(&program, client, thing);
+        }
     }
     let may_be_deaf = |step: &Step| {
         matches!(step, Step::Cut(_) | Step::Hang(_) | Step::Fail(Request::Subscribe, _))
     };
     if program.any(may_be_deaf) {
-        living.into_iter().for_each(|client| hears(&stage, client, &third));
+        for client in living {
+            hears(&stage, client, &third);
+        }
     }
     third.close(Duration::from_secs(1)).expect("it has nothing to release");
     nothing_is_left(&program, stage);
@@ -71,7 +75,9 @@ pub(crate) fn check(play: Play) {
         _ => true,
     };
     if program.settings.listener == Code::Calm && !program.any(|step| !is_even(step)) {
-        ears.iter().for_each(|ears| ears.check());
+        for ears in &ears {
+            ears.check();
+        }
     }
 }
 

@@ -149,7 +149,9 @@ impl Play {
             Step::Lose(thing) => {
                 let (doubt, known) = (ledger::doubt(*thing), ledger::known(*thing));
                 if faults.lose(name_of(*thing)) {
-                    known.iter().for_each(|one| one.is_taken.set(true));
+                    for one in &known {
+                        one.is_taken.set(true);
+                    }
                 }
                 drop(known);
                 ledger::doubt_is_over(doubt, None);

@@ -33,7 +33,9 @@ impl Value {
             }
             Self::List(values) => {
                 out.extend(format!("*{}\r\n", values.len()).bytes());
-                values.iter().for_each(|value| value.write(out));
+                for value in &values {
+                    value.write(out);
+                }
             }
         }
     }

@@ -135,7 +135,9 @@ impl Server {
         let all = std::mem::take(&mut state.connections);
         state.subscribers.clear();
         drop(state);
-        all.values().for_each(Socket::close_at_once);
+        for script in all.values() {
+            script.close_at_once();
+        }
     }
 
     pub(crate) fn flush_scripts(&self) {
@@ -259,7 +261,9 @@ impl State {
 
     fn leave(&mut self, id: u64) {
         self.connections.remove(&id);
-        self.subscribers.values_mut().for_each(|ids| _ = ids.remove(&id));
+        for ids in self.subscribers.values_mut() {
+            _ = ids.remove(&id);
+        }
     }
 
     /// The name of a request, as a scenario says it.
@@ -377,13 +381,17 @@ impl State {
         let ids: Vec<u64> = self.subscribers.get(channel).into_iter().flatten().copied().collect();
         let message =
             Value::List(vec![Value::text("message"), Value::text(channel), Value::text(message)]);
-        ids.iter().for_each(|id| self.send(*id, std::slice::from_ref(&message)));
+        for id in &ids {
+            self.send(*id, std::slice::from_ref(&message));
+        }
         ids.len() as i64
     }
 
     fn send(&self, id: u64, values: &[Value]) {
         let mut out = Vec::new();
-        values.iter().for_each(|value| value.write(&mut out));
+        for value in &values {
+            value.write(&mut out);
+        }
         if let Some(socket) = self.connections.get(&id).filter(|_| !out.is_empty()) {
             // A client that is gone misses it.
             let _ = socket.write_at_once(&out, Duration::ZERO);

@@ -90,7 +90,9 @@ pub(crate) fn close_twice() {
     let guard = stage.one.lock("job").expect("it is free");
     let closing = [(); 2].map(|()| stage.spawn(|stage| stage.one.close(Duration::from_secs(1))));
     let waits = stage.spawn(|stage| section(&stage, &stage.other));
-    join_all(closing).into_iter().for_each(|closed| closed.expect("it closes in time"));
+    for closed in join_all(closing) {
+        closed.expect("it closes in time");
+    }
     join_all([waits]);
     assert!(!guard.is_held());
     drop(guard);

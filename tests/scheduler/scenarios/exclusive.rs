@@ -205,7 +205,9 @@ pub(crate) fn shares() {
 /// The same for a client that receives no messages, three times in a row.
 pub(crate) fn shares_with_the_deaf() {
     let stage = Stage::new();
-    (0..500).for_each(|_| stage.faults.fail_next(Operation::Subscribe, Failure::BeforeItRan));
+    for _ in 0..500 {
+        stage.faults.fail_next(Operation::Subscribe, Failure::BeforeItRan);
+    }
     let done = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
     let busy = [(); 3].map(|()| {
         let done = done.clone();

@@ -44,7 +44,9 @@ pub(crate) fn lost_replies() {
     });
     join_all([true, true, false].map(|is_one| {
         stage.spawn(move |stage| {
-            (0..2).for_each(|_| section_if_reached(&stage, stage.client(is_one)))
+            for _ in 0..2 {
+                section_if_reached(&stage, stage.client(is_one));
+            }
         })
     }));
     is_free(&stage);
@@ -114,7 +116,9 @@ pub(crate) fn lost_replies_in_a_queue() {
 /// used again: a new grant to it would be removed by such a release.
 pub(crate) fn unconfirmed() {
     let stage = Stage::new();
-    (0..2).for_each(|_| stage.faults.fail_next(Operation::Acquire, Failure::NotConfirmed));
+    for _ in 0..2 {
+        stage.faults.fail_next(Operation::Acquire, Failure::NotConfirmed);
+    }
     join_all([true, true, false].map(|is_one| {
         stage.spawn(move |stage| {
             for _ in 0..2 {
@@ -143,7 +147,9 @@ pub(crate) fn cut() {
     let stage = Stage::new();
     let threads = [true, true, false].map(|is_one| {
         stage.spawn(move |stage| {
-            (0..2).for_each(|_| section_if_reached(&stage, stage.client(is_one)))
+            for _ in 0..2 {
+                section_if_reached(&stage, stage.client(is_one));
+            }
         })
     });
     pause();
@@ -157,7 +163,9 @@ pub(crate) fn cut() {
 /// A client that cannot subscribe for a while gets the lock nevertheless.
 pub(crate) fn unheard() {
     let stage = Stage::new();
-    (0..3).for_each(|_| stage.faults.fail_next(Operation::Subscribe, any_failure()));
+    for _ in 0..3 {
+        stage.faults.fail_next(Operation::Subscribe, any_failure());
+    }
     let busy = [(); 2].map(|()| {
         stage.spawn(|stage| {
             for _ in 0..200 {

@@ -48,7 +48,9 @@ pub(crate) fn panicking_logger() {
     let stage = Stage::new();
     let failure = [Failure::BeforeItRan, Failure::AfterItRan][choose(2)];
     stage.faults.fail_next([Operation::Acquire, Operation::Release][choose(2)], failure);
-    (0..choose(3)).for_each(|_| stage.faults.fail_next(Operation::Release, failure));
+    for _ in (0..choose(3)) {
+        stage.faults.fail_next(Operation::Release, failure);
+    }
     logger_panics(true);
     join_all([true, true, false].map(|is_one| {
         stage.spawn(move |stage| {

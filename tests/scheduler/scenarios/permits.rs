@@ -31,9 +31,13 @@ pub(crate) fn counting() {
         stage.spawn(move |stage| {
             let semaphore = stage.client(is_one).counting_semaphore("pool");
             let taken = semaphore.acquire_many(permits).expect("they become free");
-            (0..permits).for_each(|_| stage.book.enter("pool", As::Permit(2), None));
+            for _ in 0..permits {
+                stage.book.enter("pool", As::Permit(2), None);
+            }
             pause();
-            (0..permits).for_each(|_| stage.book.leave("pool", As::Permit(2)));
+            for _ in 0..permits {
+                stage.book.leave("pool", As::Permit(2));
+            }
             taken.release().expect("they are taken");
         })
     }));

@@ -40,7 +40,9 @@ fn each_its_own(wire: &Wire, client: &LockClient, rounds: usize) {
     join_all(NAMES.map(|name| {
         let client = client.clone();
         wire.spawn(move |wire| {
-            (0..rounds).for_each(|_| assert!(wire.section(&client, name), "nothing is in the way"))
+            for _ in 0..rounds {
+                assert!(wire.section(&client, name), "nothing is in the way");
+            }
         })
     }));
 }
@@ -73,7 +75,9 @@ pub(crate) fn ended() {
     }));
     join_all([ends]);
     few(&wire, connections);
-    NAMES.iter().for_each(|name| wire.is_free(&client, name));
+    for name in &NAMES {
+        wire.is_free(&client, name);
+    }
     wire.end([client]);
 }
 
@@ -87,7 +91,9 @@ pub(crate) fn cut_once() {
         let client = client.clone();
         wire.spawn(move |wire| _ = wire.section(&client, name))
     }));
-    NAMES.iter().for_each(|name| wire.is_free(&client, name));
+    for name in &NAMES {
+        wire.is_free(&client, name);
+    }
     wire.end([client]);
 }
 
@@ -95,7 +101,9 @@ pub(crate) fn cut_once() {
 pub(crate) fn answered_twice() {
     let wire = Wire::of(1);
     let client = wire.client(|builder| builder.connections(1 + choose(2)));
-    (0..2).for_each(|_| wire.servers[0].next(REQUESTS[choose(2)], Mishap::AnsweredTwice));
+    for _ in 0..2 {
+        wire.servers[0].next(REQUESTS[choose(2)], Mishap::AnsweredTwice);
+    }
     each_its_own(&wire, &client, 2);
     wire.end([client]);
 }
@@ -143,7 +151,9 @@ pub(crate) fn refused() {
         wire.spawn(move |wire| (0..2).for_each(|_| _ = wire.section(&client, name)))
     }));
     join_all([away]);
-    NAMES.iter().for_each(|name| wire.is_free(&client, name));
+    for name in &NAMES {
+        wire.is_free(&client, name);
+    }
     wire.end([client]);
 }
 
@@ -162,12 +172,16 @@ pub(crate) fn without_kills() {
 
 fn lose_replies(wire: Wire) {
     let clients = [(); 2].map(|()| wire.client(|builder| builder.connections(1 + choose(2))));
-    (0..2).for_each(|_| wire.servers[0].next(REQUESTS[choose(2)], any_mishap()));
+    for _ in 0..2 {
+        wire.servers[0].next(REQUESTS[choose(2)], any_mishap());
+    }
     join_all([0, 0, 1].map(|at| {
         let client = clients[at].clone();
         wire.spawn(move |wire| (0..2).for_each(|_| _ = wire.section(&client, "job")))
     }));
-    clients.iter().for_each(|client| wire.is_free(client, "job"));
+    for client in &clients {
+        wire.is_free(client, "job");
+    }
     wire.end(clients);
 }
 

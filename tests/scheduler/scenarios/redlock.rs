@@ -31,7 +31,9 @@ fn contend(wire: &Wire, clients: &[LockClient; 2]) {
 }
 
 fn end(wire: Wire, clients: [LockClient; 2]) {
-    clients.iter().for_each(|client| wire.is_free(client, "job"));
+    for client in &clients {
+        wire.is_free(client, "job");
+    }
     wire.end(clients);
 }
 
@@ -118,7 +120,9 @@ pub(crate) fn restarted() {
     wire.redlock(lease, true).close(lease).expect("it has nothing to release");
     let [one, other] = [(); 2].map(|()| wire.redlock(lease, false));
     // A request is repeated if its connection may have ended while it was idle.
-    (0..2).for_each(|_| wire.servers[2].next("redlock_acquire", Mishap::CutBefore));
+    for _ in 0..2 {
+        wire.servers[2].next("redlock_acquire", Mishap::CutBefore);
+    }
     let guard = one.lock("job").expect("two masters answer");
     wire.book.enter("job", As::Writer, None);
     wire.servers[0].restart(false);

@@ -88,7 +88,9 @@ fn taken(history: &History) -> HashMap<String, Spans> {
                 blocks.extend(in_its_way.filter(|(from, to)| from < to && name != other));
             }
         }
-        taken.values_mut().for_each(|spans| *spans = joined(std::mem::take(spans)));
+        for spans in taken.values_mut() {
+            *spans = joined(std::mem::take(spans));
+        }
     }
     taken
 }

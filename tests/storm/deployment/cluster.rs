@@ -28,7 +28,9 @@ impl Cluster {
         // The nodes announce one address for all clients, so a fault of one client's connections
         // affects all.
         let proxies: Vec<_> = (0..NODES).map(|index| rig.node(index).shared_proxy()).collect();
-        (0..slots).for_each(|_| lines.add(proxies.iter().map(Arc::clone).collect()));
+        for _ in 0..slots {
+            lines.add(proxies.iter().map(Arc::clone).collect());
+        }
         Self { rig, lines, met: 0 }
     }
 
@@ -111,6 +113,8 @@ impl Deployment for Cluster {
 
     fn assert_clean(&self) {
         // A replica does not answer for its keys.
-        self.primaries().into_iter().for_each(|index| self.rig.node(index).assert_clean());
+        for index in self.primaries() {
+            self.rig.node(index).assert_clean();
+        }
     }
 }

@@ -30,7 +30,9 @@ impl Postgres {
     pub(super) fn start(slots: usize) -> Self {
         let server = Rig::start();
         let mut lines = Lines::new(WORDS, FRAMES).with_repeats();
-        (0..slots).for_each(|_| lines.add_own([Proxy::before_postgres(&server)]));
+        for _ in 0..slots {
+            lines.add_own([Proxy::before_postgres(&server)]);
+        }
         Self { server, lines }
     }
 }

@@ -27,7 +27,9 @@ impl Redis {
         // is slow on a busy disk.
         let server = Server::start_tcp(&["--appendonly", "yes", "--appendfsync", "no"]);
         let mut lines = Lines::new(WORDS, FRAMES);
-        (0..slots).for_each(|_| lines.add_own([Proxy::before(&server)]));
+        for _ in 0..slots {
+            lines.add_own([Proxy::before(&server)]);
+        }
         Self { server, lines }
     }
 }

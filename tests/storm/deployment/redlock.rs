@@ -27,7 +27,9 @@ impl Redlock {
         // A majority never needs it, and its answers are read when the round is over.
         let lines = Lines::new(&["EVALSHA", "EVALSHA", "m0", "m1"], FRAMES);
         let mut lines = lines.with_a_late_one(MASTERS - 1, [ms(1), ms(5), ms(20)]);
-        (0..slots).for_each(|_| lines.add_own(rig.0.iter().map(Proxy::before)));
+        for _ in 0..slots {
+            lines.add_own(rig.0.iter().map(Proxy::before));
+        }
         Self { rig, lines, met: 0 }
     }
 }

@@ -35,7 +35,9 @@ impl Sentinel {
         // The sentinels announce one address for all clients, so a fault of one client's
         // connections affects all.
         let proxies: Vec<_> = (0..3).map(|index| rig.server(index).shared_proxy()).collect();
-        (0..slots).for_each(|_| lines.add(proxies.iter().map(Arc::clone).collect()));
+        for _ in 0..slots {
+            lines.add(proxies.iter().map(Arc::clone).collect());
+        }
         Self { rig, lines, replicas, met: 0 }
     }
 

@@ -44,7 +44,9 @@ impl Standby {
         ask_for_a_synchronous_one(&primary);
         wait_until("the standby is synchronous", || is_synchronous(&primary));
         let mut lines = Lines::new(WORDS, FRAMES).with_repeats();
-        (0..slots).for_each(|_| lines.add_own([&primary, &standby].map(Proxy::before_postgres)));
+        for _ in 0..slots {
+            lines.add_own([&primary, &standby].map(Proxy::before_postgres));
+        }
         Self { servers: [primary, standby], primary: 0, lines }
     }
 

@@ -61,7 +61,9 @@ impl One {
     pub(super) fn start(slots: usize) -> Self {
         let server = Rig::start_with(SETTINGS);
         let mut lines = Lines::new(WORDS, FRAMES).with_messages(MESSAGES).with_repeats();
-        (0..slots).for_each(|_| lines.add(vec![Arc::new(Proxy::before_zookeeper(&server))]));
+        for _ in 0..slots {
+            lines.add(vec![Arc::new(Proxy::before_zookeeper(&server))]);
+        }
         Self { server, lines }
     }
 }
@@ -212,7 +214,9 @@ impl Deployment for Three {
         match fault {
             Fault::Depose => {
                 self.rig.cut_off(self.met, false);
-                (0..self.slots).for_each(|slot| self.lines.end(slot));
+                for slot in 0..self.slots {
+                    self.lines.end(slot);
+                }
             }
             Fault::KillServer => self.rig.start_all_again(),
             Fault::StopServer => self.rig.server(self.met).resume(),

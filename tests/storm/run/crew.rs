@@ -83,7 +83,9 @@ impl Crew {
     pub(super) fn start(&mut self, deployment: &dyn Deployment) {
         self.workers =
             (0..self.shape.slots).map(|slot| self.spawn(slot, deployment, None)).collect();
-        self.workers.iter_mut().for_each(|worker| drop(worker.child.expect("ready")));
+        for worker in &mut self.workers {
+            drop(worker.child.expect("ready"));
+        }
     }
 
     /// Does not wait until it is ready. A visitor begins after `visit`.
@@ -174,8 +176,12 @@ impl Crew {
     /// Ends all processes, and waits for that.
     pub(super) fn stop(&mut self) {
         self.see_off();
-        self.workers.iter_mut().for_each(|worker| worker.child.say("stop"));
-        self.workers.iter_mut().for_each(Worker::end);
+        for worker in &mut self.workers {
+            worker.child.say("stop");
+        }
+        for worker in &mut self.workers {
+            worker.end();
+        }
     }
 
     pub(super) fn read_into(&self, history: &mut History) {

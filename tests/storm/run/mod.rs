@@ -180,7 +180,9 @@ impl Run {
         std::thread::sleep(ms(500));
         for burst in bursts {
             self.visit(&[ms(500), ms(2000), self.shape.burst]);
-            burst.iter().for_each(|step| self.step(step));
+            for step in &burst {
+                self.step(step);
+            }
             // After the time for which a fault may explain what happens.
             self.crew.see_off();
             let settled = Duration::from_nanos(settles_within(

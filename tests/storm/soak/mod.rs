@@ -118,13 +118,17 @@ fn table(outcomes: &[Outcome]) -> String {
 
 fn write_results(into: &Path, outcomes: &[Outcome]) {
     let mut text = String::new();
-    outcomes.iter().for_each(|outcome| writeln!(text, "{}", line(&outcome.report)).unwrap());
+    for outcome in outcomes {
+        writeln!(text, "{}", line(&outcome.report)).unwrap();
+    }
     text.push('\n');
     text += &table(outcomes);
     std::fs::write(into.join("verdict.txt"), &text).unwrap();
     let stores: Vec<_> = outcomes.iter().map(|outcome| (outcome.store, &outcome.series)).collect();
     std::fs::write(into.join("soak.svg"), plot::draw(&stores)).unwrap();
-    text.lines().for_each(|line| println!("@@soak {line}"));
+    for line in text.lines() {
+        println!("@@soak {line}");
+    }
 }
 
 #[test]

@@ -51,7 +51,9 @@ fn storm(places: &[Arc<turn::Place>], settings: &Settings) {
         if let Some(life) = settings.life {
             s.spawn(move || {
                 std::thread::sleep(life);
-                places.iter().for_each(|place| place.over.store(true, Ordering::SeqCst));
+                for place in places {
+                    place.over.store(true, Ordering::SeqCst);
+                }
             });
         }
         for thread in threads {
@@ -97,7 +99,9 @@ fn obey(places: &[Weak<turn::Place>], snapshot: &Path) {
             "stop" => places.iter().for_each(|place| place.over.store(true, Ordering::SeqCst)),
             "keep" => {
                 let until = now() + millis(rest.parse().unwrap());
-                places.iter().for_each(|place| place.keep_until.store(until, Ordering::SeqCst));
+                for place in &places {
+                    place.keep_until.store(until, Ordering::SeqCst);
+                }
             }
             "fork" => place.fork.store(true, Ordering::SeqCst),
             "force" => {
@@ -137,11 +141,10 @@ fn working_process() {
     report_panics(&journal);
     log::to_file(&settings.journal.with_extension("log"));
     let in_memory = settings.address.mode == Mode::Memory;
-    let clients = match in_memory {
-        true => memory::clients(CLIENTS_IN_MEMORY, settings.lease),
-        false => {
-            vec![builder(&settings.address, settings.lease).client_name("storm").build().unwrap()]
-        }
+    let clients = if in_memory {
+        memory::clients(CLIENTS_IN_MEMORY, settings.lease)
+    } else {
+        vec![builder(&settings.address, settings.lease).client_name("storm").build().unwrap()]
     };
     let places: Vec<_> =
         clients.into_iter().map(|client| place(client, &journal, &settings)).collect();

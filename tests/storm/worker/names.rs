@@ -12,7 +12,9 @@ const HOST: &str = "slow.test";
 /// From now on these URLs name the machine, which only this process knows by that name. The first
 /// answer comes at once: without any earlier address a client has to wait.
 pub(super) fn name_the_machine(urls: &mut [String]) {
-    urls.iter_mut().for_each(|url| *url = url.replace("127.0.0.1", HOST));
+    for url in urls {
+        *url = url.replace("127.0.0.1", HOST);
+    }
     let was_asked = AtomicBool::new(false);
     look_up_by(HOST, move || {
         if was_asked.swap(true, Ordering::SeqCst) {

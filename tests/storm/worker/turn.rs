@@ -401,11 +401,10 @@ impl Turn<'_> {
                 let held = guard.is_held();
                 // A child that mistakes itself for its parent could wait forever for one of its
                 // mutexes.
-                let answer = match held {
-                    true => "not-asked".to_owned(),
-                    false => {
-                        format!("{:?}", self.place.client.try_lock("other").err().map(|e| e.kind()))
-                    }
+                let answer = if held {
+                    "not-asked".to_owned()
+                } else {
+                    format!("{:?}", self.place.client.try_lock("other").err().map(|e| e.kind()))
                 };
                 self.note(now(), What::Forked { held, answer });
                 std::process::exit(0);

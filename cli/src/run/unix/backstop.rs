@@ -130,7 +130,9 @@ pub(crate) fn be_backstop() -> Option<ExitCode> {
         return None;
     }
     let mut next = || Some(arguments.next()?.to_string_lossy().into_owned());
-    let (name, grace, mark) = (next()?, duration::parse(&next()?).ok()?, next()?);
+    let name = next()?;
+    let grace = duration::parse(&next()?).ok()?;
+    let mark = next()?;
     #[cfg(target_os = "linux")]
     let _ = rustix::thread::set_name(c"lh-backstop");
     if let Some(left) = left_by_a_run(std::io::stdin().lock())

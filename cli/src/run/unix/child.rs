@@ -154,7 +154,7 @@ fn backstop(args: &RunArgs) -> Option<Backstop> {
         say(format_args!(
             "{}: if this process is killed, the command goes on without a lock: {e}",
             args.name
-        ))
+        ));
     };
     Backstop::start(args).map_err(cannot).ok()
 }

@@ -63,7 +63,9 @@ impl Signals {
         let incoming =
             Incoming::new(ending().filter(|signal| !is_in(ignored, *signal))).map_err(failed)?;
         let (sender, received) = unbounded();
-        let (token, first, handle) = (CancelToken::new(), Arc::default(), incoming.handle());
+        let token = CancelToken::new();
+        let first = Arc::default();
+        let handle = incoming.handle();
         let listener = Listener { sender, token: token.clone(), first: Arc::clone(&first) };
         let thread = std::thread::Builder::new().name("lh-signals".into());
         thread.spawn(move || listener.listen(incoming)).map_err(failed)?;

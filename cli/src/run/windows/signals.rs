@@ -19,8 +19,10 @@ pub(crate) struct Signals {
 impl Signals {
     /// Starts to handle the events that end a wait.
     pub(crate) fn take_in() -> Result<Self, Failure> {
-        let (token, first) = (CancelToken::new(), Arc::new(AtomicI32::new(0)));
-        let (cancelled, noted) = (token.clone(), Arc::clone(&first));
+        let token = CancelToken::new();
+        let first = Arc::new(AtomicI32::new(0));
+        let cancelled = token.clone();
+        let noted = Arc::clone(&first);
         let received = receive(move |signal| {
             // Set before the cancel, because it is read after that.
             let _ = noted.compare_exchange(0, signal, Ordering::AcqRel, Ordering::Acquire);

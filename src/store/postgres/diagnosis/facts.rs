@@ -67,18 +67,19 @@ impl Facts {
 pub(super) fn about_server(facts: &Facts, pid: i32, single: bool, wanted: u64) -> Vec<Finding> {
     let mut findings = Vec::new();
     let product = format!("PostgreSQL {}", facts.version_text);
-    findings.push(match facts.version >= OLDEST {
-        true => Finding::ok(Check::Version, product),
-        false => Finding::problem(Check::Version, format!("{product} is too old"))
-            .advise("use 14 or later"),
+    findings.push(if facts.version >= OLDEST {
+        Finding::ok(Check::Version, product)
+    } else {
+        Finding::problem(Check::Version, format!("{product} is too old")).advise("use 14 or later")
     });
-    findings.push(match facts.pid == pid {
-        true => Finding::ok(Check::Pooler, "no pooler gives each transaction another backend"),
-        false => Finding::problem(
+    findings.push(if facts.pid == pid {
+        Finding::ok(Check::Pooler, "no pooler gives each transaction another backend")
+    } else {
+        Finding::problem(
             Check::Pooler,
             "a pooler gives each transaction another backend: messages would be lost",
         )
-        .advise("name the server itself in the URL"),
+        .advise("name the server itself in the URL")
     });
     findings.push(role(facts, single));
     let free =

@@ -53,7 +53,7 @@ impl PostgresStore {
             let has_problem = all.iter().any(|finding| finding.severity() == Severity::Problem);
             match connector.connect() {
                 Ok(_) => {
-                    all.push(Finding::ok(Check::Connect, "a connection for locks can be made"))
+                    all.push(Finding::ok(Check::Connect, "a connection for locks can be made"));
                 }
                 Err(_) if has_problem => {}
                 Err(e) => all
@@ -84,7 +84,9 @@ fn examine(client: &Client<'_>, host: &Address) -> Examined {
         examined.add(reachable(connection.connected_in));
         examined.add(secured(connection.stream(), &*connector.server.clock));
         let about = about_server(&facts, connection.pid, client.single, client.wanted);
-        about.into_iter().for_each(|finding| examined.add(finding));
+        for finding in about {
+            examined.add(finding);
+        }
         if !facts.in_recovery {
             examined.add(about_snapshots(connection.rows(OLDEST_SNAPSHOT)?.first()));
         }
@@ -122,7 +124,8 @@ fn measure(
     if let Some(server) = time.first().and_then(|row| row.first()?.as_deref()?.parse().ok()) {
         examined.add_clock(ClockSample { server, asked, answered }, lease);
     }
-    let (began, mut round_trips) = (Instant::now(), Vec::with_capacity(ROUND_TRIPS));
+    let began = Instant::now();
+    let mut round_trips = Vec::with_capacity(ROUND_TRIPS);
     while round_trips.len() < ROUND_TRIPS && began.elapsed() < connector.io_timeout {
         let sent = Instant::now();
         connection.rows("SELECT 1")?;

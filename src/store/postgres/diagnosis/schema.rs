@@ -62,22 +62,20 @@ pub(super) fn about_schema(
     }
     if !facts.has_schema {
         let creates = connector.server.create_schema && facts.may_create;
-        examined.add(match creates {
-            true => Finding::note(
-                Check::Schema,
-                "the schema leasehold_v2 does not exist, or is empty; the first connection installs it",
-            ),
-            false => Finding::problem(
-                Check::Schema,
-                format!("the schema leasehold_v2 does not exist, or is empty, and {role:?} does not create it"),
-            )
-            .advise(Advice::InstallSchema),
-        });
+        examined.add(if creates { Finding::note(
+            Check::Schema,
+            "the schema leasehold_v2 does not exist, or is empty; the first connection installs it",
+        ) } else { Finding::problem(
+            Check::Schema,
+            format!("the schema leasehold_v2 does not exist, or is empty, and {role:?} does not create it"),
+        )
+        .advise(Advice::InstallSchema) });
         // Connecting would install it, and a diagnosis changes nothing.
         return Ok(false);
     }
     let missing = connection.rows(MISSING)?;
-    let (mut complete, mut lacking) = (true, Vec::new());
+    let mut complete = true;
+    let mut lacking = Vec::new();
     for row in &missing {
         let [Some(on), Some(name), Some(right)] = &row[..] else { continue };
         let schema = if on == "FUNCTION" { "leasehold_v2" } else { "leasehold" };
@@ -111,7 +109,9 @@ pub(super) fn about_schema(
     if lacking.len() > FEW {
         lacking = vec![all_rights(role, lacking.len())];
     }
-    lacking.into_iter().for_each(|finding| examined.add(finding));
+    for finding in lacking {
+        examined.add(finding);
+    }
     if !facts.may_ask_control {
         complete = false;
         examined.add(
@@ -131,19 +131,18 @@ pub(super) fn about_schema(
     if may_read {
         let version = connection.rows("SELECT tables FROM leasehold.meta")?;
         let version = version.first().and_then(|row| row.first()?.clone()).unwrap_or_default();
-        examined.add(match version == TABLES.to_string() {
-            true => Finding::ok(
+        examined.add(if version == TABLES.to_string() {
+            Finding::ok(
                 Check::Schema,
                 format!("the schema leasehold_v2 exists, with tables of version {version}"),
-            ),
-            false => {
-                complete = false;
-                Finding::problem(
-                    Check::Schema,
-                    format!("the tables have version {version:?}, and this release knows {TABLES}"),
-                )
-                .advise("use the same release of leasehold everywhere")
-            }
+            )
+        } else {
+            complete = false;
+            Finding::problem(
+                Check::Schema,
+                format!("the tables have version {version:?}, and this release knows {TABLES}"),
+            )
+            .advise("use the same release of leasehold everywhere")
         });
     }
     Ok(complete)

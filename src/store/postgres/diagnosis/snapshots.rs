@@ -41,14 +41,16 @@ const MANY: u64 = 100_000;
 pub(super) fn about_snapshots(oldest: Option<&Row>) -> Finding {
     let text = |place: usize| oldest?.get(place)?.as_deref();
     let number = |place: usize| text(place)?.parse::<u64>().ok();
-    let (age, transactions) = (number(5).map(Duration::from_secs), number(6).unwrap_or(0));
+    let age = number(5).map(Duration::from_secs);
+    let transactions = number(6).unwrap_or(0);
     if age.is_none_or(|age| age < LONG) && transactions < MANY {
         return Finding::ok(
             Check::Transactions,
             "no transaction keeps old versions of rows for long",
         );
     }
-    let (what, id) = (text(0).unwrap_or_default(), text(1).unwrap_or_default());
+    let what = text(0).unwrap_or_default();
+    let id = text(1).unwrap_or_default();
     let (named, advice) = match what {
         "session" => {
             (format!("the session {id}"), format!("end it: SELECT pg_terminate_backend({id})"))

@@ -25,7 +25,9 @@ impl Flight {
             let (releases, acquires) = (0..requests.len()).partition(is_release);
             [releases, acquires].into_iter().filter(|group: &Vec<_>| !group.is_empty()).collect()
         };
-        groups.iter_mut().for_each(|group| group.sort_by_key(|&place| requests[place].key()));
+        for group in &mut groups {
+            group.sort_by_key(|&place| requests[place].key());
+        }
         let sections: Vec<Section<'_>> =
             groups.iter().map(|group| section(group, requests)).collect();
         Ok(Self { sent: connection.prepare(&sections)?, groups })
@@ -53,9 +55,9 @@ impl Flight {
                 }
                 // One of several may have failed all of them.
                 Err(_) if together => {
-                    group.iter().for_each(|&place| {
-                        outcomes[place] = Some(Err(PostgresFailure::NotTogether))
-                    });
+                    for &place in group.iter() {
+                        outcomes[place] = Some(Err(PostgresFailure::NotTogether));
+                    }
                 }
                 Err(error) => outcomes[group[0]] = Some(Ok(Answer { rows: Err(error), sent_at })),
             }

@@ -27,10 +27,10 @@ impl Connection {
         }
         match Self::simple(self.transport(), TABLE_BLOCKER) {
             Ok(Ok(rows)) => {
-                error.blocker = rows.into_iter().next().and_then(|row| row.into_iter().next()?)
+                error.blocker = rows.into_iter().next().and_then(|row| row.into_iter().next()?);
             }
             Ok(Err(refused)) => {
-                log::debug!("who has locked the tables is unknown: {}", refused.to_error().chain())
+                log::debug!("who has locked the tables is unknown: {}", refused.to_error().chain());
             }
             // Its answer may still come: it must not be taken for that of the next request.
             Err(error) => {

@@ -55,7 +55,8 @@ impl Connection {
     /// A connection after the handshake, in which `facts` were learned.
     pub(super) fn new(transport: Transport, facts: Facts, clock: Arc<dyn Clock>) -> Self {
         let last_sent = clock.now();
-        let (facts, out) = (Arc::new(facts), BytesMut::new());
+        let facts = Arc::new(facts);
+        let out = BytesMut::new();
         Self { transport, facts, out, prepared: 0, clock, last_sent, has_last_words: false }
     }
 
@@ -179,7 +180,9 @@ impl Connection {
     fn read_section(&mut self, flight: &mut InFlight, requests: usize) -> Result<Answers> {
         let deadline = self.transport.deadline();
         let mut parses = flight.parses.pop_front().unwrap_or_default();
-        let (mut answers, mut rows, mut refused) = (Vec::with_capacity(requests), Vec::new(), None);
+        let mut answers = Vec::with_capacity(requests);
+        let mut rows = Vec::new();
+        let mut refused = None;
         // Everything in the order in which it was asked for: a message too many is an error, and
         // not a part of the answer.
         let mut bound = 0;
@@ -195,7 +198,7 @@ impl Connection {
                     rows.push(read_row(&row).ok_or_else(|| malformed(&self.transport.address))?);
                 }
                 Message::CommandComplete(_) if bound > answers.len() => {
-                    answers.push(std::mem::take(&mut rows))
+                    answers.push(std::mem::take(&mut rows));
                 }
                 Message::ErrorResponse(body) => {
                     let error =
@@ -278,12 +281,13 @@ impl Connection {
         transport.stream.meter().requests(1);
         transport.send(&out)?;
         let deadline = transport.deadline();
-        let (mut rows, mut refused) = (Vec::new(), None);
+        let mut rows = Vec::new();
+        let mut refused = None;
         loop {
             match transport.recv(deadline)? {
                 Message::RowDescription(_) => rows.clear(),
                 Message::DataRow(row) => {
-                    rows.push(read_row(&row).ok_or_else(|| malformed(&transport.address))?)
+                    rows.push(read_row(&row).ok_or_else(|| malformed(&transport.address))?);
                 }
                 Message::ErrorResponse(body) => {
                     let error =

@@ -131,7 +131,7 @@ fn fuzzed_messages_are_the_same_in_pieces_of_any_size() {
             (0..=dice.below(3)).flat_map(|_| any_message(dice)).collect()
         },
         |bytes, dice| {
-            assert_eq!(read_in_pieces(bytes, 4096), read_in_pieces(bytes, 1 + dice.below(9)))
+            assert_eq!(read_in_pieces(bytes, 4096), read_in_pieces(bytes, 1 + dice.below(9)));
         },
     );
 }
@@ -144,9 +144,12 @@ fn judge<T>(outcome: Result<T>) {
 
 /// The rows of all messages that are whole.
 fn rows(bytes: &[u8]) -> Vec<Row> {
-    let (mut reader, mut rows) = (MessageReader::default(), Vec::new());
+    let mut reader = MessageReader::default();
+    let mut rows = Vec::new();
     // One read takes 4096 bytes.
-    bytes.chunks(4096).for_each(|mut piece| reader.fill(&mut piece).unwrap());
+    for mut piece in bytes.chunks(4096) {
+        reader.fill(&mut piece).unwrap();
+    }
     while let Ok(Some(message)) = reader.next() {
         if let Message::DataRow(body) = message {
             rows.extend(read_row(&body));
@@ -164,8 +167,11 @@ fn fuzzed_rows_are_outcomes_or_errors() {
     fuzz(
         |dice| (0..=dice.below(2)).flat_map(|_| row_message(&any_row(dice))).collect(),
         move |bytes, dice| {
-            let (rows, name) = (rows(bytes), dice.choose(&names));
-            let (lease, token, waiting) = (Duration::from_secs(1), TokenRule::On, Waiting::No);
+            let rows = rows(bytes);
+            let name = dice.choose(&names);
+            let lease = Duration::from_secs(1);
+            let token = TokenRule::On;
+            let waiting = Waiting::No;
             let acquire = Acquire {
                 name,
                 holder: &holder,

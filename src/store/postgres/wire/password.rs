@@ -90,7 +90,8 @@ fn find(text: &str, wanted: [&str; 4]) -> Option<String> {
 
 /// A backslash escapes a colon and itself.
 fn fields(line: &str) -> Vec<String> {
-    let (mut fields, mut characters) = (vec![String::new()], line.chars());
+    let mut fields = vec![String::new()];
+    let mut characters = line.chars();
     while let Some(c) = characters.next() {
         match c {
             ':' if fields.len() < 5 => fields.push(String::new()),

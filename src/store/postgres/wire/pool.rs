@@ -78,7 +78,9 @@ impl PooledConnector for Connector {
         flight.receive(connection, outcomes)?;
         let answers = outcomes.iter().filter_map(|outcome| outcome.as_ref()?.as_ref().ok());
         let blockers = answers.filter_map(|answer| answer.rows.as_ref().err()?.blocker.as_ref());
-        blockers.for_each(|who| self.server.known.note_held_up(who));
+        for who in blockers {
+            self.server.known.note_held_up(who);
+        }
         Ok(())
     }
 

@@ -95,7 +95,8 @@ impl ServerError {
 
     #[cold]
     pub(crate) fn to_error(&self) -> Error {
-        let (state, text) = (&self.state, &self.text);
+        let state = &self.state;
+        let text = &self.text;
         if let Some(who) = &self.blocker {
             let why = format!("the server cannot look at the lock: {who}; end that transaction");
             return Error::new(self.kind(), why);

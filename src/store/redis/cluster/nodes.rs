@@ -41,8 +41,10 @@ impl Cluster {
     ) -> Self {
         let publishing = foreground.cluster.clone().unwrap_or_default();
         let seeds = seeds.iter().filter_map(address_of).collect();
-        let (map, last_read) = (RwLock::default(), Mutex::new(LastRead::none()));
-        let (away, closed) = (AwayPlaces::default(), AtomicBool::new(false));
+        let map = RwLock::default();
+        let last_read = Mutex::new(LastRead::none());
+        let away = AwayPlaces::default();
+        let closed = AtomicBool::new(false);
         Self {
             foreground,
             background,
@@ -174,7 +176,9 @@ impl Cluster {
 
     pub(crate) fn close(&self) {
         self.closed.store(true, Ordering::Release);
-        self.map.read().primaries().iter().for_each(|primary| primary.server.close());
+        for primary in &self.map.read().primaries() {
+            primary.server.close();
+        }
     }
 }
 

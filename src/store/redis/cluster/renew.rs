@@ -129,7 +129,9 @@ impl Cluster {
                         places.len(),
                         e.chain()
                     );
-                    places.iter().for_each(|&place| resolved[place] = Resolution::NotYet);
+                    for &place in places {
+                        resolved[place] = Resolution::NotYet;
+                    }
                     self.after_failure(undos[places[0]].0, route);
                 }
             }

@@ -242,7 +242,8 @@ impl SharedBranches {
     fn received(self: &Arc<Self>, from: &NodeAddress, frame: Frame) -> Option<Received> {
         let mut state = self.state.lock();
         if let Some(link) = state.links.get_mut(from) {
-            (link.pinged, link.last_received) = (None, Instant::now());
+            link.pinged = None;
+            link.last_received = Instant::now();
         }
         match frame {
             Frame::Message { channel, .. } => {
@@ -383,7 +384,8 @@ impl BranchState {
         let mut topics = Vec::new();
         for (name, channel) in &mut self.channels {
             if channel.at.as_ref() == Some(at) && which(name, channel) {
-                (channel.at, channel.confirmed) = (None, false);
+                channel.at = None;
+                channel.confirmed = false;
                 topics.extend(channel.topics.iter().cloned());
                 self.unplaced = true;
                 if let Some(link) = self.links.get_mut(at) {
@@ -402,7 +404,8 @@ impl BranchState {
             return Vec::new();
         }
         let has_moved = |(name, channel): (&String, &Channel)| {
-            let (at, now) = (channel.at.clone()?, cluster.address_of_slot(channel.slot)?);
+            let at = channel.at.clone()?;
+            let now = cluster.address_of_slot(channel.slot)?;
             (at != now).then(|| (name.clone(), at))
         };
         let moved: Vec<(String, NodeAddress)> =
@@ -456,7 +459,8 @@ impl Link {
 
     fn open(&mut self, writer: PubSubWriter) {
         self.phase = Phase::Open(writer);
-        (self.pinged, self.last_received) = (None, Instant::now());
+        self.pinged = None;
+        self.last_received = Instant::now();
     }
 
     fn fail(&mut self) {
@@ -526,13 +530,16 @@ impl SubscriptionSender for ClusterSender {
     }
 
     fn ping(&mut self) -> Result<()> {
-        self.0.state.lock().links.values_mut().for_each(Link::ping);
+        for link in self.0.state.lock().links.values_mut() {
+            link.ping();
+        }
         Ok(())
     }
 
     /// Ends connections without channels.
     fn maintain(&mut self) -> Result<()> {
-        let (mut state, now) = (self.0.state.lock(), Instant::now());
+        let mut state = self.0.state.lock();
+        let now = Instant::now();
         // A connection that is being made may be for a channel without one.
         let unplaced = state.unplaced;
         state.links.retain(|_, link| {

@@ -35,7 +35,9 @@ pub(super) fn examine(
         return Ok(());
     }
     let facts = Facts::ask(connection, rights.may_config)?;
-    facts.findings(subject).into_iter().for_each(|finding| examined.add(finding));
+    for finding in facts.findings(subject) {
+        examined.add(finding);
+    }
     Ok(())
 }
 
@@ -134,7 +136,8 @@ impl Facts {
         let used = self.number(2, "used_memory:").unwrap_or(0);
         if policy == "noeviction" {
             if most > 0 && used > most / 10 * 9 {
-                let (used, most) = (size(used), size(most));
+                let used = size(used);
+                let most = size(most);
                 let found = format!(
                     "{used} of {most} (maxmemory) are used: when it is full, no lock is granted"
                 );
@@ -177,15 +180,14 @@ impl Facts {
         let durable = matches!(subject.part, Part::Master { durable: true });
         let always = fsync.as_deref() == Some("always");
         if aof == "1" && (always || durable && fsync.is_none()) {
-            return match always {
-                true => {
-                    Finding::ok(Check::Persistence, "every write is on disk before it is answered")
-                }
-                false => Finding::note(
+            return if always {
+                Finding::ok(Check::Persistence, "every write is on disk before it is answered")
+            } else {
+                Finding::note(
                     Check::Persistence,
                     "appendonly yes; appendfsync is unknown without CONFIG",
                 )
-                .advise("durable_nodes needs appendfsync always: check it as an administrator"),
+                .advise("durable_nodes needs appendfsync always: check it as an administrator")
             };
         }
         if durable {
@@ -403,7 +405,9 @@ mod tests {
                 sections: std::array::from_fn(|_| text.clone()),
                 settings: [value.clone(), value, None],
             };
-            facts.findings(&ALONE).iter().for_each(|finding| assert!(!finding.found().is_empty()));
+            for finding in &facts.findings(&ALONE) {
+                assert!(!finding.found().is_empty());
+            }
         });
     }
 }

@@ -54,7 +54,7 @@ fn add_connect(connected: Result<()>, examined: &mut Examined) {
         Err(_)
             if examined.findings.iter().any(|finding| finding.severity() == Severity::Problem) => {}
         Err(e) => {
-            examined.add(Finding::problem(Check::Connect, e.message().to_owned()).advised_by(&e))
+            examined.add(Finding::problem(Check::Connect, e.message().to_owned()).advised_by(&e));
         }
     }
 }
@@ -79,16 +79,15 @@ fn ask(
 }
 
 fn add_rights(rights: Rights, examined: &mut Examined) {
-    rights.findings.into_iter().for_each(|finding| examined.add(finding));
+    for finding in rights.findings {
+        examined.add(finding);
+    }
     let Some(may_kill) = rights.may_kill else { return };
-    examined.add(match may_kill {
-        true => Finding::ok(Check::Kill, "a request whose answer was lost can be stopped (CLIENT KILL)"),
-        false => Finding::note(
-            Check::Kill,
-            "a request whose answer was lost cannot be stopped: waiting for it takes an I/O timeout longer",
-        )
-        .advise("add +client|kill and +info to the user's ACL"),
-    });
+    examined.add(if may_kill { Finding::ok(Check::Kill, "a request whose answer was lost can be stopped (CLIENT KILL)") } else { Finding::note(
+        Check::Kill,
+        "a request whose answer was lost cannot be stopped: waiting for it takes an I/O timeout longer",
+    )
+    .advise("add +client|kill and +info to the user's ACL") });
 }
 
 /// Measures round trips, for at most one I/O timeout.
@@ -97,7 +96,8 @@ fn measure(
     io_timeout: Duration,
     examined: &mut Examined,
 ) -> Result<()> {
-    let (began, mut round_trips) = (Instant::now(), Vec::with_capacity(ROUND_TRIPS));
+    let began = Instant::now();
+    let mut round_trips = Vec::with_capacity(ROUND_TRIPS);
     while round_trips.len() < ROUND_TRIPS && began.elapsed() < io_timeout {
         let sent = Instant::now();
         // Even a refused one takes as long.

@@ -60,7 +60,8 @@ pub(super) fn key_forms(subject: &Subject) -> Vec<KeyForm> {
     let (Ok(fair), Ok(permits)) = (probe(Kind::Fair), probe(Kind::Semaphore)) else {
         return Vec::new();
     };
-    let (prefix, keys) = (&subject.key_prefix, RedisKeys::of(&fair));
+    let prefix = &subject.key_prefix;
+    let keys = RedisKeys::of(&fair);
     let form = |key: &str, rule: &str| KeyForm {
         key: key.to_owned(),
         rule: rule.to_owned(),

@@ -41,7 +41,8 @@ pub(super) fn look(
     connector: &Connector,
     subject: &Subject,
 ) -> Result<Rights> {
-    let (keys, channels) = (key_forms(subject), probe_names(&subject.key_prefix).1);
+    let keys = key_forms(subject);
+    let channels = probe_names(&subject.key_prefix).1;
     let questions = questions(subject, connector.is_sharded(), &keys, &channels);
     let mut request = Request::plain(&["EVAL", LOOK, "0"]);
     for question in &questions {
@@ -54,14 +55,11 @@ pub(super) fn look(
     let mut rights = Rights::default();
     match answer {
         Reply::Error(e) => {
-            rights.findings.push(match e.code == "NOPERM" || e.text.contains("permission") {
-                true => Finding::problem(Check::Scripts, "the user may not run scripts, and every lock call is one")
-                    .advise("add +eval +evalsha to the user's ACL, and ask again: other rights were not checked"),
-                false => {
-                    let error = e.into_error();
-                    Finding::problem(Check::Scripts, format!("a script cannot run now: {}", error.message()))
-                        .advised_by(&error)
-                }
+            rights.findings.push(if e.code == "NOPERM" || e.text.contains("permission") { Finding::problem(Check::Scripts, "the user may not run scripts, and every lock call is one")
+            .advise("add +eval +evalsha to the user's ACL, and ask again: other rights were not checked") } else {
+                let error = e.into_error();
+                Finding::problem(Check::Scripts, format!("a script cannot run now: {}", error.message()))
+                    .advised_by(&error)
             });
             // The answers show which of these are refused.
             Ok(Rights { may_info: true, may_config: true, ..rights })

@@ -143,7 +143,8 @@ pub(super) fn page_of(reply: Reply) -> Result<(String, Vec<String>)> {
         if let Reply::Bytes(bytes) = reply { String::from_utf8(bytes).ok() } else { None }
     };
     let mut parts = answered.into_list().unwrap_or_default().into_iter();
-    let (cursor, keys) = (parts.next().and_then(text), parts.next().and_then(Reply::into_list));
+    let cursor = parts.next().and_then(text);
+    let keys = parts.next().and_then(Reply::into_list);
     let page = cursor
         .zip(keys)
         .map(|(cursor, keys)| (cursor, keys.into_iter().filter_map(text).collect()));

@@ -76,7 +76,8 @@ pub(crate) fn force_unlock(name: &LockName) -> Request {
     let lock = keys.lock.as_bytes();
     match name.kind {
         Kind::Fair => {
-            let (queue, deadlines) = (keys.queue(), keys.deadlines());
+            let queue = keys.queue();
+            let deadlines = keys.deadlines();
             Request::script(&FAIR_FORCE_UNLOCK, &[lock, queue.as_bytes(), deadlines.as_bytes()])
                 .arg(keys.channel)
         }

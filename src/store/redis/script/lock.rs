@@ -36,7 +36,9 @@ pub(crate) fn acquire(request: &Acquire<'_>, timeouts: WaiterTimeouts) -> Reques
     let Acquire { name, holder, permits, lease, held, token, tokens, waiting, goes_on: _ } =
         *request;
     let keys = RedisKeys::of(name);
-    let (lock, lease, held) = (keys.lock.as_bytes(), ceil_millis(lease), u64::from(held));
+    let lock = keys.lock.as_bytes();
+    let lease = ceil_millis(lease);
+    let held = u64::from(held);
     let own_wait = if waiting == Waiting::No { 0 } else { ceil_millis(timeouts.own) };
     let request = match name.kind {
         Kind::Mutex if tokens > 1 => {
@@ -51,7 +53,8 @@ pub(crate) fn acquire(request: &Acquire<'_>, timeouts: WaiterTimeouts) -> Reques
                 .with_floor_and_limit()
         }
         Kind::Fair => {
-            let (queue, deadlines) = (keys.queue(), keys.deadlines());
+            let queue = keys.queue();
+            let deadlines = keys.deadlines();
             let names = [lock, queue.as_bytes(), deadlines.as_bytes(), keys.token.as_bytes()];
             let request = Request::script(&FAIR_ACQUIRE, &names)
                 .arg(holder.as_str())
@@ -147,7 +150,8 @@ pub(crate) fn release(request: &Release<'_>, now: impl FnOnce() -> Moment) -> Re
             .number(u64::from(left.main) + 1)
             .arg(keys.channel),
         Kind::Fair => {
-            let (queue, deadlines) = (keys.queue(), keys.deadlines());
+            let queue = keys.queue();
+            let deadlines = keys.deadlines();
             Request::script(&FAIR_RELEASE, &[lock, queue.as_bytes(), deadlines.as_bytes()])
                 .arg(holder.as_str())
                 .number(u64::from(left.main) + 1)
@@ -178,14 +182,16 @@ pub(crate) fn release(request: &Release<'_>, now: impl FnOnce() -> Moment) -> Re
 /// Leaves the lock taken for `rest`.
 fn keep(request: &Release<'_>, rest: Duration) -> Request {
     let Release { name, holder, .. } = *request;
-    let (keys, kept) = (RedisKeys::of(name), holder.kept());
+    let keys = RedisKeys::of(name);
+    let kept = holder.kept();
     let lock = keys.lock.as_bytes();
     let of = |request: Request, field: &str, kept: &str| {
         request.arg(field).arg(kept).number(ceil_millis(rest)).arg(keys.channel)
     };
     match name.kind {
         Kind::Fair => {
-            let (queue, deadlines) = (keys.queue(), keys.deadlines());
+            let queue = keys.queue();
+            let deadlines = keys.deadlines();
             let request =
                 Request::script(&FAIR_KEEP, &[lock, queue.as_bytes(), deadlines.as_bytes()]);
             of(request, holder.as_str(), kept.as_str())
@@ -227,7 +233,8 @@ pub(crate) fn release_answer(reply: Reply) -> Result<Released> {
 /// Passes a fair lock from its holder to the first waiter of the same client.
 pub(crate) fn pass_on(from: &Holder, to: &Acquire<'_>) -> Request {
     let keys = RedisKeys::of(to.name);
-    let (queue, deadlines) = (keys.queue(), keys.deadlines());
+    let queue = keys.queue();
+    let deadlines = keys.deadlines();
     let names =
         [keys.lock.as_bytes(), queue.as_bytes(), deadlines.as_bytes(), keys.token.as_bytes()];
     let request =

@@ -13,8 +13,11 @@ use crate::store::{Found, FoundHolder, FoundWaiter, MOST_LISTED};
 /// The name of the first key is that of `name`, whatever its kind.
 pub(crate) fn look(name: &LockName) -> Request {
     let keys = RedisKeys::of(name);
-    let (queue, deadlines, marker) = (keys.queue(), keys.deadlines(), keys.marker());
-    let (leases, opened) = (keys.leases(), keys.opened());
+    let queue = keys.queue();
+    let deadlines = keys.deadlines();
+    let marker = keys.marker();
+    let leases = keys.leases();
+    let opened = keys.opened();
     let names =
         [keys.lock, keys.token, &queue, &deadlines, &marker, &leases, &opened].map(str::as_bytes);
     let request = Request::script(&NAME_LOOK, &names).arg(keys.tag).number(MOST_LISTED as u64);
@@ -134,7 +137,8 @@ impl Seen {
         let (mut is_written, mut looks_held, mut has_counts, mut found) =
             (false, true, true, Vec::new());
         for [field, value, left] in groups(holders.into_list()?)? {
-            let (field, value) = (bytes(field)?, text(&value)?);
+            let field = bytes(field)?;
+            let value = text(&value)?;
             if field == b"mode" {
                 is_written = value == "write";
                 continue;
@@ -307,7 +311,8 @@ mod tests {
             (vec![1], None),
         ]);
         let told: Vec<_> = found.iter().map(|one| (one.id.as_str(), one.count)).collect();
-        let (one, two) = ("01".repeat(12), "02".repeat(12));
+        let one = "01".repeat(12);
+        let two = "02".repeat(12);
         assert_eq!(told, [(&*one, 2), (&*two, 1), (&*format!("{one}ffffffff"), 1)]);
     }
 

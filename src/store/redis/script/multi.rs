@@ -71,11 +71,10 @@ pub(crate) fn release_all(releases: &[Release<'_>], now: impl Fn() -> Moment) ->
     let request =
         releases.iter().fold(request, |request, one| request.arg(RedisKeys::of(one.name).channel));
     let keeps: Vec<_> = releases.iter().map(|one| one.keeps_for(&now)).collect();
-    match keeps.iter().any(Option::is_some) {
-        true => keeps
-            .into_iter()
-            .fold(request, |request, rest| request.number(rest.map_or(0, ceil_millis))),
-        false => request,
+    if keeps.iter().any(Option::is_some) {
+        keeps.into_iter().fold(request, |request, rest| request.number(rest.map_or(0, ceil_millis)))
+    } else {
+        request
     }
 }
 

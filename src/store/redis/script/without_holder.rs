@@ -18,7 +18,8 @@ pub(crate) fn count(name: &LockName, change: Count, id: &str) -> Request {
     let keys = RedisKeys::of(name);
     let (lock, answer, kept) =
         (keys.lock.as_bytes(), keys.idempotency_key(id), ceil_millis(IDEMPOTENCY_TTL));
-    let (names, opened) = ([lock, answer.as_bytes()], keys.opened());
+    let names = [lock, answer.as_bytes()];
+    let opened = keys.opened();
     match change {
         Count::Set(n) => {
             let request = Request::script(&COUNT_SET, &names)
@@ -109,7 +110,8 @@ pub(crate) fn fence_answer(reply: Reply) -> Result<FenceAnswer> {
         return Err(unexpected("a fenced request", "no list"));
     };
     let mut parts = parts.into_iter();
-    let (status, value) = (parts.next(), parts.next());
+    let status = parts.next();
+    let value = parts.next();
     let value = if let Some(Reply::Bytes(bytes)) = value { Some(bytes) } else { None };
     match status {
         Some(Reply::Int(1)) => Ok(FenceAnswer::Accepted(value)),

@@ -61,7 +61,8 @@ fn of_one(outcome: Option<&Result<Testimony>>, name: &str) -> Finding {
 /// Their common finding, when a master was found.
 fn together(outcomes: &[(usize, Result<Testimony>)], name: &str) -> Finding {
     let count = count(outcomes);
-    let (votes, all) = (count.best.map_or(0, |(_, votes)| votes), count.all);
+    let votes = count.best.map_or(0, |(_, votes)| votes);
+    let all = count.all;
     let found = format!("{votes} of {all} sentinels agree on the master {name:?}");
     if votes * 2 <= all {
         return Finding::warning(Check::Sentinels, format!("{found}: too few for a failover"))

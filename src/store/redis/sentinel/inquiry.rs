@@ -87,7 +87,8 @@ impl Inquiry {
             return Err(Error::new(ErrorKind::Closed, "the client was closed"));
         }
         if state.asking {
-            let (this_round, deadline) = (state.rounds, Instant::now() + 2 * self.io_timeout);
+            let this_round = state.rounds;
+            let deadline = Instant::now() + 2 * self.io_timeout;
             while state.rounds == this_round {
                 if self.changed.wait_until(&mut state, deadline).timed_out() {
                     let why = "the thread that asks the sentinels for the master hangs";
@@ -159,7 +160,7 @@ impl Inquiry {
                 place(&old)
             ),
             None => {
-                log::debug!("the sentinels name {} as the master {:?}", place(&named), self.name)
+                log::debug!("the sentinels name {} as the master {:?}", place(&named), self.name);
             }
         }
     }

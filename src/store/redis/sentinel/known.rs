@@ -91,7 +91,8 @@ pub(super) struct Known {
 
 impl Known {
     pub(super) fn new(configured: Vec<Endpoint>, client_name: &str, io_timeout: Duration) -> Self {
-        let (told, client_name) = (Mutex::default(), client_name.to_owned());
+        let told = Mutex::default();
+        let client_name = client_name.to_owned();
         let mut known = Self { configured: Vec::new(), told, client_name, io_timeout };
         known.configured = configured
             .into_iter()
@@ -203,6 +204,8 @@ impl Known {
     }
 
     pub(super) fn close(&self) {
-        self.all().iter().for_each(|sentinel| sentinel.close());
+        for sentinel in &self.all() {
+            sentinel.close();
+        }
     }
 }

@@ -104,7 +104,8 @@ fn field(row: &Reply, name: &str) -> Option<String> {
 
 fn neighbours(list: &Reply) -> Vec<Neighbour> {
     let neighbour = |row: &Reply| {
-        let (host, port) = (field(row, "ip")?, field(row, "port")?.parse().ok()?);
+        let host = field(row, "ip")?;
+        let port = field(row, "port")?.parse().ok()?;
         let is_down =
             field(row, "flags").is_some_and(|flags| flags.split(',').any(|flag| flag == "s_down"));
         Some(Neighbour { id: field(row, "runid")?, host, port, is_down })

@@ -107,7 +107,8 @@ impl MasterWatch {
 
     fn run(self: Arc<Self>, waker: &Waker) {
         let mut listeners = Vec::new();
-        let (mut next_period, mut in_trouble) = (Instant::now(), false);
+        let mut next_period = Instant::now();
+        let mut in_trouble = false;
         while !self.is_stopped() {
             let pass = catch_unwind(AssertUnwindSafe(|| {
                 if Instant::now() >= next_period {
@@ -178,7 +179,7 @@ impl MasterWatch {
         let name = self.inquiry.name();
         match found {
             Ok(()) if std::mem::take(in_trouble) => {
-                log::warn!("the sentinels name the master {name:?} again")
+                log::warn!("the sentinels name the master {name:?} again");
             }
             Err(e) if e.kind() != ErrorKind::Closed && !std::mem::replace(in_trouble, true) => {
                 log::warn!("a failover of {name:?} would not be noticed: {}", e.chain());

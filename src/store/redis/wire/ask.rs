@@ -25,7 +25,8 @@ pub(crate) fn ask_all<X: Send + 'static, T: Send + 'static>(
     for (place, target) in targets.into_iter().enumerate() {
         // The target is passed separately, so that it is still available if no thread starts.
         let (hand_over, target_of_thread) = channel();
-        let (ask_there, sender) = (ask.clone(), sender.clone());
+        let ask_there = ask.clone();
+        let sender = sender.clone();
         let spawned = std::thread::Builder::new().name(thread.to_owned()).spawn(move || {
             if let Ok(target) = target_of_thread.recv() {
                 let _ = sender.send((place, ask_there(target)));

@@ -113,7 +113,9 @@ impl BusyPoll {
     #[cfg(test)]
     pub(super) fn looking() -> Self {
         let busy_poll = Self::new(true);
-        (0..RUN).for_each(|_| busy_poll.measured(Duration::from_micros(200)));
+        for _ in 0..RUN {
+            busy_poll.measured(Duration::from_micros(200));
+        }
         assert!(busy_poll.looks.load(Ordering::Relaxed));
         busy_poll
     }
@@ -151,7 +153,9 @@ struct Trials {
 impl Default for Trials {
     /// The first run sleeps, and the second one polls.
     fn default() -> Self {
-        let (looks, favourite, costs) = (false, false, [None; 2]);
+        let looks = false;
+        let favourite = false;
+        let costs = [None; 2];
         Self {
             looks,
             favourite,
@@ -175,7 +179,8 @@ impl Trials {
 
     /// `cost`: that of a call of the run that ends.
     fn end_run(&mut self, cost: Duration) -> bool {
-        (self.calls, self.sum) = (0, Duration::ZERO);
+        self.calls = 0;
+        self.sum = Duration::ZERO;
         self.looks = if self.looks == self.favourite {
             self.judge_favourite(cost)
         } else {
@@ -211,7 +216,10 @@ impl Trials {
     }
 
     fn choose(&mut self, way: bool) {
-        (self.favourite, self.last, self.runs, self.wait) = (way, Duration::MAX, 0, FIRST_WAIT);
+        self.favourite = way;
+        self.last = Duration::MAX;
+        self.runs = 0;
+        self.wait = FIRST_WAIT;
     }
 }
 
@@ -295,7 +303,8 @@ mod tests {
     fn a_call_that_begins_meanwhile_ends_the_looking() {
         let busy_poll = BusyPoll::looking();
         let _own = busy_poll.begin_call();
-        let (mut other, mut looks) = (None, 0);
+        let mut other = None;
+        let mut looks = 0;
         let found: Option<()> = busy_poll.poll(|| {
             other.get_or_insert_with(|| busy_poll.begin_call());
             looks += 1;
@@ -311,7 +320,9 @@ mod tests {
         // One miss among many hits changes nothing.
         for _ in 0..20 {
             assert!(looks(&busy_poll) > 0);
-            (0..4).for_each(|_| assert_eq!(busy_poll.poll(|| Some(1)), Some(1)));
+            for _ in 0..4 {
+                assert_eq!(busy_poll.poll(|| Some(1)), Some(1));
+            }
         }
         for _ in 0..MOST_MISSES {
             assert!(looks(&busy_poll) > 0);

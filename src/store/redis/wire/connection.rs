@@ -95,7 +95,9 @@ impl Connection {
         let facts = Arc::new(facts);
         let (out, kills, due, last_sent) =
             (Vec::new(), Vec::new(), VecDeque::new(), facts.answered_at);
-        let (awaits_replicas, was_idle, after_pause) = (false, false, false);
+        let awaits_replicas = false;
+        let was_idle = false;
+        let after_pause = false;
         Self {
             transport,
             facts,
@@ -172,7 +174,8 @@ impl Connection {
         self.out.clear();
         let mut kills = Vec::new();
         let connection_args = self.facts.connection_args(sent_at, self.io_timeout);
-        let (mut not_after, mut commands) = (0, 0);
+        let mut not_after = 0;
+        let mut commands = 0;
         let mut wait: Option<Replicas> = None;
         for (request, earlier) in requests {
             self.kill(earlier, &mut kills, sent_at);

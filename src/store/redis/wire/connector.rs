@@ -181,7 +181,8 @@ impl Connector {
         let text = |i: usize| {
             if let Reply::Bytes(b) = &replies[i] { String::from_utf8_lossy(b) } else { "".into() }
         };
-        let (server, replication) = (text(3), text(4));
+        let server = text(3);
+        let replication = text(4);
         check_server(&server, &replication, self.cluster.is_some())?;
         if epoch.is_some() && field(&replication, "role:") != Some("master") {
             fail_on_error(replies[4].clone())?;

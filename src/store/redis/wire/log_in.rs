@@ -237,7 +237,8 @@ mod tests {
 
     /// What was sent, and how the log-in ended; the server answers the attempts in this order.
     fn run(log_in: &LogIn, replies: &[&str]) -> (Vec<String>, Result<()>) {
-        let (mut sent, mut replies) = (Vec::new(), replies.iter());
+        let mut sent = Vec::new();
+        let mut replies = replies.iter();
         let outcome = begin(log_in).and_then(|attempt| {
             attempt.log_in(|request| {
                 let mut bytes = Vec::new();

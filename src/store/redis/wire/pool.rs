@@ -77,7 +77,8 @@ impl PooledConnector for Connector {
         flight: &mut InFlight,
         outcomes: &mut [Option<Outcome>],
     ) -> std::result::Result<(), RedisFailure> {
-        let (sent_at, is_first) = (flight.sent_at, connection.is_new());
+        let sent_at = flight.sent_at;
+        let is_first = connection.is_new();
         let answer = |Received { reply, repeated }| Answer { reply, sent_at, repeated, is_first };
         connection.recv_all(flight, Some(&self.busy_poll), |place, received| {
             outcomes[place] = Some(received.map(answer));
@@ -120,7 +121,8 @@ impl Pool {
     /// Sends two requests in one write if a connection is free now.
     pub(crate) fn call_two(&self, first: Request, second: Request) -> Option<(Outcome, Outcome)> {
         let _call = self.connector().busy_poll.begin_call();
-        let (first, second) = (first.into(), second.into());
+        let first = first.into();
+        let second = second.into();
         let [one, other] = self.ask_two(&first, &second)?;
         let one = one.and_then(|answer| self.loaded(&first, answer));
         Some((one, other.and_then(|answer| self.loaded(&second, answer))))

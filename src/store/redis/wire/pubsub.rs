@@ -111,7 +111,8 @@ impl Connector {
         cannot: impl Fn(usize, &Error),
     ) -> Result<(PubSubReader, PubSubWriter)> {
         let known = returns.load(Ordering::Acquire);
-        let (mut sockets, mut send_halves) = (Vec::new(), Vec::new());
+        let mut sockets = Vec::new();
+        let mut send_halves = Vec::new();
         let mut wrong = Error::new(ErrorKind::Unreachable, "no server can be subscribed to");
         for (at, connector) in connectors.iter().enumerate() {
             let opened = connector.endpoint.find().and_then(|(endpoint, _)| {
@@ -163,7 +164,8 @@ pub(super) fn frame(reply: Reply) -> Result<Frame> {
     let mut words = parts
         .into_iter()
         .map(|part| if let Reply::Bytes(bytes) = part { bytes } else { Vec::new() });
-    let (kind, channel) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
+    let kind = words.next().unwrap_or_default();
+    let channel = words.next().unwrap_or_default();
     Ok(match &*kind {
         b"message" | b"smessage" if words.next().as_deref() == Some(WAKE_REDISSON) => Frame::Alive,
         b"message" | b"smessage" => Frame::Message { channel, by_pattern: false },
@@ -342,7 +344,9 @@ impl PubSubWriter {
 
     /// Also ends the read of the other half.
     pub(crate) fn close(&self) {
-        self.0.iter().for_each(|send_half| send_half.stream.shutdown());
+        for send_half in &self.0 {
+            send_half.stream.shutdown();
+        }
     }
 
     fn send(&mut self, request: &Request) -> Result<()> {

@@ -51,7 +51,8 @@ impl ReplyReader {
         if reply.is_some() {
             self.start = cursor.at;
             if self.is_empty() {
-                (self.start, self.end) = (0, 0);
+                self.start = 0;
+                self.end = 0;
                 if self.buffer.len() > LARGEST_KEPT {
                     self.buffer = Vec::new();
                 }
@@ -64,7 +65,8 @@ impl ReplyReader {
     pub(super) fn fill(&mut self, source: &mut impl Read) -> io::Result<()> {
         if self.start > 0 {
             self.buffer.copy_within(self.start..self.end, 0);
-            (self.start, self.end) = (0, self.end - self.start);
+            self.end -= self.start;
+            self.start = 0;
         }
         // Reads become larger for a long string, so that it takes few of them.
         let room = self.end + CHUNK.max(self.end);

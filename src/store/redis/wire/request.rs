@@ -119,7 +119,8 @@ impl Request {
     }
 
     pub(crate) fn script(script: &'static Script, keys: &[&[u8]]) -> Self {
-        let (command, shape) = (Command::Script(script), script.shape);
+        let command = Command::Script(script);
+        let shape = script.shape;
         let mut request = Self { command, shape, ..Self::plain(&[]) }.number(keys.len() as u64);
         for key in keys {
             request = request.arg(*key);

@@ -38,7 +38,8 @@ impl Transport {
         let stream = endpoint
             .dial(io_timeout, deadline)
             .map_err(|e| not_reached(endpoint, to_error(e, endpoint)))?;
-        let (reader, endpoint_of_wire) = (ReplyReader::default(), endpoint.clone());
+        let reader = ReplyReader::default();
+        let endpoint_of_wire = endpoint.clone();
         let mut wire = Self {
             stream,
             reader,
@@ -56,12 +57,13 @@ impl Transport {
                 .ask(&Request::plain(&["SELECT", &db.to_string()]))
                 .map_err(|e| handshake_failed(endpoint, e))?
         {
-            return Err(match e.text.contains("DB index") {
-                true => Error::new(
+            return Err(if e.text.contains("DB index") {
+                Error::new(
                     ErrorKind::InvalidInput,
                     format!("{endpoint:?} has no database {db} ({})", e.text),
-                ),
-                false => e.into_error(),
+                )
+            } else {
+                e.into_error()
             });
         }
         Ok(wire)
@@ -217,7 +219,7 @@ pub(super) fn shake(
         match next_reply(reader, endpoint) {
             Ok(Some(reply)) => return Ok(reply),
             Ok(None) => {
-                reader.fill(&mut stream.within(deadline)).map_err(|e| to_error(e, endpoint))?
+                reader.fill(&mut stream.within(deadline)).map_err(|e| to_error(e, endpoint))?;
             }
             Err(_) if reader.unread().starts_with(&TLS_ALERT) => {
                 let why = format!(
@@ -270,7 +272,8 @@ mod tests {
     /// A transport whose thread polls for replies, and the server's end of its socket.
     fn polling() -> (Transport, BusyPoll, UnixStream) {
         let (client, server) = UnixStream::pair().unwrap();
-        let (stream, io_timeout) = (Stream::of_unix(client), Duration::from_secs(2));
+        let stream = Stream::of_unix(client);
+        let io_timeout = Duration::from_secs(2);
         let endpoint = Endpoint::parse("redis+unix:///nowhere", None).unwrap();
         let reader = ReplyReader::default();
         let mut transport = Transport { stream, reader, endpoint, io_timeout, handshake: None };

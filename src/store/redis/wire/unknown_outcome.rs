@@ -137,7 +137,8 @@ impl UnknownOutcome {
     /// writes then never reaches the new master, which no longer listens to it, and is discarded
     /// when the process becomes a replica itself.
     pub(super) fn may_have_run_at(&self, here: &Facts) -> bool {
-        let (here, there) = (&here.run_id, &self.facts.run_id);
+        let here = &here.run_id;
+        let there = &self.facts.run_id;
         here.is_none() || there.is_none() || here == there
     }
 
@@ -199,7 +200,8 @@ mod tests {
     /// What a connection learns that is made at this second of our clock and of the server's.
     fn facts(ours: u64, server: u64) -> Facts {
         let now = Moment::from_nanos(ours * 1_000_000_000);
-        let (run_id, publishing) = (Some("same".to_owned()), Publishing::Classic);
+        let run_id = Some("same".to_owned());
+        let publishing = Publishing::Classic;
         Facts {
             kill: None,
             run_id,

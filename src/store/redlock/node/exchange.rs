@@ -36,7 +36,8 @@ impl Exchange {
     ) -> Self {
         let killed = kills.len();
         kills.extend(own);
-        let (requests, replies) = (kills, Vec::new());
+        let requests = kills;
+        let replies = Vec::new();
         Self {
             connection,
             flight,
@@ -95,9 +96,11 @@ impl Exchange {
         let again = self.connection.send(wholes.iter())?;
         self.flight.unknown.includes(&again.unknown);
         self.quarantined |= self.replies.iter().any(script::says_quarantined);
-        (self.requests, self.replies) = (wholes, Vec::new());
+        self.requests = wholes;
+        self.replies = Vec::new();
         // What was to be killed is killed once more, by a later exchange.
-        (self.kills, self.resolves) = (0, Vec::new());
+        self.kills = 0;
+        self.resolves = Vec::new();
         Ok(Some(again.sent_at))
     }
 }

@@ -297,7 +297,9 @@ impl Node {
         let connections: Vec<&Connection> =
             state.unread.iter().map(|unread| &unread.exchange.connection).collect();
         let answered = Connection::answered(&connections, Duration::ZERO);
-        let (mut kept, mut gave_up, now) = (Vec::new(), false, self.clock().now());
+        let mut kept = Vec::new();
+        let mut gave_up = false;
+        let now = self.clock().now();
         for (mut unread, ready) in std::mem::take(&mut state.unread).into_iter().zip(answered) {
             let read = if ready { unread.read() } else { Ok(false) };
             match read {
@@ -366,7 +368,8 @@ impl Node {
         state.health.last_error = Some(error.clone());
         let first = Duration::from_millis(50);
         // The first probe is due at once: usually only a connection has ended, and not the master.
-        let (probe_at, pause) = (self.clock().now(), Backoff::new(first, Duration::from_secs(1)));
+        let probe_at = self.clock().now();
+        let pause = Backoff::new(first, Duration::from_secs(1));
         state.down.get_or_insert(Down { error: error.clone(), probe_at, pause });
     }
 

@@ -81,7 +81,8 @@ impl Inner {
     fn failed(&self, error: Error, pause: Duration) {
         log::debug!("no connection to ZooKeeper: {}", error.chain());
         let mut state = self.state.lock();
-        (state.last_error, state.is_wanted) = (Some(error), false);
+        state.last_error = Some(error);
+        state.is_wanted = false;
         state.failed_round = state.rounds;
         self.changed.notify_all();
         let deadline = std::time::Instant::now() + pause;
@@ -100,7 +101,8 @@ impl Inner {
     fn connect(&self) -> Result<Option<Reading>> {
         let mut state = self.state.lock();
         state.rounds += 1;
-        let (session, last_zxid) = (state.session, state.last_zxid);
+        let session = state.session;
+        let last_zxid = state.last_zxid;
         // A call waits for the connection for one I/O timeout, and should learn within it why
         // connecting failed.
         let patience = self.io_timeout - self.io_timeout / 8;
@@ -184,7 +186,9 @@ impl Inner {
             state.term.shorten(lease.until());
         }
         state.term.lengthen(lease.until());
-        (state.session, state.rhythm, state.is_wanted) = (Some(session), Some(rhythm), false);
+        state.session = Some(session);
+        state.rhythm = Some(rhythm);
+        state.is_wanted = false;
         state.heard_at = Some(sent_at);
         state.moves += 1;
         let number = state.moves;
@@ -319,7 +323,7 @@ impl Inner {
         match pending.then {
             // The answer to a transaction of a session that is over is of no use to anybody.
             Then::Answer(slot, _) if is_over && reply.code.is_ok() => {
-                slot.fail(&verdict.to_error("the session"))
+                slot.fail(&verdict.to_error("the session"));
             }
             Then::Answer(slot, place) => {
                 drop(state);

@@ -169,7 +169,8 @@ impl Client {
             state.watches.add(path, watch);
         }
         let link = state.link.as_mut().expect("it is connected");
-        let (number, address) = (link.number, link.address.clone());
+        let number = link.number;
+        let address = link.address.clone();
         let thens = (0..requests.len()).map(|place| Then::Answer(slot.clone(), place));
         if let Err(error) = link.send(requests.iter().zip(thens), sent_at) {
             self.write_failed(state, &error);
@@ -226,7 +227,9 @@ impl Client {
     /// These nodes are given up: their deletion is no loss.
     pub(super) fn unguard(&self, paths: &[String]) {
         let mut state = self.inner.state.lock();
-        paths.iter().for_each(|path| state.watches.remove_guard(path));
+        for path in paths {
+            state.watches.remove_guard(path);
+        }
     }
 
     /// Until when the present session is known to be alive.
@@ -244,7 +247,8 @@ impl Client {
         let mut state = self.inner.state.lock();
         self.start(&mut state)?;
         // A round that is already under way may have failed for a reason that no longer exists.
-        let (deadline, under_way) = (Instant::now() + self.inner.io_timeout, state.rounds);
+        let deadline = Instant::now() + self.inner.io_timeout;
+        let under_way = state.rounds;
         while state.link.is_none() {
             if matches!(state.phase, Phase::Closing | Phase::Ended) {
                 return Err(closed());
@@ -282,7 +286,8 @@ impl Client {
             Phase::Closing | Phase::Ended => return Err(closed()),
             Phase::NotStarted => {}
         }
-        let (inner, name) = (self.inner.clone(), format!("lh-zk-{}", self.client_name));
+        let inner = self.inner.clone();
+        let name = format!("lh-zk-{}", self.client_name);
         let thread =
             std::thread::Builder::new().name(name).spawn(move || inner.run()).map_err(|e| {
                 Error::new(ErrorKind::Unreachable, "no thread for the ZooKeeper session")
@@ -416,7 +421,8 @@ impl Client {
         if state.phase == Phase::Ended {
             return;
         }
-        let (now, slot) = (self.now(), Arc::new(Slot::new(1)));
+        let now = self.now();
+        let slot = Arc::new(Slot::new(1));
         let sent = state.link.as_mut().map(|link| {
             link.send([(&Request::close_session(), Then::Answer(slot.clone(), 0))].into_iter(), now)
         });

@@ -172,7 +172,8 @@ impl Link {
     pub(super) fn ping(&mut self, now: Moment) -> Result<()> {
         let mut frame = Vec::new();
         Request::ping().write_to(PING_XID, &mut frame);
-        (self.last_sent, self.pinged) = (now, Some(now));
+        self.last_sent = now;
+        self.pinged = Some(now);
         self.writer.meter().requests(1);
         self.write(&frame)
     }
@@ -195,7 +196,8 @@ impl Link {
         if self.is_heartbeat_pending || !is_due {
             return Ok(false);
         }
-        (self.is_heartbeat_pending, self.last_heartbeat) = (true, Some(now));
+        self.is_heartbeat_pending = true;
+        self.last_heartbeat = Some(now);
         self.send([(&Request::quorum_check(root), Then::Heartbeat)].into_iter(), now).map(|()| true)
     }
 
@@ -256,7 +258,9 @@ impl SessionState {
                 slot.fail(why);
             }
         }
-        self.deletions.iter_mut().for_each(|deletion| deletion.sent = false);
+        for deletion in &mut self.deletions {
+            deletion.sent = false;
+        }
         // The next connection watches all.
         self.unwatched.clear();
         self.watches.ended()
@@ -265,7 +269,9 @@ impl SessionState {
     /// The session is over, and all of its nodes are gone.
     pub(super) fn end_session(&mut self, now: Moment) {
         self.term.end(now);
-        (self.session, self.until, self.heard_at) = (None, None, None);
+        self.session = None;
+        self.until = None;
+        self.heard_at = None;
         self.deletions.clear();
         self.moves += 1;
     }

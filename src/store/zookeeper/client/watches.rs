@@ -266,7 +266,8 @@ mod tests {
     }
 
     fn watches() -> (Watches, Arc<AtomicBool>) {
-        let (mut watches, is_lost) = (Watches::default(), Arc::new(AtomicBool::new(false)));
+        let mut watches = Watches::default();
+        let is_lost = Arc::new(AtomicBool::new(false));
         watches.add("/a".to_owned(), NodeWatch::Predecessor(waiter("w1")));
         watches.add("/a".to_owned(), NodeWatch::Own(is_lost.clone()));
         watches.add("/leases".to_owned(), NodeWatch::Permits(waiter("w2")));

@@ -142,16 +142,13 @@ impl Servers {
         let is_secure = self.tls.is_some();
         #[cfg(not(feature = "tls-core"))]
         let is_secure = false;
-        let why = match is_secure {
-            true => {
-                "before it gave the client a session: it may be without a majority, or behind another server, or this \
-                 host may have too many connections there (maxClientCnxns, 60 by default)"
-            }
-            false => {
-                "before it gave the client a session: it may be without a majority, or behind another server, or this \
-                 host may have too many connections there (maxClientCnxns, 60 by default); or its port is one with \
-                 TLS, then the URL is zookeeper+tls://"
-            }
+        let why = if is_secure {
+            "before it gave the client a session: it may be without a majority, or behind another server, or this \
+             host may have too many connections there (maxClientCnxns, 60 by default)"
+        } else {
+            "before it gave the client a session: it may be without a majority, or behind another server, or this \
+             host may have too many connections there (maxClientCnxns, 60 by default); or its port is one with \
+             TLS, then the URL is zookeeper+tls://"
         };
         if error.kind() == ErrorKind::Unreachable { error.and_also(why) } else { error }
     }

@@ -30,11 +30,16 @@ pub(crate) struct Stat {
 
 impl Stat {
     fn decode(from: &mut Decoder<'_>) -> Result<Self> {
-        let (czxid, mzxid) = (from.long()?, from.long()?);
-        let (_ctime, _mtime) = (from.long()?, from.long()?);
-        let (version, _cversion, _aversion) = (from.int()?, from.int()?, from.int()?);
+        let czxid = from.long()?;
+        let mzxid = from.long()?;
+        let _ctime = from.long()?;
+        let _mtime = from.long()?;
+        let version = from.int()?;
+        let _cversion = from.int()?;
+        let _aversion = from.int()?;
         let ephemeral_owner = from.long()?;
-        let (_data_length, children) = (from.int()?, from.int()?);
+        let _data_length = from.int()?;
+        let children = from.int()?;
         let _pzxid = from.long()?;
         Ok(Self { czxid, mzxid, version, ephemeral_owner, children })
     }
@@ -74,7 +79,9 @@ pub(crate) enum Change {
 impl Reply {
     pub(crate) fn decode(frame: &[u8]) -> Result<Self> {
         let mut fields = Decoder::new(frame);
-        let (xid, zxid, code) = (fields.int()?, fields.long()?, Code(fields.int()?));
+        let xid = fields.int()?;
+        let zxid = fields.long()?;
+        let code = Code(fields.int()?);
         Ok(Self { xid, zxid, code, body: fields.rest().to_vec() })
     }
 
@@ -124,7 +131,9 @@ impl Reply {
         self.read(|fields| {
             let mut changes = Vec::with_capacity(requested.len());
             loop {
-                let (kind, done, code) = (fields.int()?, fields.bool()?, Code(fields.int()?));
+                let kind = fields.int()?;
+                let done = fields.bool()?;
+                let code = Code(fields.int()?);
                 match requested.get(changes.len()) {
                     None if done => return Ok(changes),
                     Some(_) if !done && kind == -1 => {
@@ -133,7 +142,8 @@ impl Reply {
                     }
                     // Servers 3.5 send only the path.
                     Some(Opcode::Create2) if !done && kind == CREATED && code.is_ok() => {
-                        let (path, stat) = (fields.text()?.to_owned(), Stat::default());
+                        let path = fields.text()?.to_owned();
+                        let stat = Stat::default();
                         changes.push(Change::Created(Created { path, stat }));
                     }
                     Some(opcode) if !done && kind == result_of(*opcode) && code.is_ok() => {
@@ -183,7 +193,8 @@ impl Reply {
     /// A message about a watch; its xid belongs to no request.
     pub(crate) fn event(&self) -> Result<WatchEvent> {
         self.read(|fields| {
-            let (kind, _state) = (fields.int()?, fields.int()?);
+            let kind = fields.int()?;
+            let _state = fields.int()?;
             Ok(WatchEvent { kind: EventKind::of(kind), path: fields.text()?.to_owned() })
         })
     }
@@ -238,7 +249,9 @@ pub(crate) enum Connected {
 impl Connected {
     pub(crate) fn decode(frame: &[u8]) -> Result<Self> {
         let mut fields = Decoder::new(frame);
-        let (_version, timeout_ms, id) = (fields.int()?, fields.int()?, fields.long()?);
+        let _version = fields.int()?;
+        let timeout_ms = fields.int()?;
+        let id = fields.long()?;
         let password = fields.bytes()?.unwrap_or_default();
         // Servers before 3.4 do not send the last field.
         if !fields.is_at_its_end() {
@@ -283,7 +296,8 @@ mod tests {
                         00000002 00000000 00000000 1000000000000001 00000004 00000005 0000000100000012";
 
     fn stat() -> Stat {
-        let (czxid, mzxid) = (0x1_0000_0012, 0x1_0000_0013);
+        let czxid = 0x1_0000_0012;
+        let mzxid = 0x1_0000_0013;
         Stat { czxid, mzxid, version: 2, ephemeral_owner: 0x1000_0000_0000_0001, children: 5 }
     }
 

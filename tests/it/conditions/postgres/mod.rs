@@ -189,7 +189,9 @@ impl OnPostgres {
     }
 
     fn strangers_end(&mut self) {
-        self.strangers.drain(..).for_each(|stranger| stranger.close().expect("it ends"));
+        for stranger in self.strangers.drain(..) {
+            stranger.close().expect("it ends");
+        }
     }
 
     /// The connections of the client.

@@ -38,7 +38,7 @@ fn with_clock_set_back(hours: &'static str) -> OnPostgres {
         },
         // The marks of counts stay for the hour longer, and do no harm.
         |stage, _| {
-            stage.sql("UPDATE leasehold.once SET ends = least(ends, clock_timestamp() + interval '1 hour')")
+            stage.sql("UPDATE leasehold.once SET ends = least(ends, clock_timestamp() + interval '1 hour')");
         },
     )
 }

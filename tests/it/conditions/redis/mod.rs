@@ -273,7 +273,9 @@ pub(super) fn delete_kept(server: &Server, expires: Option<&str>) {
     let kept = [format!("*{}", value_of("")), "leasehold_client:*".to_owned()];
     for kept in kept.into_iter().chain(expires.map(str::to_owned)) {
         let keys: Vec<String> = server.cmd(&["KEYS", &kept]);
-        keys.iter().for_each(|key| server.cmd::<()>(&["DEL", key]));
+        for key in &keys {
+            server.cmd::<()>(&["DEL", key]);
+        }
     }
 }
 

@@ -93,7 +93,7 @@ fn logged_to(behaviour: Behaviour) -> OneRedis {
 fn traced_by(behaviour: Behaviour) -> OneRedis {
     observed(|| {
         tracing::subscriber::set_global_default(BadObserver(behaviour))
-            .expect("this process has no other")
+            .expect("this process has no other");
     })
 }
 

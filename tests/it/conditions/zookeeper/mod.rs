@@ -113,7 +113,9 @@ impl OnZooKeeper {
     }
 
     fn strangers_end(&mut self) {
-        self.strangers.drain(..).for_each(Raw::close);
+        for stranger in self.strangers.drain(..) {
+            stranger.close();
+        }
     }
 
     /// Waits until nothing is asked: a call that is made at the moment may fail by what ends its

@@ -17,7 +17,9 @@ fn allow(session: &mut Raw, path: &str, rights: i32) {
     let before = children(session);
     let _ = session.allow(path, rights);
     let all: BTreeSet<String> = before.into_iter().chain(children(session)).collect();
-    all.iter().for_each(|child| allow(session, &format!("{path}/{child}"), rights));
+    for child in &all {
+        allow(session, &format!("{path}/{child}"), rights);
+    }
 }
 
 fn paths(names: &[String]) -> impl Iterator<Item = String> {
@@ -29,14 +31,18 @@ fn take_away(stage: &mut OnZooKeeper, names: &[String]) {
     stage.made = stage.server.look(|session| {
         let made =
             paths(names).filter(|path| session.create(path, b"", PERSISTENT).is_ok()).collect();
-        paths(names).for_each(|path| allow(session, &path, ADMIN));
+        for path in paths(names) {
+            allow(session, &path, ADMIN);
+        }
         made
     });
 }
 
 fn give_back(stage: &mut OnZooKeeper, names: &[String]) {
     stage.server.look(|session| {
-        paths(names).for_each(|path| allow(session, &path, ALL));
+        for path in paths(names) {
+            allow(session, &path, ALL);
+        }
         stage
             .made
             .iter()

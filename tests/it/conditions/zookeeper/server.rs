@@ -8,7 +8,9 @@ pub(super) fn restarted(with: &'static str, then: &'static str) -> OnZooKeeper {
     let again = |settings: &'static str| {
         move |stage: &mut OnZooKeeper, _: &[String]| {
             stage.server.kill();
-            settings.lines().for_each(|line| stage.server.configure(line));
+            for line in settings.lines() {
+                stage.server.configure(line);
+            }
             stage.server.start_again();
         }
     };

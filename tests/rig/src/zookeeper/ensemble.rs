@@ -103,7 +103,9 @@ impl Ensemble {
     }
 
     pub fn kill_all(&self) {
-        self.servers.iter().for_each(ZooKeeper::kill);
+        for server in &self.servers {
+            server.kill();
+        }
     }
 
     /// Starts those that were killed, and waits until all three serve clients.
@@ -145,7 +147,9 @@ impl Ensemble {
 
     /// Sets how much later this server, as a follower, receives what the leader has committed.
     pub fn lag(&self, index: usize, delay: Duration) {
-        self.pipes[index].iter().flatten().for_each(|pipes| pipes.lead.delay(delay));
+        for pipes in self.pipes[index].iter().flatten() {
+            pipes.lead.delay(delay);
+        }
     }
 
     /// Checks, after all clients have ended, that no session, connection, watch or node is left.
@@ -157,7 +161,9 @@ impl Ensemble {
     /// The same, but these nodes and their parents may stay.
     #[track_caller]
     pub fn assert_clean_but(&self, stay: &[&str]) {
-        self.servers.iter().for_each(|server| server.assert_clean_but(stay));
+        for server in &self.servers {
+            server.assert_clean_but(stay);
+        }
     }
 }
 

@@ -46,7 +46,9 @@ fn build() -> Result<PathBuf, String> {
     );
     files.sort();
     let mut hasher = DefaultHasher::new();
-    files.iter().for_each(|file| std::fs::read(file).unwrap().hash(&mut hasher));
+    for file in &files {
+        std::fs::read(file).unwrap().hash(&mut hasher);
+    }
 
     let name = format!("{zookeeper}-{curator}-{:016x}", hasher.finish());
     let home = kept_dir().join("zookeeper");

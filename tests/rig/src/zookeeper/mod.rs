@@ -444,7 +444,9 @@ impl Drop for ZooKeeper {
 fn start_together<T>(make: impl Fn() -> Vec<(ZooKeeper, T)>) -> Vec<(ZooKeeper, T)> {
     for _ in 0..5 {
         let servers = make();
-        servers.iter().for_each(|(server, _)| server.spawn());
+        for (server, _) in &servers {
+            server.spawn();
+        }
         if servers.iter().all(|(server, _)| server.becomes_ready()) {
             return servers;
         }
