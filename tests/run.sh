@@ -7,8 +7,9 @@
 #   sh tests/run.sh --quick      the minimum: format, lints, unit tests, the kernel
 #                                under a scheduler, the contract on one Redis and
 #                                in memory
-#   sh tests/run.sh --all        what CI runs: also Curator, other servers, Rust 1.88,
-#                                and what only a release can break if it was touched
+#   sh tests/run.sh --all        what CI runs: also Rust 1.88, lints without features,
+#                                and if it was touched Curator, other servers, and what
+#                                only a release can break
 #   sh tests/run.sh --release    the same, with all that a release can break: other
 #                                platforms and versions, packages, a soak
 #
@@ -320,7 +321,7 @@ find_msrv_cargo() {
     [ -x "$msrv_cargo" ]
 }
 
-# Compiles everything, runs the unit tests, and links the command.
+# Compiles the library and the command. A release also compiles the tests, runs those of the units, and links the command.
 check_msrv() (
     # Not rustup's rustc, which would be the default toolchain's, but the one beside this cargo. It
     # has its own target directory, or each run would rebuild everything for the other compiler.
@@ -335,6 +336,8 @@ check_msrv() (
         ;;
     esac
     export RUSTC="$beside"
+    "$msrv_cargo" check -p leasehold -p leasehold-cli --all-features --target-dir target/msrv || return 1
+    [ "$form" = release ] || return 0
     "$msrv_cargo" check -p leasehold -p leasehold-cli --all-targets --all-features --target-dir target/msrv &&
         "$msrv_cargo" test --quiet -p leasehold --lib --all-features --target-dir target/msrv &&
         "$msrv_cargo" build -p leasehold-cli --target-dir target/msrv
@@ -612,9 +615,13 @@ tests() {
     step 'a short storm' with LEASEHOLD_ZOOKEEPER="${LEASEHOLD_ZOOKEEPER:-1}" \
         run_tests storm storm:: --test-threads="${STORM_THREADS:-5}"
     [ "$form" != plain ] || return 0
-    test_with_java 'tests with Curator' "${LEASEHOLD_ZOOKEEPER:-}" with RUST_TEST_THREADS=6 run_tests curator
-    test_on 'tests on Redis 6.2' "${LEASEHOLD_REDIS62:-}"
-    test_on 'tests on Valkey' "${LEASEHOLD_VALKEY:-}"
+    if touched 'tests with Curator' src/store/zookeeper tests/curator; then
+        test_with_java 'tests with Curator' "${LEASEHOLD_ZOOKEEPER:-}" with RUST_TEST_THREADS=6 run_tests curator
+    fi
+    if touched 'tests on Redis 6.2 and Valkey' src/store/redis src/store/redlock tests/it/scripts; then
+        test_on 'tests on Redis 6.2' "${LEASEHOLD_REDIS62:-}"
+        test_on 'tests on Valkey' "${LEASEHOLD_VALKEY:-}"
+    fi
     if touched 'a minute of the soak' tests/soak.sh tests/storm; then
         step 'a minute of the soak' with LEASEHOLD_ZOOKEEPER="${LEASEHOLD_ZOOKEEPER:-1}" \
             with STORM_PROGRAM="$(program storm)" sh tests/soak.sh --minutes 1 --every 5
@@ -631,7 +638,7 @@ checks() {
     step 'doc tests' cargo test --all-features --doc
     step "dependencies on Rust $msrv" check_msrv_of_dependencies
     seconds=30
-    [ "$form" = plain ] || seconds=90
+    [ "$form" != release ] || seconds=120
     scheduler "$seconds"
     [ "$form" != plain ] || return 0
     step_with_component clippy 'all targets without features' cargo clippy --all-targets -- -D warnings
@@ -677,12 +684,9 @@ else
     [ "$form" = plain ] || install_rust
     step_with_component fmt 'format' cargo fmt --all --check
     build 'build' build_tests -p leasehold -p leasehold-cli
-    # In sequence on CI, where a test that is a fraction of a second late would block a landing.
-    [ "${CI:-}" = true ] || beside checks checks
-    [ "${CI:-}" = true ] || beside postgres test_on_postgres
+    beside checks checks
+    beside postgres test_on_postgres
     tests
-    [ "${CI:-}" != true ] || beside postgres test_on_postgres
-    [ "${CI:-}" != true ] || { wait $lanes; lanes=; beside checks checks; }
 fi
 for other in $lanes; do wait "$other"; done
 lanes=
