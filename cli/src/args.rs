@@ -2,7 +2,6 @@
 
 use clap::Parser;
 
-use crate::bench::BenchArgs;
 use crate::completions::CompletionsArgs;
 use crate::doctor::DoctorArgs;
 use crate::exporter::ExporterArgs;
@@ -54,7 +53,6 @@ pub(crate) enum Subcommand {
     Unlock(UnlockArgs),
     Permits(PermitsArgs),
     Doctor(DoctorArgs),
-    Bench(BenchArgs),
     Top(TopArgs),
     Watch(WatchArgs),
     Exporter(ExporterArgs),

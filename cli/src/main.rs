@@ -6,7 +6,6 @@
 compile_error!("the command needs Unix or Windows");
 
 mod args;
-mod bench;
 mod completions;
 mod doctor;
 mod duration;
@@ -78,7 +77,6 @@ fn dispatch(cli: &Cli) -> Result<u8, Failure> {
         Subcommand::Permits(args) => permits::permits(&cli.store, args),
         Subcommand::Schema(args) => schema::print(args),
         Subcommand::Doctor(args) => doctor::run(&cli.store, args),
-        Subcommand::Bench(args) => bench::run(&cli.store, args),
         Subcommand::Top(args) => top::top(&cli.store, args),
         Subcommand::Watch(args) => watch::watch(&cli.store, args),
         Subcommand::Exporter(args) => exporter::export(&cli.store, args),

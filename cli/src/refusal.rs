@@ -252,7 +252,6 @@ mod tests {
             "1h30m",
             "watch",
             "top",
-            "bench",
             "doctor",
             "exporter",
             "--url",

@@ -220,10 +220,6 @@ impl StoreArgs {
         self.redlock
     }
 
-    pub(crate) fn password_file(&self) -> Option<&Path> {
-        self.password_file.as_deref()
-    }
-
     pub(crate) fn key_prefix(&self) -> &str {
         self.key_prefix.as_deref().unwrap_or_default()
     }

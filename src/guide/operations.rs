@@ -302,7 +302,7 @@
 //! | some places in the queue are `given up` | waiters were killed; the others pass them | nothing |
 //! | the holder changes all the time (`leasehold top`, column RATE) | the lock is not stuck, but contended | protect less with one name |
 //! | `leasehold: ..`, status 69 | the store is down, cut off, not ready or full | `leasehold doctor`: it says which server, and what to do |
-//! | everything is in order, but slow | latency, a full server, a throttled disk | `leasehold doctor`, `leasehold bench` |
+//! | everything is in order, but slow | latency, a full server, a throttled disk | `leasehold doctor`, which times round trips |
 //!
 //! `leasehold unlock` frees a lock by force. It names the holder and says what happens to it, and
 //! refuses while the holder lives. Only [fencing tokens](crate::fencing) can refuse what the holder
@@ -350,7 +350,7 @@
 //! | `top`, `watch NAME` | a live screen of these locks; a time line of one, also as an SVG |
 //! | `unlock NAME` | frees a lock by force |
 //! | `permits NAME N` | sets the number of permits of a semaphore |
-//! | `doctor`, `bench` | what is wrong with the servers; how fast they are |
+//! | `doctor` | what is wrong with the servers, and how fast they answer |
 //! | `doctor --acl`, `schema --postgres` | what an administrator has to permit or to install |
 //!
 //! ```text

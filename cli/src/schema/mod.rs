@@ -8,9 +8,8 @@ use crate::output::write_json;
 use crate::output::write_out;
 
 /// Each is an object of definitions: that of the subcommand, and those that it refers to.
-const PARTS: [&str; 8] = [
+const PARTS: [&str; 7] = [
     include_str!("common.json"),
-    include_str!("bench.json"),
     include_str!("doctor.json"),
     include_str!("ls.json"),
     include_str!("show.json"),

@@ -2,7 +2,6 @@
 
 #![allow(missing_docs, reason = "tests")]
 
-mod bench;
 mod conflicts;
 mod crons;
 mod doctor;

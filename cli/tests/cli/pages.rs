@@ -54,7 +54,6 @@ fn subcommands_have_pages_of_their_own() {
     for (subcommand, words) in [
         ("doctor", ["--lease", "--json", "there are warnings", "there is a problem"]),
         ("permits", ["at any time", "<N>", "NAME:permits", "76"]),
-        ("bench", ["--seconds", "--threads", "--json", "hand_off"]),
     ] {
         let long = output(&[subcommand, "--help"]);
         assert!(man.contains(&format!("LEASEHOLD {}", subcommand.to_uppercase())));

@@ -79,15 +79,6 @@ impl Signals {
         more.try_for_each(|one| self.handle.add_signal(one)).map_err(failed)
     }
 
-    /// From now on, signals do not arrive on this thread, nor on those that it starts. This is for
-    /// calls that a signal would end, as in the `redis` crate: what they requested would stay at
-    /// the server.
-    pub(crate) fn spare_this_thread(&self) {
-        let all = ending().filter_map(|signal| Blocked::try_from(signal).ok());
-        // Cannot fail with a valid mask.
-        let _ = all.collect::<SigSet>().thread_block();
-    }
-
     /// Cancelled by the first signal that ends a wait.
     pub(crate) fn token(&self) -> &CancelToken {
         &self.token

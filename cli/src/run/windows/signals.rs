@@ -37,9 +37,6 @@ impl Signals {
         Ok(())
     }
 
-    /// Events arrive on a thread of their own, and end no call.
-    pub(crate) fn spare_this_thread(&self) {}
-
     /// Cancelled by the first event that ends a wait.
     pub(crate) fn token(&self) -> &CancelToken {
         &self.token
