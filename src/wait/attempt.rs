@@ -218,6 +218,11 @@ impl<'a> AcquireAttempt<'a> {
             && (matches!(kind, Kind::Fair | Kind::Write) || self.client.store.queues_all())
     }
 
+    /// Whether a request that waits gets a place in a queue in the store.
+    pub(super) fn takes_place(&self) -> bool {
+        self.name.kind == Kind::Fair || self.leaves_marker() && self.client.store.queues_all()
+    }
+
     /// Whether it has a place in a queue in the store, and sends its own requests.
     pub(crate) fn has_place(&self) -> bool {
         self.name.kind == Kind::Fair || self.traces.has_marker && self.client.store.queues_all()

@@ -1,5 +1,6 @@
-//! A call that may wait: it tries, queues behind the threads of its client, and then leads their
-//! queue in the [wait loop](crate::wait::wait_loop).
+//! A call that may wait: it asks at once if no thread of its client comes before it. Otherwise, and
+//! if the lock is taken, it queues behind the threads of its client, and then leads their queue in
+//! the [wait loop](crate::wait::wait_loop).
 
 use std::time::Duration;
 
@@ -38,20 +39,37 @@ fn try_or_wait<'a, C: Contender<'a>>(
     }
     contender.attempt().may_wait = true;
     let mut first = None;
-    // Shared locks can have several holders: if no thread of this client waits, there is no reason
-    // to queue. A latch is read in any case: the caller can later notice that the latch was opened
-    // in between only by comparing with what it saw at first.
-    let queues = !is_shared(name.kind)
-        || contender.helped().is_some_and(|helped| helped.queues_with_others());
-    let at_once =
-        name.kind == Kind::Latch || !queues && !client.local_queues.is_occupied(&name.key);
-    if at_once && client.holds.blocks(name).is_none() {
-        match try_first(contender)? {
+    if asks_at_once(contender) && client.holds.blocks(name).is_none() {
+        // It leaves nothing in the store that others would wait for: that is for the leader of a
+        // queue. A writer that had left its marker, and then queued behind a reader of its client
+        // that leads, would keep that reader out, and wait for it.
+        match contender.try_once(false)? {
             Tried::Won(won) => return Ok(Some(won)),
             Tried::Busy(ttl) => first = Some(ttl),
         }
     }
     queue_up(contender, deadline, first)
+}
+
+/// Whether no thread of this client comes before the call. Of several that find that at the same
+/// moment each sends a request, and the store decides; who finds the lock taken queues.
+fn asks_at_once<'a, C: Contender<'a>>(contender: &mut C) -> bool {
+    let AcquireAttempt { client, name, .. } = *contender.attempt();
+    match name.kind {
+        // Read in any case: the caller can later notice that the latch was opened in between only
+        // by comparing with what it saw at first.
+        Kind::Latch => true,
+        // Its place is what the request is for.
+        _ if contender.attempt().takes_place() => false,
+        Kind::Mutex | Kind::Fair | Kind::Write => !client.local_queues.has_queue(&name.key),
+        // Several can hold it, so only a thread that waits is a reason to queue. One that can share
+        // the hold of another thread queues behind a thread that asks: if it asked as well, and a
+        // writer came in between, it would wait for that writer beside a hold that it may join.
+        Kind::Read | Kind::Semaphore | Kind::CountingSemaphore => {
+            !contender.helped().is_some_and(|helped| helped.queues_with_others())
+                && !client.local_queues.is_occupied(&name.key)
+        }
+    }
 }
 
 /// Blocks in the local queue of the name that the attempt waits for. `first`: how long the lock is
@@ -151,8 +169,4 @@ fn timed_out<'a, C: Contender<'a>>(contender: &mut C, event: &Event) -> Result<O
             Ok(None)
         }
     }
-}
-
-fn is_shared(kind: Kind) -> bool {
-    matches!(kind, Kind::Read | Kind::Semaphore | Kind::CountingSemaphore | Kind::Latch)
 }

@@ -235,7 +235,7 @@ impl Membership<'_> {
         state.members -= 1;
         if state.members == 0 && state.fairness.is_forgotten() {
             drop(state);
-            map.spare = map.local_queues.remove(&self.name);
+            map.local_queues.remove(&self.name);
         }
     }
 

@@ -70,6 +70,12 @@ impl LocalQueues {
         })
     }
 
+    /// Whether a thread of this client waits for the name, or the turns of other clients are
+    /// remembered.
+    pub(crate) fn has_queue(&self, name: &str) -> bool {
+        self.map.lock().get(name).is_some()
+    }
+
     /// Blocks until the caller is the leader of the queue for the name, or its wait is over.
     /// `prepare` is called if another thread is the leader, while the caller has no place: it runs
     /// code of the user, which may block or panic, and makes the acquire that the caller leaves in

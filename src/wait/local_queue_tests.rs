@@ -251,33 +251,6 @@ fn unused_queues_are_swept_also_by_a_client_that_never_waits() {
 }
 
 #[test]
-fn a_queue_that_was_left_serves_the_next_name_as_a_new_one() {
-    let local_queues = LocalQueues::default();
-    let lead = |name: &str| {
-        let name = LockName::new("", name, crate::base::lock_name::Kind::Mutex).unwrap();
-        match local_queues.queue(&name, Entry::AtTheEnd, (Deadline::Never, None), || None, || ()) {
-            EnqueueOutcome::Leader(leader) => leader,
-            _ => panic!("{name:?} has no other members"),
-        }
-    };
-    let spare = || local_queues.map.lock().spare.take().and_then(LocalQueue::as_new);
-    let first = lead("a");
-    first.event().notify_by_message();
-    first.event().answered();
-    drop(first);
-    let second = lead("b");
-    let event = second.event().clone();
-    assert!(spare().is_none(), "it is in use");
-    assert!(
-        !event.is_notified() && event.messages() == 0 && !event.is_answered_within(Duration::MAX)
-    );
-    drop(second);
-    assert!(spare().is_none(), "a late message for the name must not wake the leader of another");
-    drop(lead("c"));
-    assert!(spare().is_some());
-}
-
-#[test]
 fn a_client_yields_after_a_run_with_others_waiting() {
     let local_queues = LocalQueues::default();
     let name: Arc<str> = "n".into();

@@ -22,9 +22,6 @@ pub(super) struct QueueMap {
     pub(super) local_queues: HashMap<Arc<str>, Arc<LocalQueue>>,
     /// How many queues the last sweep left.
     pub(super) after_sweep: usize,
-    /// The queue that became unused last, to be reused for the next name: every lock call needs a
-    /// queue, and usually the call is its only member.
-    pub(super) spare: Option<Arc<LocalQueue>>,
 }
 
 impl QueueMap {
@@ -43,9 +40,7 @@ impl QueueMap {
             });
             self.after_sweep = self.local_queues.len();
         }
-        let spare = &mut self.spare;
-        let fresh = || spare.take().and_then(LocalQueue::as_new).unwrap_or_default();
-        self.local_queues.entry(name.clone()).or_insert_with(fresh)
+        self.local_queues.entry(name.clone()).or_default()
     }
 }
 
@@ -56,16 +51,6 @@ pub(super) type QueuesByHolder = HashMap<Arc<str>, Arc<LocalQueue>>;
 pub(super) struct LocalQueue {
     pub(super) event: Arc<Event>,
     pub(super) state: Mutex<QueueState>,
-}
-
-impl LocalQueue {
-    /// Resets the queue to its initial state, if nobody else has it or its event any more.
-    pub(super) fn as_new(mut queue: Arc<Self>) -> Option<Arc<Self>> {
-        let Self { event, state } = Arc::get_mut(&mut queue)?;
-        *Arc::get_mut(event)? = Event::default();
-        *state.get_mut() = QueueState::default();
-        Some(queue)
-    }
 }
 
 #[derive(Debug, Default)]
