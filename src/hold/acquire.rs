@@ -68,7 +68,7 @@ pub(crate) fn acquire_owned(
 /// Refuses a writer that would wait for ever for a reader of its own thread.
 fn refuse_upgrade(client: &Arc<ClientState>, name: &LockName, thread: ThreadId) -> Result<()> {
     match Hold::of_thread(client, &name.key, thread) {
-        Some(hold) if hold.counts().main == 0 => hold.ensure_held().and(Err(Error::named(
+        Some(hold) if hold.tenure.counts().main == 0 => hold.ensure_held().and(Err(Error::named(
             ErrorKind::Conflict,
             &name.name,
             "this thread holds the lock for reading, and a writer would wait for that for ever: drop the read guard \
@@ -82,7 +82,7 @@ fn refuse_upgrade(client: &Arc<ClientState>, name: &LockName, thread: ThreadId) 
 /// hold: under work stealing the job that asks may not be the job that holds the lock. Waiting is
 /// no alternative, because the thread would wait for itself.
 pub(crate) fn refuse_reentry(hold: &Hold, name: &LockName, terms: &Terms) -> Result<()> {
-    if terms.reentrant && hold.user.reentrant {
+    if terms.reentrant && hold.tenure.user.reentrant {
         return Ok(());
     }
     let why = "this thread holds the lock, and one of the two handles is non_reentrant: release it first, or call on \
@@ -100,9 +100,9 @@ pub(crate) fn refuse_own(
 ) -> Result<()> {
     match Hold::of_thread(client, &name.key, thread) {
         Some(hold)
-            if hold.lock_name().kind.is_same_primitive_as(name.kind)
-                && (name.kind != Kind::Read || hold.counts().main > 0)
-                && hold.is_renewed_for_ever()
+            if hold.tenure.lock_name().kind.is_same_primitive_as(name.kind)
+                && (name.kind != Kind::Read || hold.tenure.counts().main > 0)
+                && hold.tenure.is_renewed_for_ever()
                 && hold.is_held() =>
         {
             Err(Error::named(
@@ -124,7 +124,7 @@ fn reenter(
 ) -> Result<()> {
     check_kind(hold, name)?;
     refuse_reentry(hold, name, terms)?;
-    let counts = hold.counts();
+    let counts = hold.tenure.counts();
     let (side, held) = match name.kind {
         // Nothing is sent: at the server the read levels would share the holder, and the late undo
         // of one would remove the next, which would let a writer in beside a reader.
@@ -141,7 +141,7 @@ fn reenter(
 
 /// Refuses a thread that holds a lock of another kind under the name: it would wait for itself.
 pub(crate) fn check_kind(hold: &Hold, name: &LockName) -> Result<()> {
-    if hold.lock_name().kind.is_same_primitive_as(name.kind) {
+    if hold.tenure.lock_name().kind.is_same_primitive_as(name.kind) {
         return Ok(());
     }
     let why = "this thread holds a lock of another kind under this name";
@@ -164,7 +164,7 @@ fn reenter_once(
     terms: &Terms,
     held: u32,
 ) -> Result<Option<Moment>> {
-    let holder = &hold.store_hold.asked.holder;
+    let holder = &hold.tenure.store_hold.asked.holder;
     let lease = terms.lease;
     let token = TokenRule::Off;
     let waiting = Waiting::No;
@@ -344,9 +344,9 @@ impl LockCall<'_> {
             hold = hold.open_to_readers();
         }
         let hold = Hold::begin(client, hold, terms.user(*owner))?;
-        terms.begin_min_hold(&hold.store_hold);
+        terms.begin_min_hold(&hold.tenure.store_hold);
         if joins {
-            client.local_queues.let_readers_join(&hold.store_hold);
+            client.local_queues.let_readers_join(&hold.tenure.store_hold);
         }
         Ok(hold)
     }

@@ -114,12 +114,12 @@ impl ClientState {
                 }
             };
             let (name, holder) =
-                (hold.lock_name().name.clone(), hold.store_hold.asked.holder.clone());
+                (hold.tenure.lock_name().name.clone(), hold.tenure.store_hold.asked.holder.clone());
             unconfirmed.push(Unconfirmed {
                 name,
                 holder,
                 why,
-                expires: hold.store_hold.stands_until(),
+                expires: hold.tenure.store_hold.stands_until(),
                 has_lease: true,
             });
         }
@@ -131,7 +131,7 @@ impl ClientState {
     /// call beyond its deadline.
     fn tell_ends(&self, mut closed: Vec<Hold>, deadline: Instant) {
         let observer = &self.seen.observer;
-        closed.retain(|hold| observer.has_listener() || hold.has_span());
+        closed.retain(|hold| observer.has_listener() || hold.tenure.has_span());
         self.loss_callbacks
             .call_user_until(closed.into_iter().map(|hold| move || hold.tell_end()), deadline);
     }

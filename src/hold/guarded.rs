@@ -61,7 +61,7 @@ impl Hold {
     }
 
     fn enter(self, watched: Result<()>) -> Result<Self> {
-        if matches!(self.user.owner, Owner::Thread(_)) {
+        if matches!(self.tenure.user.owner, Owner::Thread(_)) {
             notify_at_thread_exit(&self.client);
         }
         // A close that took all holds just before this one entered has not seen it.
@@ -76,6 +76,12 @@ impl Hold {
 
     pub(super) fn of(client: &Arc<ClientState>, tenure: Arc<Tenure>) -> Self {
         Self { client: client.clone(), tenure }
+    }
+
+    /// What this process knows of it. Nothing here checks whether the process is a fork of the one
+    /// that took it: what a user is told goes through the methods of `Hold`.
+    pub(crate) fn tenure(&self) -> &Arc<Tenure> {
+        &self.tenure
     }
 
     pub(crate) fn fence_statements(&self) -> Result<FenceStatements> {
@@ -145,7 +151,7 @@ impl Hold {
 
     /// The first loss among several holds.
     pub(crate) fn first_loss_of(holds: &[Self]) -> Option<Loss> {
-        let lost = holds.iter().filter_map(|hold| Some((hold.loss()?, hold.lost_at()?.1)));
+        let lost = holds.iter().filter_map(|hold| Some((hold.loss()?, hold.tenure.lost_at()?.1)));
         lost.min_by_key(|(_, at)| *at).map(|(loss, _)| loss)
     }
 
@@ -162,7 +168,7 @@ impl Hold {
 
     pub(crate) fn count(&self) -> u32 {
         let HoldCounts { main, reads } =
-            if self.client.is_forked() { HoldCounts::NONE } else { self.counts() };
+            if self.client.is_forked() { HoldCounts::NONE } else { self.tenure.counts() };
         main.saturating_add(reads)
     }
 
@@ -181,7 +187,7 @@ impl Hold {
         match acquire()? {
             Some(sent_at) => {
                 self.confirmed(sent_at, lease)?;
-                self.add_count(side);
+                self.tenure.add_count(side);
                 Ok(())
             }
             None => Err(self.gone()),
@@ -192,14 +198,14 @@ impl Hold {
     pub(crate) fn may_reenter(&self, side: Side, lease: Duration) -> Result<()> {
         self.ensure_held()?;
         self.check_room(side)?;
-        self.store_hold.asks_for(lease);
+        self.tenure.store_hold.asks_for(lease);
         Ok(())
     }
 
     /// The server confirmed the hold for `lease`. Returns an error if it has ended here all the
     /// same.
     pub(crate) fn confirmed(&self, sent_at: Moment, lease: Duration) -> Result<()> {
-        self.store_hold.confirmed(sent_at, lease);
+        self.tenure.store_hold.confirmed(sent_at, lease);
         self.tenure.was_granted(valid_until(sent_at, lease));
         match self.tenure.state() {
             LeaseState::Held | LeaseState::Suspect => Ok(()),
@@ -219,12 +225,12 @@ impl Hold {
     pub(crate) fn nest_read(&self) -> Result<()> {
         self.ensure_held()?;
         self.check_room(Side::Read)?;
-        self.add_count(Side::Read);
+        self.tenure.add_count(Side::Read);
         Ok(())
     }
 
     fn check_room(&self, side: Side) -> Result<()> {
-        let HoldCounts { main, reads } = self.counts();
+        let HoldCounts { main, reads } = self.tenure.counts();
         let held = if side == Side::Main { main } else { reads };
         if held < u32::MAX {
             return Ok(());
@@ -246,22 +252,22 @@ impl Hold {
     /// The request that lengthens the lease.
     pub(crate) fn extension(&self, lease: Duration) -> Result<Renewal> {
         self.ensure_held()?;
-        self.store_hold.asks_for(lease);
-        Ok(self.store_hold.renewal_for(lease))
+        self.tenure.store_hold.asks_for(lease);
+        Ok(self.tenure.store_hold.renewal_for(lease))
     }
 
     /// Applies the reply to an [`extension`](Self::extension).
     pub(crate) fn extended(&self, lease: Duration, renewed: Renewed) -> Result<()> {
         match renewed {
             Renewed::Held { sent_at, again, beside } => {
-                self.store_hold.inspected(sent_at, beside);
+                self.tenure.store_hold.inspected(sent_at, beside);
                 let confirmed = self.confirmed(sent_at, lease);
                 // The same as for a renewal. If the lease has ended, no release is under way.
                 let is_lost = |e: &Error| e.kind() == ErrorKind::Lost;
                 if again
                     && confirmed
                         .as_ref()
-                        .is_err_and(|e| is_lost(e) || self.store_hold.was_put_back())
+                        .is_err_and(|e| is_lost(e) || self.tenure.store_hold.was_put_back())
                 {
                     self.undo(UnknownOutcomes::default(), HoldCounts::NONE);
                 }
@@ -274,7 +280,7 @@ impl Hold {
 
     /// The server no longer knows this hold.
     pub(crate) fn report_loss(&self) {
-        self.client.report_loss(&self.store_hold);
+        self.client.report_loss(&self.tenure.store_hold);
     }
 
     /// Ends what this process does for the hold, and leaves it at the server until its lease ends
@@ -322,25 +328,17 @@ impl Hold {
 impl Taken for Hold {
     fn begin_span(&self) {
         // It was re-entered.
-        if self.has_span() {
+        if self.tenure.has_span() {
             return;
         }
-        let asked = &self.store_hold.asked;
+        let asked = &self.tenure.store_hold.asked;
         if let Some(span) =
-            self.client.seen.observer.hold_span(&asked.name, asked.primitive, self.token)
+            self.client.seen.observer.hold_span(&asked.name, asked.primitive, self.tenure.token)
         {
-            self.keep_span(span);
+            self.tenure.keep_span(span);
             // A close in between has not seen the span.
             self.tell_end();
         }
-    }
-}
-
-impl std::ops::Deref for Hold {
-    type Target = Arc<Tenure>;
-
-    fn deref(&self) -> &Arc<Tenure> {
-        &self.tenure
     }
 }
 

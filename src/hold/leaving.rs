@@ -31,10 +31,10 @@ impl Drop for Leaving {
         }
         if self.counts == HoldCounts::NONE {
             // From now on a renewal that puts the hold back undoes that by itself.
-            let _ = self.hold.store_hold.release_is_over();
+            let _ = self.hold.tenure.store_hold.release_is_over();
         }
         if self.counts == HoldCounts::NONE || self.is_downgrade() {
-            let undo = self.hold.store_hold.undo(self.counts, UnknownOutcomes::default());
+            let undo = self.hold.tenure.store_hold.undo(self.counts, UnknownOutcomes::default());
             let _ = self.hold.client.watchdog.remember(undo);
         }
         self.leave_tables();
@@ -46,18 +46,18 @@ impl Leaving {
         // Made before anything that may panic.
         let mut leaving = Self { hold: hold.clone(), counts, received_before: 0, is_over: false };
         let queues = &hold.client.local_queues;
-        if queues.counts_messages(&hold.store_hold) {
+        if queues.counts_messages(&hold.tenure.store_hold) {
             // The client is about to yield, and counts messages from this release on: those that
             // nobody has read yet must not count as later ones. Or it has yielded, and messages
             // since then show that others have held the lock.
             hold.client.notifications.catch_up();
         }
-        leaving.received_before = queues.messages(&hold.lock_name().key).unwrap_or(0);
+        leaving.received_before = queues.messages(&hold.tenure.lock_name().key).unwrap_or(0);
         leaving
     }
 
     pub(super) fn send(self) -> Result<()> {
-        let store_hold = self.hold.store_hold.clone();
+        let store_hold = self.hold.tenure.store_hold.clone();
         let release = store_hold.release(self.counts);
         let mut unknowns = UnknownOutcomes::default();
         let outcome = match self.next_acquire() {
@@ -73,11 +73,11 @@ impl Leaving {
         // A client that has stopped waiting acquires nothing for any of its threads.
         if self.counts != HoldCounts::NONE
             || client.life.waits_no_more()
-            || self.hold.store_hold.is_kept()
+            || self.hold.tenure.store_hold.is_kept()
         {
             return None;
         }
-        let store_hold = &self.hold.store_hold;
+        let store_hold = &self.hold.tenure.store_hold;
         match (store_hold.asked.name.kind, &store_hold.next) {
             (Kind::Mutex | Kind::Write | Kind::Read, _) => {
                 client.local_queues.take_piggyback(store_hold)
@@ -140,7 +140,7 @@ impl Leaving {
 
     fn finish_all(&self, outcome: Result<Released>, unknowns: UnknownOutcomes) -> Result<()> {
         let hold = &self.hold;
-        if hold.store_hold.release_is_over() {
+        if hold.tenure.store_hold.release_is_over() {
             hold.undo(UnknownOutcomes::default(), HoldCounts::NONE);
         }
         let released = match outcome {
@@ -164,7 +164,7 @@ impl Leaving {
             Released::StillHeld => self.leave_tables(),
             Released::NotHeld => {
                 self.leave_tables();
-                hold.client.loss_callbacks.observe_loss(hold);
+                hold.client.loss_callbacks.observe_loss(&hold.tenure);
                 return Err(hold.lost());
             }
         }
@@ -173,8 +173,8 @@ impl Leaving {
 
     fn freed(&self, listeners: Option<u64>, next: Option<String>) {
         let Hold { client, .. } = &self.hold;
-        let name = self.hold.lock_name();
-        client.holds.remove(&self.hold);
+        let name = self.hold.tenure.lock_name();
+        client.holds.remove(&self.hold.tenure);
         match name.kind {
             Kind::Fair => {
                 // A waiter of this client is woken sooner than the message reaches it.
@@ -189,7 +189,7 @@ impl Leaving {
             Kind::Read => client.local_queues.notify(&name.key),
             _ => client.notify_freed(
                 name,
-                self.hold.store_hold.run(),
+                self.hold.tenure.store_hold.run(),
                 listeners,
                 self.received_before,
             ),
@@ -200,7 +200,7 @@ impl Leaving {
     fn is_downgrade(&self) -> bool {
         self.counts != HoldCounts::NONE
             && self.counts.main == 0
-            && self.hold.lock_name().kind == Kind::Write
+            && self.hold.tenure.lock_name().kind == Kind::Write
     }
 
     /// Call it once the release is over, and not before: the entry keeps the other threads of the
@@ -210,8 +210,8 @@ impl Leaving {
         match self.counts {
             HoldCounts::NONE => self.hold.leave_table(),
             _ if self.is_downgrade() => {
-                self.hold.client.watchdog.only_reads(&self.hold.store_hold);
-                self.hold.client.local_queues.notify(&self.hold.lock_name().key);
+                self.hold.client.watchdog.only_reads(&self.hold.tenure.store_hold);
+                self.hold.client.local_queues.notify(&self.hold.tenure.lock_name().key);
             }
             _ => {}
         }

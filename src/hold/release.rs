@@ -52,9 +52,9 @@ impl Hold {
     pub(super) fn observe_end(&self, before: LeaseState, now: Moment) {
         if matches!(before, LeaseState::Held | LeaseState::Suspect) {
             self.client.seen.observer.hold_ended(
-                self.store_hold.asked.primitive,
-                self.lock_name(),
-                now.since(self.since),
+                self.tenure.store_hold.asked.primitive,
+                self.tenure.lock_name(),
+                now.since(self.tenure.since),
             );
         }
     }
@@ -71,19 +71,21 @@ impl Hold {
         if !observer.is_watched() {
             return;
         }
-        let state = self.state();
+        let state = self.tenure.state();
         let end = match state {
             LeaseState::Held | LeaseState::Suspect => return,
             // The release itself may have found the loss.
-            LeaseState::Lost => HoldEnd::Lost(self.loss_now()),
-            LeaseState::Released if self.was_reported() => HoldEnd::Lost(self.loss_now()),
+            LeaseState::Lost => HoldEnd::Lost(self.tenure.loss_now()),
+            LeaseState::Released if self.tenure.was_reported() => {
+                HoldEnd::Lost(self.tenure.loss_now())
+            }
             LeaseState::Released => released,
             LeaseState::Closed => HoldEnd::Closed,
         };
-        observer.end_span(self.take_span(), |span| span.end_hold(end));
-        if state != LeaseState::Lost && self.is_first_to_tell() {
-            let name = self.lock_name();
-            let held = self.held();
+        observer.end_span(self.tenure.take_span(), |span| span.end_hold(end));
+        if state != LeaseState::Lost && self.tenure.is_first_to_tell() {
+            let name = self.tenure.lock_name();
+            let held = self.tenure.held();
             observer.tell_of(&name.name, name.kind.into(), |listener, lock| {
                 listener.released(lock, held);
             });
@@ -93,9 +95,9 @@ impl Hold {
     /// The part of giving up one level that is done in this process. Returns what has to be sent to
     /// the server, if anything.
     pub(crate) fn leave_one(&self, side: Side) -> Result<Option<Leaving>> {
-        self.remove_count(side);
-        let released = || self.state() == LeaseState::Released;
-        match (self.counts(), side) {
+        self.tenure.remove_count(side);
+        let released = || self.tenure.state() == LeaseState::Released;
+        match (self.tenure.counts(), side) {
             (HoldCounts::NONE, _) => self.leave_all(),
             // Released as a whole already, because its thread has ended: as for the outermost
             // level, there is nothing left to do or to report.
@@ -168,7 +170,7 @@ impl Hold {
                 return Ok(Some(Leaving::new(self, HoldCounts::NONE)));
             }
             // Other threads still use it.
-            LeaseState::Held | LeaseState::Suspect => self.client.holds.remove(self),
+            LeaseState::Held | LeaseState::Suspect => self.client.holds.remove(&self.tenure),
             LeaseState::Released | LeaseState::Closed | LeaseState::Lost => self.leave_table(),
         }
         match before {
@@ -178,7 +180,7 @@ impl Hold {
                     self.undo(UnknownOutcomes::default(), HoldCounts::NONE);
                 }
                 // The loss came during the release, and nobody else reports it.
-                if self.state() == LeaseState::Released {
+                if self.tenure.state() == LeaseState::Released {
                     self.observe_end(LeaseState::Held, now);
                     self.client.loss_callbacks.observe_loss(&self.tenure);
                 }
@@ -196,20 +198,20 @@ impl Hold {
     /// unlock does neither.
     pub(super) fn leaves_last(&self, before: LeaseState, now: Moment) -> bool {
         let has_left = matches!(before, LeaseState::Released | LeaseState::Closed);
-        let is_last = !has_left && self.store_hold.leave(&self.tenure);
+        let is_last = !has_left && self.tenure.store_hold.leave(&self.tenure);
         if is_last {
             // The order matters: the lease leaves its live states, the watchdog forgets it, the
             // release is sent. A renewal that runs after the release then finds no hold to renew,
             // and a reply to a renewal that arrives late finds a lease that nothing revives.
-            self.store_hold.lease.release(now);
-            self.client.watchdog.leave(&self.store_hold);
+            self.tenure.store_hold.lease.release(now);
+            self.client.watchdog.leave(&self.tenure.store_hold);
         }
         is_last
     }
 
     pub(super) fn leave_table(&self) {
-        self.client.holds.remove(self);
-        self.client.local_queues.notify(&self.lock_name().key);
+        self.client.holds.remove(&self.tenure);
+        self.client.local_queues.notify(&self.tenure.lock_name().key);
     }
 
     /// Gives up the hold in the background: its thread has ended.
@@ -219,6 +221,6 @@ impl Hold {
     }
 
     pub(super) fn undo(&self, unknowns: UnknownOutcomes, left: HoldCounts) {
-        self.client.watchdog.undo(self.store_hold.undo(left, unknowns));
+        self.client.watchdog.undo(self.tenure.store_hold.undo(left, unknowns));
     }
 }

@@ -181,7 +181,7 @@ impl<H: HeldLock, B> Guard<H, B> {
 
     pub(crate) fn end_min_hold(&self) {
         for hold in self.parts() {
-            hold.store_hold.end_min_hold();
+            hold.tenure().store_hold.end_min_hold();
         }
     }
 
@@ -200,7 +200,7 @@ impl<H: HeldLock, B> Guard<H, B> {
             _ if self.side == Side::Read => {
                 "a read hold has no fencing token: others may hold the lock too"
             }
-            [hold, ..] if hold.lock_name().kind == Kind::Semaphore => {
+            [hold, ..] if hold.tenure().lock_name().kind == Kind::Semaphore => {
                 "a permit has no fencing token: others may hold permits too"
             }
             _ if H::IS_SET => {
@@ -214,7 +214,7 @@ impl<H: HeldLock, B> Guard<H, B> {
     /// The fencing token of the hold of `name`.
     pub(crate) fn fencing_token_of(&self, name: &str) -> Result<FencingToken> {
         let hold = self.parts().iter().find(|hold| hold.name() == name);
-        let why = match hold.map(|hold| hold.token) {
+        let why = match hold.map(|hold| hold.tenure().token) {
             Some(token) if token > 0 => return Ok(FencingToken::new(token)),
             Some(_) => "the hold has no fencing token: build the client with fencing(true)",
             None => "the guard has no lock with this name: pass one of its names()",
@@ -230,8 +230,8 @@ impl<H: HeldLock, B> Guard<H, B> {
         let hold = self.parts().iter().find(|hold| hold.name() == name).expect("it has a token");
         // The fence keeps others out until the transaction ends, which may be after the guard is
         // dropped. A thread that got the hold without a request would not notice the fence.
-        hold.store_hold.passes_on_no_more();
-        Ok(TransactionFence::new(statements, &hold.lock_name().key, token))
+        hold.tenure().store_hold.passes_on_no_more();
+        Ok(TransactionFence::new(statements, &hold.tenure().lock_name().key, token))
     }
 
     /// Ends the guard by `end`. Takes the callbacks back first: they run if and only if `end`
@@ -241,11 +241,11 @@ impl<H: HeldLock, B> Guard<H, B> {
         let callbacks = self.callbacks.take(|| self.held.parts()[0].is_forked());
         let outcome = end(&self.held, self.side);
         let parts = self.held.parts();
-        let loss = || Hold::first_loss_of(parts).unwrap_or_else(|| parts[0].loss_now());
+        let loss = || Hold::first_loss_of(parts).unwrap_or_else(|| parts[0].tenure().loss_now());
         parts[0].finish_callbacks(callbacks, &outcome, loss);
         if outcome.as_ref().is_err_and(|e| e.kind() == ErrorKind::Lost) {
             // The watchdog may not have noticed the loss, and no longer checks the hold.
-            for line in parts.iter().filter_map(|hold| hold.loss_to_log()) {
+            for line in parts.iter().filter_map(|hold| hold.tenure().loss_to_log()) {
                 log::warn!("{line}");
             }
         }

@@ -252,7 +252,7 @@ impl SemaphorePermit {
     /// The number of permits.
     #[must_use]
     pub fn permits(&self) -> u32 {
-        self.0.parts()[0].store_hold.asked.permits
+        self.0.parts()[0].tenure().store_hold.asked.permits
     }
 
     /// Returns the permits. Dropping the guard does the same, but this returns the outcome. One
@@ -278,8 +278,8 @@ impl SemaphorePermit {
     pub fn forget(self) -> PermitId {
         let hold = self.0.forget();
         PermitId {
-            holder: hold.store_hold.asked.holder.clone(),
-            permits: hold.store_hold.asked.permits,
+            holder: hold.tenure().store_hold.asked.holder.clone(),
+            permits: hold.tenure().store_hold.asked.permits,
         }
     }
 }

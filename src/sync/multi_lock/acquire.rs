@@ -241,9 +241,11 @@ impl MultiLockCall<'_> {
             let part =
                 |(name, hold): (&'_ Arc<LockName>, &'_ Option<Hold>)| -> (Arc<LockName>, _, u32) {
                     match hold {
-                        Some(hold) => {
-                            (name.clone(), hold.store_hold.asked.holder.clone(), hold.counts().main)
-                        }
+                        Some(hold) => (
+                            name.clone(),
+                            hold.tenure().store_hold.asked.holder.clone(),
+                            hold.tenure().counts().main,
+                        ),
                         None => (name.clone(), attempt.holder.clone(), 0),
                     }
                 };
@@ -299,7 +301,7 @@ impl MultiLockCall<'_> {
         for ((name, own), token) in names.iter().zip(held.iter()).zip(tokens) {
             let hold = match own {
                 Some(hold) => {
-                    hold.add_count(Side::Main);
+                    hold.tenure().add_count(Side::Main);
                     Ok(hold.clone())
                 }
                 None => {
@@ -329,7 +331,7 @@ impl MultiLockCall<'_> {
         }
         let fresh = hold.parts().iter().zip(held.iter()).filter(|(_, own)| own.is_none());
         for (part, _) in fresh {
-            terms.begin_min_hold(&part.store_hold);
+            terms.begin_min_hold(&part.tenure().store_hold);
         }
         Ok(hold)
     }

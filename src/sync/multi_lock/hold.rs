@@ -28,13 +28,15 @@ pub(crate) struct MultiHold {
 
 impl MultiHold {
     pub(super) fn new(client: &Arc<ClientState>, parts: Vec<Hold>) -> Self {
-        let label = label(parts.iter().map(|hold| hold.lock_name()));
+        let label = label(parts.iter().map(|hold| hold.tenure().lock_name()));
         Self { client: client.clone(), parts, label }
     }
 
     fn send(&self, leaving: Vec<Leaving>) -> Result<()> {
-        let holds: Vec<_> =
-            leaving.iter().map(|part| (part.hold.store_hold.clone(), part.counts)).collect();
+        let holds: Vec<_> = leaving
+            .iter()
+            .map(|part| (part.hold.tenure().store_hold.clone(), part.counts))
+            .collect();
         let releases: Vec<Release<'_>> =
             holds.iter().map(|(hold, counts)| hold.release(*counts)).collect();
         let mut unknowns = UnknownOutcomes::default();
@@ -79,11 +81,11 @@ impl HeldLock for MultiHold {
             let mut pause = Duration::MAX;
             let mut released = false;
             for hold in &self.parts {
-                match hold.state() {
+                match hold.tenure().state() {
                     LeaseState::Lost | LeaseState::Closed => return LossWait::Lost,
                     LeaseState::Released => released = true,
                     LeaseState::Held | LeaseState::Suspect => {
-                        pause = pause.min(hold.pause());
+                        pause = pause.min(hold.tenure().pause());
                     }
                 }
             }
@@ -168,7 +170,7 @@ impl<'h> LossWatch<'h> {
     fn new(parts: &'h [Hold]) -> Self {
         let event = Arc::default();
         for hold in parts {
-            hold.add_event(&event);
+            hold.tenure().add_event(&event);
         }
         Self { event, parts }
     }
@@ -177,7 +179,7 @@ impl<'h> LossWatch<'h> {
 impl Drop for LossWatch<'_> {
     fn drop(&mut self) {
         for hold in self.parts {
-            hold.remove_event(&self.event);
+            hold.tenure().remove_event(&self.event);
         }
     }
 }
