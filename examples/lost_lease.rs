@@ -23,7 +23,7 @@ fn main() -> Result<()> {
         let _ = called.send(format!("on_lost: {loss}"));
     });
     // Called before the lease is lost, when the first renewal fails. Here none does.
-    guard.on_renewal_trouble(|trouble| println!("on_renewal_trouble: {trouble}"));
+    guard.on_renewal_failed(|trouble| println!("on_renewal_failed: {trouble}"));
     // This channel is disconnected at the loss, for `select!`: see the example `select_jobs`.
     let lost = guard.lost();
 

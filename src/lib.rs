@@ -240,7 +240,7 @@ pub use base::cancel::CancelToken;
 pub use base::credentials::{Credentials, CredentialsProvider};
 pub use base::error::{Error, ErrorKind, Result};
 pub use base::escape::{escape_name, unescape_name};
-pub use base::loss::{Loss, LossReason, LossWait, RenewalTrouble};
+pub use base::loss::{Loss, LossReason, LossWait, RenewalFailure};
 pub use base::primitive::Primitive;
 #[cfg(feature = "tls-core")]
 pub use base::tls::Tls;

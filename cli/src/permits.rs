@@ -68,7 +68,7 @@ fn set(client: &LockClient, semaphore: &Semaphore, permits: u32) -> Result<Optio
     let before = match semaphore.try_set_permits(permits)? {
         SetPermits::New => return Ok(None),
         SetPermits::Same | SetPermits::SetBefore { .. } => return Ok(Some(i64::from(permits))),
-        SetPermits::Different { there_are } => there_are,
+        SetPermits::Different { current } => current,
     };
     turn.ensure_held()?;
     // If the lease ended before the permits were added, another one may have added them as well.

@@ -4,7 +4,7 @@
 
 use std::error::Error as _;
 
-use leasehold::{Advice, Error, Loss, RenewalTrouble};
+use leasehold::{Advice, Error, Loss, RenewalFailure};
 
 /// The words of the command for an advice; `None` if a user of the command has nothing to do.
 pub(crate) fn advice(advice: &Advice) -> Option<String> {
@@ -70,7 +70,7 @@ pub(crate) fn loss(loss: &Loss) -> String {
     format!("{}{cause} (held for {:.1?})", loss.message(), loss.held_for())
 }
 
-pub(crate) fn trouble(trouble: &RenewalTrouble) -> String {
+pub(crate) fn trouble(trouble: &RenewalFailure) -> String {
     let left = trouble.remaining();
     format!("the lease cannot be renewed, and ends in {left:.1?}: {}", chain(trouble.error()))
 }

@@ -151,12 +151,12 @@ impl LossWait {
 
 /// A renewal that failed, with the lease still running. `Display` writes one line for people.
 #[derive(Debug, Clone)]
-pub struct RenewalTrouble {
+pub struct RenewalFailure {
     error: Error,
     remaining: Duration,
 }
 
-impl RenewalTrouble {
+impl RenewalFailure {
     #[cold]
     pub(crate) fn new(error: Error, remaining: Duration) -> Self {
         Self { error, remaining }
@@ -175,7 +175,7 @@ impl RenewalTrouble {
     }
 }
 
-impl fmt::Display for RenewalTrouble {
+impl fmt::Display for RenewalFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
@@ -210,7 +210,7 @@ mod tests {
         );
         let loss = Loss::new(LossReason::NotRenewed, None, Duration::from_secs(1));
         assert!(loss.to_string().contains("suspended or too busy (held for 1.0s)"), "{loss}");
-        let trouble = RenewalTrouble::new(reset, Duration::from_secs(20));
+        let trouble = RenewalFailure::new(reset, Duration::from_secs(20));
         assert_eq!(
             trouble.to_string(),
             "the lease cannot be renewed, and ends in 20.0s: \"job\": no answer: reset"

@@ -9,7 +9,7 @@
 //! | the same, until the job is done or asked to stop | [`wait_lost_or_cancelled`](crate::ReentrantMutexGuard::wait_lost_or_cancelled) | the same, or as soon as its [token](crate::CancelToken) is cancelled |
 //! | be called | [`on_lost`](crate::ReentrantMutexGuard::on_lost) | the same; callbacks run on threads of their own and can be late |
 //! | wait for jobs and for a loss at once | [`lost`](crate::ReentrantMutexGuard::lost) with `select!` | within about a millisecond |
-//! | act before it is lost | [`on_renewal_trouble`](crate::ReentrantMutexGuard::on_renewal_trouble) | when the first renewal fails |
+//! | act before it is lost | [`on_renewal_failed`](crate::ReentrantMutexGuard::on_renewal_failed) | when the first renewal fails |
 //! | know why | [`loss`](crate::ReentrantMutexGuard::loss) | |
 //!
 //! ```no_run
@@ -105,7 +105,7 @@
 //! until then. It is logged at WARN (see [log lines](crate::guide::operations#log-lines)), and
 //! [`remaining`](crate::ReentrantMutexGuard::remaining) says how much time is left.
 //!
-//! [`on_renewal_trouble`](crate::ReentrantMutexGuard::on_renewal_trouble) calls you at the first
+//! [`on_renewal_failed`](crate::ReentrantMutexGuard::on_renewal_failed) calls you at the first
 //! renewal that fails, and again only after one has succeeded in between. If the server fails
 //! suddenly, that is two thirds of a lease before the end: time to finish a step, or to start
 //! nothing new.
@@ -113,9 +113,9 @@
 //! ```no_run
 //! # let client = leasehold::LockClient::open("redis://127.0.0.1/")?;
 //! let guard = client.lock("import")?;
-//! guard.on_renewal_trouble(|trouble| {
-//!     if trouble.error().is_outage() {
-//!         eprintln!("import ends within {:?}: {}", trouble.remaining(), trouble.error());
+//! guard.on_renewal_failed(|failure| {
+//!     if failure.error().is_outage() {
+//!         eprintln!("import ends within {:?}: {}", failure.remaining(), failure.error());
 //!     }
 //! });
 //! # Ok::<(), leasehold::Error>(())

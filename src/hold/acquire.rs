@@ -32,7 +32,7 @@ pub(crate) fn acquire_for_thread(
         let thread = os::thread::current().id();
         match Hold::of_thread(client, &name.key, thread) {
             Some(hold) => {
-                record.reenters();
+                record.note_reentry();
                 reenter(client, &hold, name, terms).map(|()| Some(hold))
             }
             None => acquire(client, name, 1, terms, deadline, Owner::Thread(thread), record),
@@ -246,7 +246,7 @@ impl Helped for LockCall<'_> {
     }
 
     fn piggyback(&mut self) -> Piggyback {
-        self.attempt.asks_now();
+        self.attempt.begin_request();
         Piggyback::new(&self.attempt.request(true), self.takes_turns() || self.joins())
     }
 
@@ -338,7 +338,7 @@ impl LockCall<'_> {
             return Err(granted_too_late().for_name(&attempt.name.name));
         }
         if takes_turns {
-            hold = hold.that_passes_on(attempt.tokens);
+            hold = hold.passing_on(attempt.tokens);
         }
         if joins {
             hold = hold.open_to_readers();

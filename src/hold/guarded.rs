@@ -139,7 +139,7 @@ impl Hold {
         }
     }
 
-    pub(crate) fn on_renewal_trouble(&self, callback: &Arc<OnTrouble>) {
+    pub(crate) fn on_renewal_failed(&self, callback: &Arc<OnTrouble>) {
         if let Some(trouble) = self.tenure.add_on_trouble(callback) {
             self.client.loss_callbacks.tell_of_trouble(vec![callback.clone()], &trouble);
         }
@@ -198,7 +198,7 @@ impl Hold {
     pub(crate) fn may_reenter(&self, side: Side, lease: Duration) -> Result<()> {
         self.ensure_held()?;
         self.check_room(side)?;
-        self.tenure.store_hold.asks_for(lease);
+        self.tenure.store_hold.note_request(lease);
         Ok(())
     }
 
@@ -252,7 +252,7 @@ impl Hold {
     /// The request that lengthens the lease.
     pub(crate) fn extension(&self, lease: Duration) -> Result<Renewal> {
         self.ensure_held()?;
-        self.tenure.store_hold.asks_for(lease);
+        self.tenure.store_hold.note_request(lease);
         Ok(self.tenure.store_hold.renewal_for(lease))
     }
 
@@ -296,7 +296,7 @@ impl Hold {
         let now = self.tenure.now();
         let before = self.tenure.release(now);
         self.observe_end(before, now);
-        self.leaves_last(before, now);
+        self.leave_if_last(before, now);
         self.tenure.wake();
         self.leave_table();
         // Nobody else reports it.

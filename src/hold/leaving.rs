@@ -31,7 +31,7 @@ impl Drop for Leaving {
         }
         if self.counts == HoldCounts::NONE {
             // From now on a renewal that puts the hold back undoes that by itself.
-            let _ = self.hold.tenure.store_hold.release_is_over();
+            let _ = self.hold.tenure.store_hold.end_release();
         }
         if self.counts == HoldCounts::NONE || self.is_downgrade() {
             let undo = self.hold.tenure.store_hold.undo(self.counts, UnknownOutcomes::default());
@@ -72,7 +72,7 @@ impl Leaving {
         let Hold { client, .. } = &self.hold;
         // A client that has stopped waiting acquires nothing for any of its threads.
         if self.counts != HoldCounts::NONE
-            || client.life.waits_no_more()
+            || client.life.has_stopped()
             || self.hold.tenure.store_hold.is_kept()
         {
             return None;
@@ -140,7 +140,7 @@ impl Leaving {
 
     fn finish_all(&self, outcome: Result<Released>, unknowns: UnknownOutcomes) -> Result<()> {
         let hold = &self.hold;
-        if hold.tenure.store_hold.release_is_over() {
+        if hold.tenure.store_hold.end_release() {
             hold.undo(UnknownOutcomes::default(), HoldCounts::NONE);
         }
         let released = match outcome {

@@ -142,7 +142,7 @@ impl Hold {
     /// Called after the tenure has ended: of all the threads that may end it now, only one sees it
     /// live. A suspect hold is released: the store has not confirmed its last renewal.
     fn park(&self) -> bool {
-        !self.client.life.waits_no_more() && self.client.local_queues.park(&self.tenure)
+        !self.client.life.has_stopped() && self.client.local_queues.park(&self.tenure)
     }
 
     /// [`leave_all`](Self::leave_all) for a client that is closed: threads that wait for a
@@ -164,9 +164,9 @@ impl Hold {
 
     fn left_all(&self, before: LeaseState, now: Moment) -> Result<Option<Leaving>> {
         self.tenure.wake();
-        let leaves_last = self.leaves_last(before, now);
+        let is_last = self.leave_if_last(before, now);
         match before {
-            LeaseState::Held | LeaseState::Suspect if leaves_last => {
+            LeaseState::Held | LeaseState::Suspect if is_last => {
                 return Ok(Some(Leaving::new(self, HoldCounts::NONE)));
             }
             // Other threads still use it.
@@ -176,7 +176,7 @@ impl Hold {
         match before {
             LeaseState::Closed => Err(self.closed()),
             LeaseState::Lost => {
-                if leaves_last {
+                if is_last {
                     self.undo(UnknownOutcomes::default(), HoldCounts::NONE);
                 }
                 // The loss came during the release, and nobody else reports it.
@@ -196,7 +196,7 @@ impl Hold {
     ///
     /// Only the caller that ended the tenure or finds it lost leaves the hold: a close during an
     /// unlock does neither.
-    pub(super) fn leaves_last(&self, before: LeaseState, now: Moment) -> bool {
+    pub(super) fn leave_if_last(&self, before: LeaseState, now: Moment) -> bool {
         let has_left = matches!(before, LeaseState::Released | LeaseState::Closed);
         let is_last = !has_left && self.tenure.store_hold.leave(&self.tenure);
         if is_last {

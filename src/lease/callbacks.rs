@@ -7,7 +7,7 @@ use std::sync::{Arc, Weak};
 use crossbeam_channel::{Receiver, Sender};
 
 use crate::base::event::Event;
-use crate::base::loss::{Loss, RenewalTrouble};
+use crate::base::loss::{Loss, RenewalFailure};
 use crate::lease::spans::Span;
 use crate::os::{
     Mutex,
@@ -22,7 +22,7 @@ pub(crate) enum Callback {
     Drop(TroubleCallback),
 }
 
-pub(crate) type TroubleCallback = Arc<dyn Fn(&RenewalTrouble) + Send + Sync>;
+pub(crate) type TroubleCallback = Arc<dyn Fn(&RenewalFailure) + Send + Sync>;
 
 /// Runs when a lease is lost. It runs once, even if it was registered with several leases.
 pub(crate) struct OnLost(pub(super) Arc<CallbackPlace>);
@@ -51,15 +51,15 @@ pub(crate) struct OnTrouble {
 
 impl OnTrouble {
     /// Whether it is to be called now.
-    pub(super) fn begins(&self) -> bool {
+    pub(super) fn begin(&self) -> bool {
         !self.called.swap(true, Ordering::AcqRel)
     }
 
-    pub(super) fn is_over(&self) {
+    pub(super) fn end(&self) {
         self.called.store(false, Ordering::Release);
     }
 
-    pub(super) fn call(&self, trouble: &RenewalTrouble) {
+    pub(super) fn call(&self, trouble: &RenewalFailure) {
         let callback = self.callback.lock().clone();
         if let Some(callback) = callback {
             callback(trouble);

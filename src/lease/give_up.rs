@@ -47,7 +47,7 @@ impl StoreHold {
 
     /// The store has put the hold back during or after its release. Returns whether the caller has
     /// to undo that now; otherwise the release is under way, and its sender finds out [at the
-    /// end](Self::release_is_over). Sent during the release, the undo could run first, and the
+    /// end](Self::end_release). Sent during the release, the undo could run first, and the
     /// release would find no hold and report a loss.
     pub(crate) fn was_put_back(&self) -> bool {
         self.release_race.put_back()
@@ -55,7 +55,7 @@ impl StoreHold {
 
     /// The release is over. Returns whether the hold was [put back](Self::was_put_back) during it
     /// and has to be undone.
-    pub(crate) fn release_is_over(&self) -> bool {
+    pub(crate) fn end_release(&self) -> bool {
         self.release_race.give_up()
     }
 }

@@ -18,7 +18,7 @@ use crate::base::lease::LeaseState;
 use crate::base::listener::{Listener, LockInfo};
 use crate::base::lock_name::LockName;
 use crate::base::log;
-use crate::base::loss::{Loss, RenewalTrouble};
+use crate::base::loss::{Loss, RenewalFailure};
 use crate::lease::callbacks::{Callback, OnLost, OnTrouble};
 use crate::lease::observer::Observer;
 use crate::lease::records::{StoreHold, Tenure};
@@ -64,7 +64,7 @@ struct DueCalls {
 
 enum DueCall {
     OnLost(Box<dyn FnOnce(&Loss) + Send>, Loss),
-    OnTrouble(Arc<OnTrouble>, RenewalTrouble),
+    OnTrouble(Arc<OnTrouble>, RenewalFailure),
     /// A listener or a tracer.
     Observer(Box<dyn FnOnce() + Send>),
 }
@@ -266,7 +266,7 @@ impl LossCallbacks {
     pub(crate) fn tell_of_trouble(
         self: &Arc<Self>,
         callbacks: Vec<Arc<OnTrouble>>,
-        trouble: &RenewalTrouble,
+        trouble: &RenewalFailure,
     ) {
         self.enqueue(
             callbacks.into_iter().map(|callback| DueCall::OnTrouble(callback, trouble.clone())),

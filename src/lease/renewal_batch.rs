@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use crate::base::lease::{LeaseState, LostBy, Moment};
 use crate::lease::records::{StoreHold, Tenure};
+use crate::lease::renewal_failures::News;
 use crate::lease::renewal_thread::{RenewalRound, RenewalTable, RenewalThread};
-use crate::lease::renewal_trouble::News;
 use crate::lease::visits::tick;
 use crate::store::{Renewal, Renewed};
 

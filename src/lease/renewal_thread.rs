@@ -14,7 +14,7 @@ use crate::lease::hold_table::HoldTable;
 use crate::lease::loss_callbacks::LossCallbacks;
 use crate::lease::phase::Phase;
 use crate::lease::records::{Asked, Caretaker, StoreHold};
-use crate::lease::renewal_trouble::Outages;
+use crate::lease::renewal_failures::Outages;
 use crate::lease::schedule::Schedule;
 use crate::lease::undos::Undos;
 use crate::os::{

@@ -120,7 +120,7 @@ impl StoreHold {
 
     /// Makes it one that passes on to other threads of the client. `tokens`: how many were drawn,
     /// including that of the first user.
-    pub(crate) fn that_passes_on(mut self, tokens: u32) -> Self {
+    pub(crate) fn passing_on(mut self, tokens: u32) -> Self {
         self.users.get_mut().spare_tokens = Some(tokens.saturating_sub(1));
         self
     }
@@ -207,7 +207,7 @@ impl StoreHold {
     }
 
     /// From now on it does not pass to another thread of the client: the next one asks the store.
-    pub(crate) fn passes_on_no_more(&self) {
+    pub(crate) fn stop_passing_on(&self) {
         self.users.lock().spare_tokens = None;
     }
 
@@ -265,7 +265,7 @@ impl StoreHold {
     }
 
     /// Call it before a request for a lease that may be longer than those before.
-    pub(crate) fn asks_for(&self, lease: Duration) {
+    pub(crate) fn note_request(&self, lease: Duration) {
         self.longest.fetch_max(nanos(lease), Ordering::AcqRel);
     }
 

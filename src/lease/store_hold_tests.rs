@@ -43,7 +43,7 @@ pub(crate) fn tenure(name: &str, clock: &Arc<FakeClock>, lease: Duration) -> Arc
 
 /// The first user of a lock that passes on.
 fn first(clock: &Arc<FakeClock>, tokens: u32) -> Arc<Tenure> {
-    Tenure::begin(granted("a", Kind::Mutex, clock, SPAN).that_passes_on(tokens).admit_first(), USER)
+    Tenure::begin(granted("a", Kind::Mutex, clock, SPAN).passing_on(tokens).admit_first(), USER)
 }
 
 /// The first of several readers.
@@ -85,10 +85,10 @@ fn a_hold_passes_on_only_with_a_fresh_lease_that_was_never_lengthened() {
     };
     assert!(!refuses(&|_| ()));
     assert!(
-        refuses(&|tenure| tenure.store_hold.asks_for(SPAN * 2)),
+        refuses(&|tenure| tenure.store_hold.note_request(SPAN * 2)),
         "the server may have a longer lease"
     );
-    assert!(refuses(&|tenure| tenure.store_hold.passes_on_no_more()));
+    assert!(refuses(&|tenure| tenure.store_hold.stop_passing_on()));
     assert!(refuses(&|tenure| assert_eq!(
         tenure.store_hold.lease.suspect(clock.now()),
         LeaseState::Suspect
@@ -131,7 +131,7 @@ fn readers_join_a_hold_only_while_it_is_young_and_certain() {
         LeaseState::Suspect
     )));
     assert!(refuses(&|tenure| assert_eq!(tenure.store_hold.lose(), LeaseState::Lost)));
-    assert!(refuses(&|tenure| tenure.store_hold.asks_for(SPAN * 2)), "it was lengthened");
+    assert!(refuses(&|tenure| tenure.store_hold.note_request(SPAN * 2)), "it was lengthened");
     assert!(refuses(&|tenure| assert!(tenure.store_hold.leave(tenure))), "the last has left");
     assert!(refuses(&|_| clock.advance(OPEN_TO_READERS)), "a writer of another client may wait");
 }
@@ -176,7 +176,7 @@ fn what_is_learnt_of_a_hold_all_its_users_know() {
 fn a_hold_whose_next_user_never_begins_is_given_up() {
     let clock = Arc::new(FakeClock::default());
     let watchdog = watchdog(&clock);
-    let hold = granted_by(&watchdog, "a", Kind::Mutex, SPAN).that_passes_on(9);
+    let hold = granted_by(&watchdog, "a", Kind::Mutex, SPAN).passing_on(9);
     let first = Tenure::begin(hold.admit_first(), USER);
     drop(passes(&first).expect("it passes on"));
     assert_eq!(
@@ -237,7 +237,7 @@ fn a_max_hold_ends_with_the_lease_that_was_confirmed_before() {
 fn a_hold_put_back_beside_its_release_is_undone_once_and_behind_it() {
     let clock = Arc::new(FakeClock::default());
     let before = granted("a", Kind::Mutex, &clock, SPAN);
-    assert!(!before.was_put_back() && before.release_is_over());
+    assert!(!before.was_put_back() && before.end_release());
     let after = granted("b", Kind::Mutex, &clock, SPAN);
-    assert!(!after.release_is_over() && after.was_put_back());
+    assert!(!after.end_release() && after.was_put_back());
 }

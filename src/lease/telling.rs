@@ -8,7 +8,7 @@ use crate::base::cancel::CancelToken;
 use crate::base::deadline::Deadline;
 use crate::base::event::{Event, Interrupt};
 use crate::base::lease::LeaseState;
-use crate::base::loss::{LossWait, RenewalTrouble};
+use crate::base::loss::{LossWait, RenewalFailure};
 use crate::lease::callbacks::{Callback, OnLost, OnTrouble};
 use crate::lease::records::Tenure;
 use crate::lease::spans::Span;
@@ -110,7 +110,7 @@ impl Tenure {
 
     /// Registers the callback for when renewal begins to fail. If renewal is already failing,
     /// returns what the callback must be called with now.
-    pub(crate) fn add_on_trouble(&self, callback: &Arc<OnTrouble>) -> Option<RenewalTrouble> {
+    pub(crate) fn add_on_trouble(&self, callback: &Arc<OnTrouble>) -> Option<RenewalFailure> {
         let mut listeners = self.listeners.lock();
         let of_trouble = &mut listeners.get_or_insert_default().on_trouble;
         if of_trouble.len() == of_trouble.capacity() {
@@ -120,8 +120,8 @@ impl Tenure {
         drop(listeners);
         // Checked after it was added: an earlier failure is found here, and a later one calls it.
         let error = self.store_hold.trouble().filter(|_| self.state() == LeaseState::Suspect)?;
-        let begins = self.is_renewed_at(self.now()) && callback.begins();
-        begins.then(|| RenewalTrouble::new(error, self.remaining()))
+        let begins = self.is_renewed_at(self.now()) && callback.begin();
+        begins.then(|| RenewalFailure::new(error, self.remaining()))
     }
 
     /// The callbacks to call when renewal begins to fail.
@@ -129,16 +129,16 @@ impl Tenure {
         let listeners = self.listeners.lock();
         let living =
             listeners.iter().flat_map(|listeners| &listeners.on_trouble).filter_map(Weak::upgrade);
-        living.filter(|callback| callback.begins()).collect()
+        living.filter(|callback| callback.begin()).collect()
     }
 
     /// A renewal has succeeded again.
-    pub(super) fn trouble_is_over(&self) {
+    pub(super) fn end_trouble(&self) {
         let listeners = self.listeners.lock();
         let living =
             listeners.iter().flat_map(|listeners| &listeners.on_trouble).filter_map(Weak::upgrade);
         for callback in living {
-            callback.is_over();
+            callback.end();
         }
     }
 }

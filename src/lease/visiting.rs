@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 
 use crate::base::error::{Error, ErrorKind};
 use crate::base::lease::{LeaseState, Moment, valid_until};
-use crate::base::loss::RenewalTrouble;
+use crate::base::loss::RenewalFailure;
 use crate::lease::callbacks::OnTrouble;
 use crate::lease::records::{StoreHold, Tenure};
 use crate::os::atomic::Ordering;
@@ -139,7 +139,7 @@ impl StoreHold {
         let failed = if is_live { self.users.lock().failed.take() } else { None };
         if failed.is_some() {
             for tenure in &self.tenures() {
-                tenure.trouble_is_over();
+                tenure.end_trouble();
             }
         }
         state
@@ -151,7 +151,7 @@ impl StoreHold {
         &self,
         error: &Error,
         now: Moment,
-    ) -> Option<(Vec<Arc<OnTrouble>>, RenewalTrouble)> {
+    ) -> Option<(Vec<Arc<OnTrouble>>, RenewalFailure)> {
         // Set before the tenures are listed: a callback that is added from now on checks it.
         let before = self.users.lock().failed.replace(error.clone());
         let is_live = self.lease.suspect(now) == LeaseState::Suspect;
@@ -162,7 +162,7 @@ impl StoreHold {
         let renewed = tenures.iter().filter(|tenure| tenure.is_renewed_at(now));
         let to_tell: Vec<_> = renewed.flat_map(|tenure| tenure.told_of_trouble()).collect();
         (!to_tell.is_empty())
-            .then(|| (to_tell, RenewalTrouble::new(error.clone(), self.remaining())))
+            .then(|| (to_tell, RenewalFailure::new(error.clone(), self.remaining())))
     }
 
     /// Why the last renewal failed, if it did.

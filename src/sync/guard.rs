@@ -21,7 +21,7 @@ use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::limits::check_lease;
 use crate::base::lock_name::Kind;
 use crate::base::log;
-use crate::base::loss::{Loss, LossWait, RenewalTrouble};
+use crate::base::loss::{Loss, LossWait, RenewalFailure};
 use crate::fencing::{FencingToken, TransactionFence};
 use crate::hold::guarded::{Hold, Side};
 use crate::lease::callbacks::{Callbacks, OnLost};
@@ -150,16 +150,16 @@ impl<H: HeldLock, B> Guard<H, B> {
         })
     }
 
-    pub(crate) fn on_renewal_trouble(
+    pub(crate) fn on_renewal_failed(
         &self,
-        callback: impl Fn(&RenewalTrouble) + Send + Sync + 'static,
+        callback: impl Fn(&RenewalFailure) + Send + Sync + 'static,
     ) {
         if self.is_forked() {
             return;
         }
         let callback = self.callbacks.add_on_trouble(Arc::new(callback));
         for hold in self.parts() {
-            hold.on_renewal_trouble(&callback);
+            hold.on_renewal_failed(&callback);
         }
     }
 
@@ -230,7 +230,7 @@ impl<H: HeldLock, B> Guard<H, B> {
         let hold = self.parts().iter().find(|hold| hold.name() == name).expect("it has a token");
         // The fence keeps others out until the transaction ends, which may be after the guard is
         // dropped. A thread that got the hold without a request would not notice the fence.
-        hold.tenure().store_hold.passes_on_no_more();
+        hold.tenure().store_hold.stop_passing_on();
         Ok(TransactionFence::new(statements, &hold.tenure().lock_name().key, token))
     }
 
@@ -452,8 +452,8 @@ macro_rules! guard_methods {
             /// never once the guard has been given up. A fixed lease, or one whose `max_hold` is
             /// over, is not renewed, so nothing can fail. A guard of several locks runs it once if
             /// their renewals fail together.
-            pub fn on_renewal_trouble(&self, callback: impl Fn(&$crate::RenewalTrouble) + Send + Sync + 'static) {
-                self.0.on_renewal_trouble(callback);
+            pub fn on_renewal_failed(&self, callback: impl Fn(&$crate::RenewalFailure) + Send + Sync + 'static) {
+                self.0.on_renewal_failed(callback);
             }
 
             /// How many guards share this hold.

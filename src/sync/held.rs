@@ -8,7 +8,7 @@ use crossbeam_channel::Receiver;
 
 use crate::base::cancel::CancelToken;
 use crate::base::error::Result;
-use crate::base::loss::{Loss, LossWait, RenewalTrouble};
+use crate::base::loss::{Loss, LossWait, RenewalFailure};
 use crate::fencing::FencingToken;
 
 pub(crate) mod sealed {
@@ -89,8 +89,8 @@ pub trait Held: Debug + Sync + sealed::Sealed {
     fn on_lost(&self, callback: Box<dyn FnOnce(&Loss) + Send>);
 
     /// Runs `callback` when renewal begins to fail. See
-    /// [`on_renewal_trouble`](crate::ReentrantMutexGuard::on_renewal_trouble).
-    fn on_renewal_trouble(&self, callback: Box<dyn Fn(&RenewalTrouble) + Send + Sync>);
+    /// [`on_renewal_failed`](crate::ReentrantMutexGuard::on_renewal_failed).
+    fn on_renewal_failed(&self, callback: Box<dyn Fn(&RenewalFailure) + Send + Sync>);
 
     /// The fencing token of this hold. See
     /// [`fencing_token`](crate::ReentrantMutexGuard::fencing_token).
@@ -171,11 +171,11 @@ macro_rules! impl_held {
                 self.0.on_lost(callback);
             }
 
-            fn on_renewal_trouble(
+            fn on_renewal_failed(
                 &self,
-                callback: Box<dyn Fn(&$crate::RenewalTrouble) + Send + Sync>,
+                callback: Box<dyn Fn(&$crate::RenewalFailure) + Send + Sync>,
             ) {
-                self.0.on_renewal_trouble(callback);
+                self.0.on_renewal_failed(callback);
             }
 
             fn fencing_token(&self) -> $crate::Result<$crate::fencing::FencingToken> {

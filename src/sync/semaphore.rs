@@ -110,11 +110,11 @@ impl Semaphore {
             return Ok(SetPermits::New);
         }
         let (free, held) = counter.ask()?;
-        let there_are = free + held;
-        Ok(if there_are == i64::from(permits) {
+        let current = free + held;
+        Ok(if current == i64::from(permits) {
             SetPermits::Same
         } else {
-            SetPermits::Different { there_are }
+            SetPermits::Different { current }
         })
     }
 
@@ -221,7 +221,7 @@ pub enum SetPermits {
     Different {
         /// The number it has, free and held ones together; 0 if the semaphore has just been
         /// removed.
-        there_are: i64,
+        current: i64,
     },
     /// It was set before, and keeps its permits. Whether it was set to the same number is unknown,
     /// because nothing records how many permits of a counting semaphore are taken. A semaphore with

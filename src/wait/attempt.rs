@@ -127,7 +127,7 @@ impl<'a> AcquireAttempt<'a> {
 
     /// Whether it has stopped waiting and sends no more requests.
     pub(crate) fn is_ended(&self) -> bool {
-        self.client.life.waits_no_more() || self.is_cancelled()
+        self.client.life.has_stopped() || self.is_cancelled()
     }
 
     fn is_cancelled(&self) -> bool {
@@ -201,7 +201,7 @@ impl<'a> AcquireAttempt<'a> {
     }
 
     /// Call this before a request is sent or left for another thread.
-    pub(crate) fn asks_now(&mut self) {
+    pub(crate) fn begin_request(&mut self) {
         self.generation = self.client.watchdog.generation();
     }
 
@@ -296,7 +296,7 @@ impl<'a> AcquireAttempt<'a> {
         let calls_user = self.must_announce();
         if calls_user {
             // People see where a call hangs.
-            self.enters_wait(deadline);
+            self.enter_wait(deadline);
         }
         // With something left at the server it counts: a close that ended in this moment would have
         // stopped the watchdog, and nobody would undo a place or a wait marker.
@@ -310,12 +310,12 @@ impl<'a> AcquireAttempt<'a> {
     }
 
     /// The call waits from now on for its name.
-    pub(crate) fn begins_to_wait(&mut self, deadline: Deadline) {
+    pub(crate) fn begin_wait(&mut self, deadline: Deadline) {
         self.announce(deadline);
-        self.enters_wait(deadline);
+        self.enter_wait(deadline);
     }
 
-    fn enters_wait(&mut self, deadline: Deadline) {
+    fn enter_wait(&mut self, deadline: Deadline) {
         if self.wait.is_none() {
             self.wait = Some(begin_wait(self.client, self.name, self.wanted.primitive, deadline));
         }
@@ -335,10 +335,10 @@ impl<'a> AcquireAttempt<'a> {
     }
 
     /// From now on it waits for another of its names.
-    pub(crate) fn waits_for(&mut self, name: &'a Arc<LockName>) {
+    pub(crate) fn set_name(&mut self, name: &'a Arc<LockName>) {
         self.name = name;
         if let Some(wait) = &self.wait {
-            wait.waits_for(name);
+            wait.set_name(name);
         }
     }
 

@@ -127,7 +127,7 @@ pub(crate) fn queue_up<'a, C: Contender<'a>>(
                 Tried::Busy(ttl) => first = Some(ttl),
             }
         }
-        client.local_queues.outage_is_over(&name.key);
+        client.local_queues.end_outage(&name.key);
     }
 }
 

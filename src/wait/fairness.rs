@@ -159,7 +159,7 @@ impl Fairness {
     }
 
     /// The store answered that another holder has the lock.
-    pub(super) fn is_busy(&mut self) {
+    pub(super) fn note_busy(&mut self) {
         self.busy = Some(os::now());
         self.since = None;
         self.gap_was_taken(true);
@@ -256,7 +256,7 @@ impl Fairness {
     }
 
     /// The lock is released, and no acquire follows it.
-    pub(super) fn is_left_free(&mut self) {
+    pub(super) fn note_left_free(&mut self) {
         self.unbroken_since = None;
     }
 

@@ -133,7 +133,7 @@ fn one_who_cannot_listen_is_known_by_its_hold() {
     let mut fairness = Fairness::default();
     fairness.released(run(1, SHORT), 0, received(0, 0), true);
     assert!(!fairness.is_over(run(9, FIRST_SPAN)));
-    fairness.is_busy();
+    fairness.note_busy();
     fairness.released(run(9, FIRST_SPAN), 0, received(0, 0), true);
     assert!(fairness.owes_gap(), "a release that finds nobody proves nothing");
 }
@@ -148,11 +148,11 @@ fn a_lock_that_was_never_free_for_long_is_left_free() {
         !fairness.may_hand_over(run(2, SHORT)) && fairness.owes_blind_gap(),
         "the run before counts as well"
     );
-    fairness.is_left_free();
+    fairness.note_left_free();
     assert!(fairness.owes_blind_gap());
     fairness.left_blind_gap();
     assert!(fairness.may_hand_over(run(2, SHORT)) && !fairness.owes_blind_gap());
-    fairness.is_left_free();
+    fairness.note_left_free();
     assert!(fairness.may_hand_over(run(2, LONGEST_UNBROKEN - SHORT)), "it was free in between");
 }
 
@@ -190,7 +190,7 @@ fn one_who_has_the_lock_for_long_has_taken_the_gap() {
     let mut fairness = Fairness::default();
     fairness.released(run(1, FIRST_SPAN), 1, received(0, 0), true);
     fairness.left_gap(false, 7);
-    fairness.is_busy();
+    fairness.note_busy();
     fairness.released(run(1, FIRST_SPAN), 1, received(0, 1), true);
     assert!(fairness.owes_gap(), "the next span is no longer than the first");
 }

@@ -62,7 +62,7 @@ impl Leader<'_> {
 
     /// From now on the waiter asks under another holder, by which a releasing thread finds it. True
     /// if its place is in a queue at the server and it had another holder there.
-    pub(crate) fn asks_as(&mut self, holder: &Holder) -> bool {
+    pub(crate) fn ask_as(&mut self, holder: &Holder) -> bool {
         let Membership { table: QueueTable::ByHolder(queues), local_queue, name } =
             &mut self.membership
         else {
@@ -128,8 +128,8 @@ impl Leader<'_> {
     }
 
     /// The store has answered that a holder elsewhere has the lock.
-    pub(crate) fn is_busy_elsewhere(&self) {
-        self.membership.local_queue.state.lock().fairness.is_busy();
+    pub(crate) fn note_busy(&self) {
+        self.membership.local_queue.state.lock().fairness.note_busy();
     }
 
     /// A thread of this client has had the lock since: a later outage is a new one.
@@ -138,7 +138,7 @@ impl Leader<'_> {
     }
 
     /// Records the latest error of an outage. Returns when the outage began.
-    pub(crate) fn outage_goes_on(&self, error: &Error) -> Instant {
+    pub(crate) fn note_outage(&self, error: &Error) -> Instant {
         let mut state = self.membership.local_queue.state.lock();
         let since = state.outage.as_ref().map_or_else(os::now, |(since, _)| *since);
         state.outage = Some((since, error.clone()));
@@ -151,7 +151,7 @@ impl Leader<'_> {
         state.outage.as_ref().map(|(since, error)| (os::since(*since), error.clone()))
     }
 
-    pub(crate) fn outage_is_over(&self) {
+    pub(crate) fn end_outage(&self) {
         self.event().answered();
         self.membership.local_queue.state.lock().outage = None;
     }

@@ -13,7 +13,7 @@ use crate::os::{
 #[derive(Default)]
 pub(crate) struct Life {
     closed: AtomicBool,
-    /// See [`waits_no_more`](Self::waits_no_more).
+    /// See [`has_stopped`](Self::has_stopped).
     stopped: AtomicBool,
     closing: Mutex<Closing>,
     closing_changed: Condvar,
@@ -38,14 +38,14 @@ impl Life {
 
     /// Whether its calls have stopped waiting and take nothing new: it was closed, or asked to stop
     /// waiting. In the latter case what it holds stays held.
-    pub(crate) fn waits_no_more(&self) -> bool {
+    pub(crate) fn has_stopped(&self) -> bool {
         self.stopped.load(Ordering::Acquire) || self.is_closed()
     }
 
     /// # Errors
     /// `Closed`, with a message that says which of the two.
     pub(crate) fn ensure_waits(&self) -> Result<()> {
-        match self.waits_no_more() {
+        match self.has_stopped() {
             false => Ok(()),
             true if self.is_closed() => Err(closed()),
             true => {
@@ -113,7 +113,7 @@ impl Life {
         Call(self.clone())
     }
 
-    fn call_is_over(&self) {
+    fn end_call(&self) {
         *self.calls.lock() -= 1;
         self.calls_changed.notify_all();
     }
@@ -160,14 +160,14 @@ impl Call {
     /// The call does not count until the returned value is dropped: it has nothing to undo, and
     /// runs code of the user. Before it sends anything, it checks whether it still waits.
     pub(crate) fn pause(&self) -> PausedCall<'_> {
-        self.0.call_is_over();
+        self.0.end_call();
         PausedCall(&self.0)
     }
 }
 
 impl Drop for Call {
     fn drop(&mut self) {
-        self.0.call_is_over();
+        self.0.end_call();
     }
 }
 

@@ -140,7 +140,7 @@ impl LocalQueues {
         let local_queue = map.get(&hold.asked.name.key)?;
         let mut state = local_queue.state.lock();
         if state.piggyback.is_none() || !state.fairness.may_hand_over(hold.run()) {
-            state.fairness.is_left_free();
+            state.fairness.note_left_free();
             return None;
         }
         let piggyback = state.take_piggyback()?;
@@ -225,7 +225,7 @@ impl LocalQueues {
     }
 
     /// The server has answered a new caller: the leader need not wait for its next attempt.
-    pub(crate) fn outage_is_over(&self, name: &str) {
+    pub(crate) fn end_outage(&self, name: &str) {
         let local_queue = self.map.lock().get(name).cloned();
         if let Some(local_queue) = local_queue {
             local_queue.state.lock().outage = None;

@@ -140,13 +140,13 @@ fn an_outage_is_forgotten_with_the_last_waiter_that_knew_of_it() {
         _ => panic!(),
     };
     let first = leader(None);
-    let since = first.outage_goes_on(&error());
-    assert_eq!(first.outage_goes_on(&error()), since);
+    let since = first.note_outage(&error());
+    assert_eq!(first.note_outage(&error()), since);
     drop(first);
     let second = leader(None);
-    assert!(second.outage_goes_on(&error()) > since, "an earlier call waited in another outage");
+    assert!(second.note_outage(&error()) > since, "an earlier call waited in another outage");
     second.forget_outage();
-    assert!(second.outage_goes_on(&error()) > since);
+    assert!(second.note_outage(&error()) > since);
 }
 
 /// The user's code runs before a waiter has a place, and may take any time.

@@ -30,7 +30,7 @@ impl CallRecord {
     }
 
     /// The call adds a level to a hold that its thread has.
-    pub(crate) fn reenters(&mut self) {
+    pub(crate) fn note_reentry(&mut self) {
         self.reentered = true;
     }
 }

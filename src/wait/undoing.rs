@@ -31,7 +31,7 @@ impl AcquireAttempt<'_> {
             // take it again.
             self.give_up();
         }
-        self.asks_now();
+        self.begin_request();
         self.traces.under_way = true;
         let mut request =
             UnderWay { unknowns: std::mem::take(&mut self.traces.unknowns), attempt: self };

@@ -182,7 +182,7 @@ impl<'a, C: Contender<'a>> Led<'_, '_, 'a, C> {
 
     fn listen(&mut self, mistrusts: bool) -> Happened {
         let client = self.client();
-        self.contender.attempt().begins_to_wait(self.deadline);
+        self.contender.attempt().begin_wait(self.deadline);
         if mistrusts {
             client.notifications.mistrust();
         }
@@ -224,7 +224,7 @@ impl<'a, C: Contender<'a>> Led<'_, '_, 'a, C> {
     /// the acquire of this call along. If it does neither, the acquire stays in the queue, so that
     /// a release between two sleeps finds it.
     fn sleep_for_local(&mut self, most: Duration, wait: &Wait) -> Carried<C::Won> {
-        self.contender.attempt().begins_to_wait(self.deadline);
+        self.contender.attempt().begin_wait(self.deadline);
         if !self.leader.has_piggyback() && !self.leader.must_yield() {
             self.leave_acquire();
         }
@@ -284,25 +284,25 @@ impl<'a, C: Contender<'a>> Led<'_, '_, 'a, C> {
     ) -> Carried<C::Won> {
         // Its earlier holder is spent. Messages for that holder announce another turn, and a
         // releasing thread of this client looks for the fresh holder.
-        if self.leader.asks_as(&self.contender.attempt().holder) {
+        if self.leader.ask_as(&self.contender.attempt().holder) {
             self.topic = topic_of(self.contender.attempt(), self.leader);
             self.listening = None;
         }
         match tried {
             Ok(Tried::Won(won)) => {
-                self.leader.outage_is_over();
+                self.leader.end_outage();
                 ControlFlow::Break(Ok(Some(won)))
             }
             Ok(Tried::Busy(ttl)) => {
-                self.leader.outage_is_over();
+                self.leader.end_outage();
                 if self.contender.attempt().name.kind.is_exclusive() {
-                    self.leader.is_busy_elsewhere();
+                    self.leader.note_busy();
                 }
                 ControlFlow::Continue(busy(ttl))
             }
             Err(error) => {
                 let outage =
-                    wait.tolerates(&error).then(|| os::since(self.leader.outage_goes_on(&error)));
+                    wait.tolerates(&error).then(|| os::since(self.leader.note_outage(&error)));
                 ControlFlow::Continue(Happened::Failed { error, outage })
             }
         }

@@ -90,7 +90,7 @@ impl Waits {
 
 impl WaitEntry<'_> {
     /// The call waits for another of its names from now on.
-    pub(crate) fn waits_for(&self, name: &Arc<LockName>) {
+    pub(crate) fn set_name(&self, name: &Arc<LockName>) {
         if let Some(wait) = self.waits.table.lock().waits.get_mut(&self.number) {
             wait.name.clone_from(name);
         }

@@ -56,7 +56,7 @@ fn as_many_get_in_as_there_are_permits() {
     let (a, b) = (server.client(), server.client());
     let (one, other) = (a.semaphore("s"), b.semaphore("s"));
     assert_eq!(one.try_set_permits(3).unwrap(), SetPermits::New);
-    assert_eq!(other.try_set_permits(5).unwrap(), SetPermits::Different { there_are: 3 });
+    assert_eq!(other.try_set_permits(5).unwrap(), SetPermits::Different { current: 3 });
     assert_eq!(other.try_set_permits(3).unwrap(), SetPermits::Same);
     let two = one.acquire_many(2).unwrap();
     assert_eq!(

@@ -48,17 +48,17 @@ pub(super) type Guard = Box<dyn GuardOfAnyKind>;
 
 /// A semaphore's number of permits that is not the one of `--permits`.
 pub(super) struct OtherNumber {
-    there_are: i64,
+    current: i64,
     wanted: u32,
 }
 
 impl OtherNumber {
     /// The status is that of a name under which the store keeps something else.
     pub(super) fn refusal(&self, name: &str) -> Failure {
-        let Self { there_are, wanted } = self;
+        let Self { current, wanted } = self;
         let why = format!(
-            "{}: the semaphore has {there_are} permits, not {wanted}: `leasehold permits` sets their number, and \
-             --permits-as-set runs with {there_are}",
+            "{}: the semaphore has {current} permits, not {wanted}: `leasehold permits` sets their number, and \
+             --permits-as-set runs with {current}",
             visible(name)
         );
         Failure::new(status::PROTOCOL, why)
@@ -128,7 +128,7 @@ impl Lock {
     pub(super) fn set_permits(&self) -> Result<Option<OtherNumber>> {
         let Self::Permit(semaphore, wanted) = self else { return Ok(None) };
         Ok(match semaphore.try_set_permits(*wanted)? {
-            SetPermits::Different { there_are } => Some(OtherNumber { there_are, wanted: *wanted }),
+            SetPermits::Different { current } => Some(OtherNumber { current, wanted: *wanted }),
             _ => None,
         })
     }

@@ -210,7 +210,7 @@ fn run_with(
     signals: &Signals,
 ) -> Result<Ended, Failure> {
     let name = args.name.clone();
-    guard.on_renewal_trouble(Box::new(move |trouble| {
+    guard.on_renewal_failed(Box::new(move |trouble| {
         say(format_args!("{name}: {}", words::trouble(trouble)));
     }));
     let ended = Oversight::new(child, &*guard, args, signals).until_the_end()?;

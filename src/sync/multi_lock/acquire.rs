@@ -80,7 +80,7 @@ fn take_all(
         terms.cancel.as_ref(),
     )?;
     if fresh.is_empty() {
-        record.reenters();
+        record.note_reentry();
     }
     let mut call = MultiLockCall { attempt, names, held, terms, owner, leads: false };
     let taken = call.take(deadline);
@@ -188,7 +188,7 @@ impl MultiLockCall<'_> {
         let names = self.names;
         // It is in one queue at a time. With a place in two queues, two calls could each be the
         // leader that the other waits for.
-        self.attempt.waits_for(&names[at]);
+        self.attempt.set_name(&names[at]);
         self.leads = true;
         let step = queue_up(self, deadline, Some(ttl));
         self.leads = false;

@@ -284,7 +284,7 @@ macro_rules! guards {
             Local "loss" |guard: &$guard| Ok(guard.loss());
             Local "lost" |guard: &$guard| Ok(guard.lost());
             Local "on_lost" |guard: &$guard| Ok(guard.on_lost(|_| ()));
-            Local "on_renewal_trouble" |guard: &$guard| Ok(guard.on_renewal_trouble(|_| ()));
+            Local "on_renewal_failed" |guard: &$guard| Ok(guard.on_renewal_failed(|_| ()));
             Local "wait_lost" in TIME |guard: &$guard| Ok(guard.wait_lost(TIME));
             Local "wait_lost_or_cancelled" in TIME |guard: &$guard| guard.wait_lost_or_cancelled(TIME, &CancelToken::new());
             Keep "extend" |guard: &$guard| guard.extend(LONGER);

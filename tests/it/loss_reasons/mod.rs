@@ -9,7 +9,7 @@ use std::error::Error as _;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
-use leasehold::{ErrorKind, Held, LockClient, Loss, LossReason, RenewalTrouble};
+use leasehold::{ErrorKind, Held, LockClient, Loss, LossReason, RenewalFailure};
 
 use crate::rig::{CAP, Child, Proxy, Server, logged_anywhere, ms, record_logs, wait_until};
 use crate::support::Clients;
@@ -26,9 +26,9 @@ fn told(guard: &dyn Held) -> Receiver<Loss> {
     told
 }
 
-fn troubles(guard: &dyn Held) -> Receiver<RenewalTrouble> {
+fn troubles(guard: &dyn Held) -> Receiver<RenewalFailure> {
     let (tell, told) = channel();
-    guard.on_renewal_trouble(Box::new(move |trouble| {
+    guard.on_renewal_failed(Box::new(move |trouble| {
         let _ = tell.send(trouble.clone());
     }));
     told

@@ -227,7 +227,7 @@ fn semaphore(mut run: Run) {
                 let wanted = match model.free.map(|free| free + model.at_server()) {
                     None => SetPermits::New,
                     Some(there_are) if there_are == i64::from(permits) => SetPermits::Same,
-                    Some(there_are) => SetPermits::Different { there_are },
+                    Some(there_are) => SetPermits::Different { current: there_are },
                 };
                 run.same("set", &set, &wanted);
                 model.free.get_or_insert(i64::from(permits));

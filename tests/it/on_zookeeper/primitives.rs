@@ -272,7 +272,7 @@ fn permits_are_counted() {
     let pool = a.semaphore("pool");
     assert_eq!(pool.try_acquire().unwrap_err().kind(), ErrorKind::Conflict);
     assert_eq!(pool.try_set_permits(3).unwrap(), leasehold::SetPermits::New);
-    assert_eq!(pool.try_set_permits(5).unwrap(), leasehold::SetPermits::Different { there_are: 3 });
+    assert_eq!(pool.try_set_permits(5).unwrap(), leasehold::SetPermits::Different { current: 3 });
     let two = pool.acquire_many(2).unwrap();
     let one = b.semaphore("pool").try_acquire().unwrap().unwrap();
     assert_eq!((pool.available_permits().unwrap(), pool.acquired_permits().unwrap()), (0, 3));

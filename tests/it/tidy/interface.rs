@@ -89,7 +89,7 @@ fn send_and_sync_are_promised() {
     both::<Loss>();
     both::<LossReason>();
     both::<LossWait>();
-    both::<RenewalTrouble>();
+    both::<RenewalFailure>();
     both::<SetPermits>();
     both::<Error>();
     both::<ErrorKind>();
