@@ -20,6 +20,4 @@ pub(crate) mod store_hold;
 mod telling;
 pub(crate) mod tenure;
 mod undos;
-mod visiting;
-mod visits;
 pub(crate) mod watchdog;

@@ -16,7 +16,6 @@ use crate::base::lock_name::LockName;
 use crate::base::primitive::Primitive;
 use crate::lease::callbacks::Listeners;
 use crate::lease::ending::{ReleaseRace, Told};
-use crate::lease::visits::Visits;
 use crate::os::{
     Condvar, Mutex,
     atomic::{AtomicBool, AtomicU64},
@@ -145,4 +144,23 @@ pub(crate) enum Side {
     Main,
     /// The read side of a read-write lock.
     Read,
+}
+
+/// The watchdog does not visit the hold.
+pub(super) const NOT_SCHEDULED: u64 = u64::MAX;
+
+/// What the watchdog knows of its visits to a hold.
+#[derive(Debug)]
+pub(super) struct Visits {
+    /// When the next one is, in nanoseconds, or [`NOT_SCHEDULED`]. Changed only under the mutex of
+    /// the watchdog's table.
+    pub(super) due: AtomicU64,
+    /// When the renewal was sent that has not been answered, in nanoseconds; 0 for none.
+    pub(super) sent: AtomicU64,
+}
+
+impl Default for Visits {
+    fn default() -> Self {
+        Self { due: AtomicU64::new(NOT_SCHEDULED), sent: AtomicU64::new(0) }
+    }
 }

@@ -5,10 +5,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::base::lease::{Moment, margin};
-use crate::lease::records::StoreHold;
-use crate::lease::visits::{NOT_SCHEDULED, tick};
+use crate::lease::records::{NOT_SCHEDULED, StoreHold};
 use crate::os::atomic::Ordering;
 
+/// For long leases: the default lease, so that they are visited as often as others.
+const LONGEST_BETWEEN_VISITS: Duration = Duration::from_secs(30);
+/// For a lock that others share. A reader of another library may arrive at any time, and each of
+/// its renewals sets the TTL of the whole lock to its own watchdog time. That cut must be undone
+/// before it ends the lock, and such a reader must be known before the server becomes unreachable.
+/// This gives three inspections within a watchdog time of 3 s, and two within [`LEAST_WATCHDOG`].
+const LONGEST_BETWEEN_SHARED_VISITS: Duration = Duration::from_secs(3);
+/// When a shared lock is first inspected: before that, nothing is known of the other holders.
+/// Shorter holds cost no inspection.
+const FIRST_SHARED_VISIT: Duration = Duration::from_millis(100);
 /// Each hold stores when it is due here. The owner of the schedule guards both with one mutex.
 #[derive(Debug, Default)]
 pub(crate) struct Schedule {
@@ -109,6 +118,41 @@ impl Schedule {
     /// boot-time clock counting it.
     pub(crate) fn is_endangered_by(&self, jump: Duration) -> bool {
         !self.due.is_empty() && jump > margin(self.shortest_lease())
+    }
+}
+
+/// How often a thread that keeps the deadline of a lease reads the clock: condition variables do
+/// not count the time that the machine is suspended.
+pub(crate) fn tick(lease: Duration) -> Duration {
+    (lease / 10).min(Duration::from_secs(1)).max(Duration::from_millis(1))
+}
+
+impl StoreHold {
+    /// How often it is visited. A long fixed lease is visited as often as others: its user may be
+    /// forced out at any time.
+    pub(crate) fn period(&self) -> Duration {
+        let longest = match self.asked.is_renewed {
+            _ if self.has_others() => LONGEST_BETWEEN_SHARED_VISITS,
+            true => Duration::MAX,
+            false => LONGEST_BETWEEN_VISITS,
+        };
+        self.asked.lease.min(longest) / 3
+    }
+
+    /// How long after the request for it the hold is first visited.
+    pub(crate) fn first_visit(&self) -> Duration {
+        if self.has_others() { self.period().min(FIRST_SHARED_VISIT) } else { self.period() }
+    }
+
+    /// When it must be visited at the latest: the first end of a lease must be noticed, even that
+    /// of a tenure that others outlast.
+    pub(super) fn first_end(&self) -> Moment {
+        self.users
+            .lock()
+            .tenures
+            .iter()
+            .map(|tenure| tenure.own_end())
+            .fold(self.lease.until(), Moment::min)
     }
 }
 

@@ -24,8 +24,7 @@ use smallvec::SmallVec;
 use crate::base::lease::{Ends, Lease, LeaseState, LostBy, Moment, valid_until};
 use crate::base::lock_name::Kind;
 use crate::lease::ending::ReleaseRace;
-use crate::lease::records::{Asked, Caretaker, MinHold, StoreHold, Tenure, Users};
-use crate::lease::visits::Visits;
+use crate::lease::records::{Asked, Caretaker, MinHold, StoreHold, Tenure, Users, Visits};
 use crate::os::{
     Mutex,
     atomic::{AtomicBool, AtomicU64, Ordering},

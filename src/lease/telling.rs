@@ -11,8 +11,8 @@ use crate::base::lease::LeaseState;
 use crate::base::loss::{LossWait, RenewalFailure};
 use crate::lease::callbacks::{Callback, OnLost, OnTrouble};
 use crate::lease::records::Tenure;
+use crate::lease::schedule::tick;
 use crate::lease::spans::Span;
-use crate::lease::visits::tick;
 use crate::os;
 
 impl Tenure {
