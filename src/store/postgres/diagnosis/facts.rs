@@ -13,7 +13,7 @@ pub(super) const FACTS: &str = concat!(
     is_installed!(),
     ", (SELECT bool_and(CASE WHEN to_regnamespace(name) IS NULL THEN has_database_privilege(current_database(), 'CREATE') \
         ELSE has_schema_privilege(to_regnamespace(name)::oid, 'CREATE') END) \
-      FROM (VALUES ('leasehold'), ('leasehold_v2')) s (name)), current_setting('synchronous_standby_names'), \
+      FROM (VALUES ('leasehold'), ('leasehold_v1')) s (name)), current_setting('synchronous_standby_names'), \
     (SELECT count(*) FROM pg_stat_replication), has_function_privilege('pg_control_system()', 'EXECUTE'), current_user"
 );
 

@@ -23,7 +23,7 @@ fn expand(sql: &str) -> String {
     let calls: Vec<String> = sql
         .split("; ")
         .map(|one| match one.strip_prefix('$') {
-            Some(call) => format!("SELECT (leasehold_v2.{call})::text"),
+            Some(call) => format!("SELECT (leasehold_v1.{call})::text"),
             None => one.to_owned(),
         })
         .collect();
@@ -143,20 +143,20 @@ fn each_token_of_a_grant_is_fenced() {
     let mut db = server.connect();
     for acquire in ["acquire", "acquire_now"] {
         let sql =
-            format!("SELECT value FROM leasehold_v2.{acquire}('k', 'me', 60000, 0, 0, null, 5)");
+            format!("SELECT value FROM leasehold_v1.{acquire}('k', 'me', 60000, 0, 0, null, 5)");
         let first: i64 = db.query_one(&sql, &[]).unwrap().get(0);
         for fence in ["fence", "fence_at_commit"] {
-            let sql = format!("SELECT leasehold_v2.{fence}('k', $1)");
+            let sql = format!("SELECT leasehold_v1.{fence}('k', $1)");
             let mut holds = |token: i64| db.execute(&sql, &[&token]).is_ok();
             let fenced: Vec<bool> = (-1..=5).map(|more| holds(first + more)).collect();
             assert_eq!(fenced, [false, true, true, true, true, true, false], "{acquire}, {fence}");
         }
         // One more level belongs to the same grant.
-        db.execute("SELECT leasehold_v2.acquire('k', 'me', 60000, 1, 0, null)", &[]).unwrap();
-        db.execute("SELECT leasehold_v2.fence('k', $1)", &[&(first + 4)]).unwrap();
-        let sql = "SELECT value FROM leasehold_v2.acquire('k', 'me', 60000, 0, 0, null)";
+        db.execute("SELECT leasehold_v1.acquire('k', 'me', 60000, 1, 0, null)", &[]).unwrap();
+        db.execute("SELECT leasehold_v1.fence('k', $1)", &[&(first + 4)]).unwrap();
+        let sql = "SELECT value FROM leasehold_v1.acquire('k', 'me', 60000, 0, 0, null)";
         let next: i64 = db.query_one(sql, &[]).unwrap().get(0);
         assert!(next > first + 4, "{acquire}: no token is issued twice");
-        assert!(db.execute("SELECT leasehold_v2.fence('k', $1)", &[&(first + 4)]).is_err());
+        assert!(db.execute("SELECT leasehold_v1.fence('k', $1)", &[&(first + 4)]).is_err());
     }
 }

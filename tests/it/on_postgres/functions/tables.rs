@@ -491,7 +491,7 @@ pub(super) fn calls() -> Vec<(String, Then, &'static str)> {
         (call("$counted('k', 'l')"), Same, "1555551555111551111155151555515555555551111"),
         (
             call(
-                "SELECT coalesce(string_agg(concat_ws('/', kind, holder, level), ' ' ORDER BY holder), '-') FROM leasehold_v2.inspect('k')",
+                "SELECT coalesce(string_agg(concat_ws('/', kind, holder, level), ' ' ORDER BY holder), '-') FROM leasehold_v1.inspect('k')",
             ),
             Same,
             "-xxxxx-xxx---xx-----rr-r-rrrr-rrssssccc-ll-",
