@@ -338,22 +338,21 @@ macro_rules! statements {
     };
 }
 
-// The null is the not-after: a connection that has failed is ended at the server instead.
 statements! {
-    ACQUIRE = 0: "SELECT status, value FROM leasehold_v1.acquire($1, $2, $3, $4, $5, NULL, $6)";
-    ACQUIRE_NOW = 1: "SELECT status, value FROM leasehold_v1.acquire_now($1, $2, $3, $4, $5, NULL, $6)";
+    ACQUIRE = 0: "SELECT status, value FROM leasehold_v1.acquire($1, $2, $3, $4, $5, $6)";
+    ACQUIRE_NOW = 1: "SELECT status, value FROM leasehold_v1.acquire_now($1, $2, $3, $4, $5, $6)";
     RELEASE = 2: "SELECT status, value FROM leasehold_v1.release($1, $2, $3, $4)";
     RENEW = 3: "SELECT leasehold_v1.renew($1, $2, $3, $4)";
-    FAIR_ACQUIRE = 4: "SELECT status, value, place, next FROM leasehold_v1.fair_acquire($1, $2, $3, $4, $5, $6, $7, NULL)";
+    FAIR_ACQUIRE = 4: "SELECT status, value, place, next FROM leasehold_v1.fair_acquire($1, $2, $3, $4, $5, $6, $7)";
     FAIR_RELEASE = 5: "SELECT status, value, next FROM leasehold_v1.fair_release($1, $2, $3, $4, $5)";
-    MULTI_ACQUIRE = 6: "SELECT status, value, at, tokens FROM leasehold_v1.multi_acquire($1, $2, $3, $4, $5, $6, NULL)";
+    MULTI_ACQUIRE = 6: "SELECT status, value, at, tokens FROM leasehold_v1.multi_acquire($1, $2, $3, $4, $5, $6)";
     MULTI_RELEASE = 7: "SELECT leasehold_v1.multi_release($1, $2, $3, $4)";
-    READ_ACQUIRE = 8: "SELECT status, value FROM leasehold_v1.read_acquire($1, $2, $3, $4, $5, NULL)";
-    WRITE_ACQUIRE = 9: "SELECT status, value FROM leasehold_v1.write_acquire($1, $2, $3, $4, $5, NULL)";
+    READ_ACQUIRE = 8: "SELECT status, value FROM leasehold_v1.read_acquire($1, $2, $3, $4, $5)";
+    WRITE_ACQUIRE = 9: "SELECT status, value FROM leasehold_v1.write_acquire($1, $2, $3, $4, $5)";
     RW_RELEASE = 10: "SELECT status, value FROM leasehold_v1.rw_release($1, $2, $3, $4, $5)";
-    PERMIT_ACQUIRE = 11: "SELECT status, value FROM leasehold_v1.permit_acquire($1, $2, $3, $4, $5, NULL)";
+    PERMIT_ACQUIRE = 11: "SELECT status, value FROM leasehold_v1.permit_acquire($1, $2, $3, $4, $5)";
     PERMIT_RELEASE = 12: "SELECT status, value FROM leasehold_v1.permit_release($1, $2, $3)";
-    COUNT = 13: "SELECT status, value FROM leasehold_v1.count($1, $2, $3, $4, $5, $6, $7, $8, NULL, $9)";
+    COUNT = 13: "SELECT status, value FROM leasehold_v1.count($1, $2, $3, $4, $5, $6, $7, $8, $9)";
     INSPECT = 14: "SELECT kind, holder, level, ms FROM leasehold_v1.inspect($1)";
     COUNTED = 15: "SELECT status, number, more FROM leasehold_v1.counted($1, $2)";
     QUEUE = 16: "SELECT length, ahead FROM leasehold_v1.queue($1, $2)";

@@ -261,12 +261,11 @@ END $$;
 
 -- acquire: takes a lock for a holder, or answers how long it stays taken.
 -- p_held: the levels it has, 0 for an outermost acquire. p_wait: above 0 for a waiter, which a release has to notify.
--- p_late: server time after which an outermost acquire must not run, null for none. p_tokens: how many fencing tokens in a
--- row it draws; the first is answered.
--- Answers 1 token | 0 ms, held by another | 2 it had it and has lost it | 3 too late | 5 the name has another kind.
+-- p_tokens: how many fencing tokens in a row it draws; the first is answered.
+-- Answers 1 token | 0 ms, held by another | 2 it had it and has lost it | 5 the name has another kind.
 -- Repeat-safe: levels are set, not added to, and the holder is fresh for every outermost call.
 CREATE OR REPLACE FUNCTION leasehold_v1.acquire(p_name text, p_holder text, p_lease bigint, p_held int, p_wait int,
-    p_late timestamptz, p_tokens int DEFAULT 1, OUT status int, OUT value bigint) LANGUAGE plpgsql
+    p_tokens int DEFAULT 1, OUT status int, OUT value bigint) LANGUAGE plpgsql
   SET search_path = pg_catalog, pg_temp AS $$
 DECLARE r leasehold.lock; now timestamptz;
 BEGIN
@@ -277,7 +276,7 @@ BEGIN
   -- Usually it is free: found and locked by one statement, which locks no row of a taken lock.
   PERFORM FROM leasehold.lock WHERE name = p_name AND kind = 'x'
     AND (holder IS NULL OR holder = p_holder OR ends <= clock_timestamp()) FOR UPDATE SKIP LOCKED;
-  IF FOUND AND (p_late IS NULL OR clock_timestamp() <= p_late) THEN
+  IF FOUND THEN
     now := clock_timestamp();
     UPDATE leasehold.lock SET holder = p_holder, level = 1, ends = now + leasehold_v1.span(p_lease),
         since = now, token = greatest(token + 1, leasehold_v1.micros(now)) + p_tokens - 1, tokens = p_tokens
@@ -313,8 +312,6 @@ BEGIN
   ELSIF r.holder <> p_holder AND r.ends > now THEN
     IF p_wait > 0 THEN PERFORM leasehold_v1.wait_for(r, p_holder); END IF;
     status := 0; value := leasehold_v1.ms(r.ends - now);
-  ELSIF now > p_late THEN
-    status := 3; value := 0;
   ELSE
     UPDATE leasehold.lock SET kind = 'x', holder = p_holder, level = 1, ends = now + leasehold_v1.span(p_lease),
         since = now, token = greatest(token + 1, leasehold_v1.micros(now)) + p_tokens - 1, tokens = p_tokens
@@ -325,12 +322,12 @@ END $$;
 -- acquire_now: acquire for a batch, several requests in one transaction: it waits for no row, because otherwise one name
 -- would delay all the others. Also answers 6: its row is locked at the moment, ask separately.
 CREATE OR REPLACE FUNCTION leasehold_v1.acquire_now(p_name text, p_holder text, p_lease bigint, p_held int, p_wait int,
-    p_late timestamptz, p_tokens int DEFAULT 1, OUT status int, OUT value bigint) LANGUAGE plpgsql
+    p_tokens int DEFAULT 1, OUT status int, OUT value bigint) LANGUAGE plpgsql
   SET search_path = pg_catalog, pg_temp AS $$
 DECLARE r leasehold.lock; now timestamptz;
 BEGIN
   -- The same as in acquire.
-  IF p_held = 0 AND p_late IS NULL THEN
+  IF p_held = 0 THEN
     PERFORM FROM leasehold.lock WHERE name = p_name AND kind = 'x'
       AND (holder IS NULL OR holder = p_holder OR ends <= clock_timestamp()) FOR UPDATE SKIP LOCKED;
     IF FOUND THEN
@@ -351,7 +348,7 @@ BEGIN
     IF NOT FOUND THEN status := 6; value := 0; RETURN; END IF;
   END IF;
   SELECT a.status, a.value INTO status, value
-    FROM leasehold_v1.acquire(p_name, p_holder, p_lease, p_held, p_wait, p_late, p_tokens) a;
+    FROM leasehold_v1.acquire(p_name, p_holder, p_lease, p_held, p_wait, p_tokens) a;
 END $$;
 
 -- release: leaves p_left levels of a hold; with 0 frees it and notifies the waiters.
@@ -457,7 +454,7 @@ END $$;
 -- one.
 -- Repeat-safe: like acquire, and a waiter has one place, found by its holder if it does not know the place.
 CREATE OR REPLACE FUNCTION leasehold_v1.fair_acquire(p_name text, p_holder text, p_lease bigint, p_held int, p_keeps int,
-    p_place bigint, p_wake text, p_late timestamptz, OUT status int, OUT value bigint, OUT place bigint, OUT next text)
+    p_place bigint, p_wake text, OUT status int, OUT value bigint, OUT place bigint, OUT next text)
     LANGUAGE plpgsql
   SET search_path = pg_catalog, pg_temp AS $$
 DECLARE r leasehold.lock; now timestamptz; head leasehold.waiter; own leasehold.waiter; free boolean;
@@ -474,7 +471,7 @@ BEGIN
   IF p_place > 0 AND p_keeps > 0 THEN
     SELECT * INTO r FROM leasehold.lock WHERE name = p_name;
     now := clock_timestamp();
-    IF r.kind = 'x' AND r.holder <> p_holder AND r.ends > now AND r.since <= now AND (p_late IS NULL OR now <= p_late) THEN
+    IF r.kind = 'x' AND r.holder <> p_holder AND r.ends > now AND r.since <= now THEN
       UPDATE leasehold.waiter w SET deadline = now + leasehold_v1.span(p_keeps), since = now
         WHERE w.name = p_name AND w.place = p_place AND w.holder = p_holder
           AND w.deadline > now + leasehold_v1.span(p_keeps / 4)
@@ -505,7 +502,6 @@ BEGIN
   now := clock_timestamp(); value := 0; place := 0;
   IF r.since > now THEN r := leasehold_v1.set_back(p_name); now := clock_timestamp(); END IF;
   IF r.kind <> 'x' AND leasehold_v1.is_other(r, 'x') THEN status := 5; RETURN; END IF;
-  IF now > p_late THEN status := 3; RETURN; END IF;
   -- A waiter whose answer was lost does not know its place.
   SELECT * INTO own FROM leasehold.waiter w WHERE w.name = p_name
     AND CASE WHEN p_place > 0 THEN w.place = p_place ELSE w.holder = p_holder END;
@@ -593,13 +589,12 @@ END $$;
 -- multi_acquire: several plain locks, all or none. Names are sorted by bytes, each once: rows are locked in that order.
 -- p_held: the levels it has of each. p_again: an earlier run of this request may have taken something.
 -- Answers 1 and one token each, 0 for a part that was already held | 0 ms, at: that name is taken | 2 at: that one was lost
--- | 3 too late | 5 at: the name has another kind. Repeat-safe: levels are set, holders are fresh, and p_again gives back
--- first.
+-- | 5 at: the name has another kind. Repeat-safe: levels are set, holders are fresh, and p_again gives back first.
 CREATE OR REPLACE FUNCTION leasehold_v1.multi_acquire(p_names text[], p_holders text[], p_held int[], p_lease bigint,
-    p_wait int, p_again boolean, p_late timestamptz, OUT status int, OUT value bigint, OUT at int, OUT tokens bigint[])
+    p_wait int, p_again boolean, OUT status int, OUT value bigint, OUT at int, OUT tokens bigint[])
     LANGUAGE plpgsql
   SET search_path = pg_catalog, pg_temp AS $$
-DECLARE rows leasehold.lock[]; r leasehold.lock; now timestamptz; fresh boolean := false; t bigint;
+DECLARE rows leasehold.lock[]; r leasehold.lock; now timestamptz; t bigint;
 BEGIN
   status := 1; value := 0; at := 0;
   -- First without a lock, as in acquire.
@@ -629,11 +624,9 @@ BEGIN
       IF p_wait > 0 THEN PERFORM leasehold_v1.wait_for(r, p_holders[i]); END IF;
       status := 0; value := leasehold_v1.ms(r.ends - now); EXIT;
     END IF;
-    fresh := fresh OR p_held[i] = 0;
     rows[i] := r;
   END LOOP;
   now := clock_timestamp();
-  IF status = 1 AND fresh AND now > p_late THEN status := 3; END IF;
   IF status <> 1 THEN
     -- What an earlier run of the same request took must not stay: somebody may have forced one of its locks open. One name
     -- after the other, because one statement would lock the rows in the order of its plan, and two calls could wait for each
@@ -693,11 +686,10 @@ END $$;
 
 -- read_acquire: a read hold. The levels of readers are in share, those of the writer in lock. Like everybody, readers lock
 -- the row one after the other: none finds it locked by another and takes that for a writer or a fence.
--- p_held: the read levels it has. Answers 1 | 0 ms, a writer holds or waits | 2 it had it and has lost it | 3 | 5 as
--- acquire.
+-- p_held: the read levels it has. Answers 1 | 0 ms, a writer holds or waits | 2 it had it and has lost it | 5 as acquire.
 -- Repeat-safe: levels are set, and the holder is fresh.
 CREATE OR REPLACE FUNCTION leasehold_v1.read_acquire(p_name text, p_holder text, p_lease bigint, p_held int, p_wait int,
-    p_late timestamptz, OUT status int, OUT value bigint) LANGUAGE plpgsql
+    OUT status int, OUT value bigint) LANGUAGE plpgsql
   SET search_path = pg_catalog, pg_temp AS $$
 DECLARE r leasehold.lock; now timestamptz; own leasehold.share; writing boolean;
 BEGIN
@@ -737,7 +729,6 @@ BEGIN
       status := 0; value := leasehold_v1.ms(CASE WHEN writing THEN r.ends ELSE r.barred END - now);
       RETURN;
     END IF;
-    IF now > p_late THEN status := 3; RETURN; END IF;
     -- The first reader takes over the lock from its last holder, whose fence stops this.
     IF r.kind <> 'r' OR NOT EXISTS (SELECT FROM leasehold.share s WHERE s.name = p_name AND s.ends > now) THEN
       PERFORM FROM leasehold.lock WHERE name = p_name FOR UPDATE SKIP LOCKED;
@@ -759,7 +750,7 @@ END $$;
 -- write_acquire: the write hold. p_wait: how long in ms new readers are kept out for it without another try, 0 for a caller
 -- that does not wait. Answers like acquire; 0 also while others read. Repeat-safe like acquire.
 CREATE OR REPLACE FUNCTION leasehold_v1.write_acquire(p_name text, p_holder text, p_lease bigint, p_held int, p_wait int,
-    p_late timestamptz, OUT status int, OUT value bigint) LANGUAGE plpgsql
+    OUT status int, OUT value bigint) LANGUAGE plpgsql
   SET search_path = pg_catalog, pg_temp AS $$
 DECLARE r leasehold.lock; now timestamptz; last timestamptz; written timestamptz;
 BEGIN
@@ -771,7 +762,7 @@ BEGIN
   SELECT * INTO r FROM leasehold.lock WHERE name = p_name;
   now := clock_timestamp(); value := 0;
   IF r.since > now THEN r := leasehold_v1.set_back(p_name); now := clock_timestamp(); END IF;
-  IF r.holder <> p_holder AND r.ends > now AND r.kind = 'r' AND (p_late IS NULL OR now <= p_late)
+  IF r.holder <> p_holder AND r.ends > now AND r.kind = 'r'
      AND (p_wait = 0 OR leasehold_v1.is_told(r.wants, p_holder)) THEN
     status := 0; value := leasehold_v1.ms(r.ends - now);
     IF p_wait > 0 THEN value := least(value, p_wait / 3); END IF;
@@ -787,7 +778,6 @@ BEGIN
   now := clock_timestamp();
   IF r.name IS NULL THEN status := 0; value := 20; RETURN; END IF;
   IF r.kind <> 'r' AND leasehold_v1.is_other(r, 'r') THEN status := 5; RETURN; END IF;
-  IF now > p_late THEN status := 3; RETURN; END IF;
   IF r.holder <> p_holder AND r.ends > now THEN
     last := r.ends;
   ELSE
@@ -810,7 +800,6 @@ BEGIN
     status := 0; value := leasehold_v1.ms(least(last, CASE WHEN p_wait > 0 THEN now + leasehold_v1.span(p_wait / 3) END) - now);
     RETURN;
   END IF;
-  IF clock_timestamp() > p_late THEN status := 3; RETURN; END IF;
   UPDATE leasehold.lock SET kind = 'r', holder = p_holder, level = 1, ends = now + leasehold_v1.span(p_lease),
       since = now, barred = '-infinity', bars = NULL, token = greatest(token + 1, leasehold_v1.micros(now)), tokens = 1
     WHERE name = p_name RETURNING 1, token INTO status, value;
@@ -864,10 +853,10 @@ BEGIN
 END $$;
 
 -- permit_acquire: permits with leases. A semaphore is a row of kind s with the number of permits; held ones are in share.
--- p_holder: the id of these permits, fresh for each call. Answers 1 | 0 ms, too few are free | 3 too late | 4 total, there
+-- p_holder: the id of these permits, fresh for each call. Answers 1 | 0 ms, too few are free | 4 total, there
 -- are fewer in all | 5 another kind. Repeat-safe: for an existing id the lease is set again and nothing more is taken.
 CREATE OR REPLACE FUNCTION leasehold_v1.permit_acquire(p_name text, p_holder text, p_permits int, p_lease bigint, p_wait int,
-    p_late timestamptz, OUT status int, OUT value bigint) LANGUAGE plpgsql
+    OUT status int, OUT value bigint) LANGUAGE plpgsql
   SET search_path = pg_catalog, pg_temp AS $$
 DECLARE r leasehold.lock; now timestamptz; held bigint; first timestamptz; busy boolean; written timestamptz;
 BEGIN
@@ -889,7 +878,6 @@ BEGIN
       ends = greatest(CASE WHEN since <= now THEN ends END, now + leasehold_v1.span(p_lease))
     WHERE name = p_name AND holder = p_holder AND ends > now;
   IF FOUND THEN status := 1; RETURN; END IF;
-  IF now > p_late THEN status := 3; RETURN; END IF;
   IF r.number < p_permits THEN status := 4; value := r.number; RETURN; END IF;
   DELETE FROM leasehold.share s WHERE s.name = p_name AND s.ends <= now;
   SELECT coalesce(sum(s.level), 0), min(s.ends), max(s.since) INTO held, first, written
@@ -928,11 +916,11 @@ END $$;
 -- there is none), add, take (like a hold: answers 0 if too few are left, 4 if nobody has set any), back (of such a hold, if
 -- it was taken), return (of one that is known to be taken, even if its mark is gone), down (at 0 the row is unused), drop.
 -- p_done: marks of this client whose requests are answered, and so will not be repeated: they are removed.
--- Answers 1 value | 0 | 2 void | 3 too late | 5 another kind | 7 value, out of range. Repeat-safe while the mark under p_id
+-- Answers 1 value | 0 | 2 void | 5 another kind | 7 value, out of range. Repeat-safe while the mark under p_id
 -- is kept.
 -- A latch that opens takes a new token, which shows a later reader that it was open in between.
 CREATE OR REPLACE FUNCTION leasehold_v1.count(p_name text, p_kind "char", p_what text, p_number bigint, p_id text,
-    p_keep int, p_wait int, p_wake text, p_late timestamptz, p_done text[] DEFAULT '{}', OUT status int, OUT value bigint)
+    p_keep int, p_wait int, p_wake text, p_done text[] DEFAULT '{}', OUT status int, OUT value bigint)
     LANGUAGE plpgsql
   SET search_path = pg_catalog, pg_temp AS $$
 DECLARE r leasehold.lock; m leasehold.once; now timestamptz; n bigint; held bigint := 0;
@@ -948,7 +936,6 @@ BEGIN
     RETURN;
   END IF;
   value := coalesce(r.number, 0);
-  IF now > p_late THEN status := 3; RETURN; END IF;
   IF r.kind <> p_kind AND leasehold_v1.is_other(r, p_kind) AND (p_what <> 'back' OR m.status = 3) THEN
     status := 5; RETURN;
   END IF;

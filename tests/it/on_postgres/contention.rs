@@ -94,7 +94,7 @@ fn a_fence_does_not_hold_beside_a_reader_that_took_the_lock_over() {
 fn a_writer_sees_the_reader_whose_renewal_it_has_waited_for() {
     let server = server!();
     drop(server.client());
-    server.run_sql("SELECT leasehold_v1.read_acquire('r', 'reader:1', 600, 0, 0, NULL)");
+    server.run_sql("SELECT leasehold_v1.read_acquire('r', 'reader:1', 600, 0, 0)");
     let mut renewing = server.connect();
     let mut renewal = renewing.transaction().unwrap();
     let renewed = "SELECT (leasehold_v1.renew('{r}', '{reader:1}', '{60000}', false))[1]::bigint";
@@ -105,7 +105,7 @@ fn a_writer_sees_the_reader_whose_renewal_it_has_waited_for() {
     std::thread::scope(|s| {
         let writes = s.spawn(|| {
             server
-                .number_of("SELECT status::bigint FROM leasehold_v1.write_acquire('r', 'writer:1', 60000, 0, 0, NULL)")
+                .number_of("SELECT status::bigint FROM leasehold_v1.write_acquire('r', 'writer:1', 60000, 0, 0)")
         });
         wait_until("the writer waits for the renewal", || {
             server.number_of(
@@ -165,7 +165,7 @@ fn a_fair_waiter_keeps_its_place_without_a_lock_of_the_row() {
     db.batch_execute("SET lock_timeout = '5s'").unwrap();
     let mut ask = |holder: &str, place: i64| {
         let sql = format!(
-            "SELECT status, place FROM leasehold_v1.fair_acquire('q', '{holder}:1', 60000, 0, 60000, {place}, 'c', NULL)"
+            "SELECT status, place FROM leasehold_v1.fair_acquire('q', '{holder}:1', 60000, 0, 60000, {place}, 'c')"
         );
         db.query_one(&sql, &[]).map(|row| (row.get::<_, i32>(0), row.get::<_, i64>(1)))
     };
@@ -230,9 +230,7 @@ fn a_repeat_gives_back_in_the_order_of_names() {
     drop(server.client());
     // In the order of the rows in the table, c comes before b.
     for (name, holder) in [("a", "other:1"), ("c", "me:1"), ("b", "me:1")] {
-        server.run_sql(&format!(
-            "SELECT leasehold_v1.acquire('{name}', '{holder}', 60000, 0, 0, NULL)"
-        ));
+        server.run_sql(&format!("SELECT leasehold_v1.acquire('{name}', '{holder}', 60000, 0, 0)"));
     }
     let mut other = server.connect();
     let mut transaction = other.transaction().unwrap();
@@ -242,7 +240,7 @@ fn a_repeat_gives_back_in_the_order_of_names() {
             let mut db = server.connect();
             // The plan that reads the whole table.
             db.batch_execute("SET enable_nestloop = off; SET enable_indexscan = off; SET enable_bitmapscan = off").unwrap();
-            let sql = "SELECT status FROM leasehold_v1.multi_acquire('{a,b,c}', '{me:1,me:1,me:1}', '{0,0,0}', 60000, 0, true, NULL)";
+            let sql = "SELECT status FROM leasehold_v1.multi_acquire('{a,b,c}', '{me:1,me:1,me:1}', '{0,0,0}', 60000, 0, true)";
             db.query_one(sql, &[]).map(|row| row.get::<_, i32>(0))
         });
         wait_until("the repeat waits", || {

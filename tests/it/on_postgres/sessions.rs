@@ -115,7 +115,7 @@ fn a_connection_knows_what_it_has_prepared_after_an_error() {
     let client =
         server.builder().connections(1).lease(LONG).io_timeout(ms(12_000)).build().unwrap();
     let held = client.mutex("held").lock_owned().unwrap();
-    server.run_sql("SELECT leasehold_v1.acquire('busy', 'another:1', 1, 0, 0, NULL)");
+    server.run_sql("SELECT leasehold_v1.acquire('busy', 'another:1', 1, 0, 0)");
     let mut other = server.connect();
     let mut transaction = other.transaction().unwrap();
     transaction.execute("SELECT FROM leasehold.lock WHERE name = 'busy' FOR UPDATE", &[]).unwrap();

@@ -25,7 +25,7 @@ fn two_versions_share_a_lock_and_wake_each_other() {
     db.batch_execute(&format!("LISTEN {CHANNEL}")).unwrap();
     let status =
         |call: &str| server.number_of(&format!("SELECT status::bigint FROM leasehold_v0.{call}"));
-    let acquire = format!("acquire('{NAME}', 'older:1', 60000, 0, 1, NULL)");
+    let acquire = format!("acquire('{NAME}', 'older:1', 60000, 0, 1)");
     let guard = client.lock(NAME).unwrap();
     assert_eq!(status(&acquire), 0, "this version holds it");
     guard.unlock().unwrap();

@@ -19,7 +19,6 @@ fn expand(sql: &str) -> String {
         "UPDATE leasehold.waiter SET deadline = now() - interval '1 s' WHERE holder = 'third'";
     let sql =
         sql.replace("$end", &format!("{}; {}", end("lock"), end("share"))).replace("$dead", dead);
-    let sql = sql.replace("$late", "now() - interval '1 s'");
     let calls: Vec<String> = sql
         .split("; ")
         .map(|one| match one.strip_prefix('$') {
@@ -94,7 +93,7 @@ fn each_function_may_run_twice_in_every_state() {
             // has a live entry from then on, and goes first with its next attempt.
             if *state == "free, all are dead"
                 && first.starts_with("(0,1,")
-                && call.contains(", 60000, 0, 'c', null")
+                && call.contains(", 60000, 0, 'c')")
             {
                 assert_eq!(status(&second), "1", "{what}");
                 continue;
@@ -120,21 +119,6 @@ fn each_function_may_run_twice_in_every_state() {
     );
 }
 
-/// Late requests are refused after their not-after, and acquire nothing.
-#[test]
-fn late_requests_take_nothing() {
-    let server = server!();
-    let mut db = server.connect();
-    for (call, ..) in calls().iter().filter(|(call, ..)| call.contains("$late")) {
-        db.batch_execute(EMPTY).unwrap();
-        let answer = run(&mut db, &expand(call));
-        // A semaphore that does not exist has no permits, whenever it is asked.
-        let wanted = if call.starts_with("$permit") { "4" } else { "3" };
-        assert_eq!(status(&answer), wanted, "{call}");
-        assert!(server.held().is_empty(), "{call}");
-    }
-}
-
 /// Each token of a grant with several tokens can be fenced like the grant, and none before or after
 /// them.
 #[test]
@@ -142,8 +126,7 @@ fn each_token_of_a_grant_is_fenced() {
     let server = server!();
     let mut db = server.connect();
     for acquire in ["acquire", "acquire_now"] {
-        let sql =
-            format!("SELECT value FROM leasehold_v1.{acquire}('k', 'me', 60000, 0, 0, null, 5)");
+        let sql = format!("SELECT value FROM leasehold_v1.{acquire}('k', 'me', 60000, 0, 0, 5)");
         let first: i64 = db.query_one(&sql, &[]).unwrap().get(0);
         for fence in ["fence", "fence_at_commit"] {
             let sql = format!("SELECT leasehold_v1.{fence}('k', $1)");
@@ -152,9 +135,9 @@ fn each_token_of_a_grant_is_fenced() {
             assert_eq!(fenced, [false, true, true, true, true, true, false], "{acquire}, {fence}");
         }
         // One more level belongs to the same grant.
-        db.execute("SELECT leasehold_v1.acquire('k', 'me', 60000, 1, 0, null)", &[]).unwrap();
+        db.execute("SELECT leasehold_v1.acquire('k', 'me', 60000, 1, 0)", &[]).unwrap();
         db.execute("SELECT leasehold_v1.fence('k', $1)", &[&(first + 4)]).unwrap();
-        let sql = "SELECT value FROM leasehold_v1.acquire('k', 'me', 60000, 0, 0, null)";
+        let sql = "SELECT value FROM leasehold_v1.acquire('k', 'me', 60000, 0, 0)";
         let next: i64 = db.query_one(sql, &[]).unwrap().get(0);
         assert!(next > first + 4, "{acquire}: no token is issued twice");
         assert!(db.execute("SELECT leasehold_v1.fence('k', $1)", &[&(first + 4)]).is_err());
