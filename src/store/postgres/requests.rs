@@ -67,7 +67,7 @@ pub(super) fn acquire(request: &Acquire<'_>, waiter: &Waiter<'_>) -> Request {
         Kind::Mutex => {
             let request =
                 lock(&ACQUIRE).number(millis(lease)).number(held).number(told).number(tokens);
-            request.batched(Batching::Acquire(&ACQUIRE_NOW))
+            request.batched(Batching::Acquire(&ACQUIRE_IN_BATCH))
         }
         Kind::Fair => lock(&FAIR_ACQUIRE)
             .number(millis(lease))
@@ -339,8 +339,8 @@ macro_rules! statements {
 }
 
 statements! {
-    ACQUIRE = 0: "SELECT status, value FROM leasehold_v1.acquire($1, $2, $3, $4, $5, $6)";
-    ACQUIRE_NOW = 1: "SELECT status, value FROM leasehold_v1.acquire_now($1, $2, $3, $4, $5, $6)";
+    ACQUIRE = 0: "SELECT status, value FROM leasehold_v1.acquire($1, $2, $3, $4, $5, $6, true)";
+    ACQUIRE_IN_BATCH = 1: "SELECT status, value FROM leasehold_v1.acquire($1, $2, $3, $4, $5, $6, false)";
     RELEASE = 2: "SELECT status, value FROM leasehold_v1.release($1, $2, $3, $4)";
     RENEW = 3: "SELECT leasehold_v1.renew($1, $2, $3, $4)";
     FAIR_ACQUIRE = 4: "SELECT status, value, place, next FROM leasehold_v1.fair_acquire($1, $2, $3, $4, $5, $6, $7)";

@@ -262,25 +262,46 @@ END $$;
 -- acquire: takes a lock for a holder, or answers how long it stays taken.
 -- p_held: the levels it has, 0 for an outermost acquire. p_wait: above 0 for a waiter, which a release has to notify.
 -- p_tokens: how many fencing tokens in a row it draws; the first is answered.
--- Answers 1 token | 0 ms, held by another | 2 it had it and has lost it | 5 the name has another kind.
+-- p_waits: whether it waits for a row that another has locked. Not in a batch, several requests in one
+-- transaction: there one name would delay all the others.
+-- Answers 1 token | 0 ms, held by another | 2 it had it and has lost it | 5 the name has another kind
+-- | 6 its row is locked at the moment: ask separately.
 -- Repeat-safe: levels are set, not added to, and the holder is fresh for every outermost call.
 CREATE OR REPLACE FUNCTION leasehold_v1.acquire(p_name text, p_holder text, p_lease bigint, p_held int, p_wait int,
-    p_tokens int DEFAULT 1, OUT status int, OUT value bigint) LANGUAGE plpgsql
+    p_tokens int DEFAULT 1, p_waits boolean DEFAULT true, OUT status int, OUT value bigint)
+    LANGUAGE plpgsql
   SET search_path = pg_catalog, pg_temp AS $$
 DECLARE r leasehold.lock; now timestamptz;
 BEGIN
-  IF p_held > 0 THEN
-    SELECT e.status, e.value INTO status, value FROM leasehold_v1.reenter(p_name, p_holder, p_lease, p_held) e;
-    RETURN;
+  IF p_held = 0 THEN
+    -- Usually it is free: found and locked by one statement, which locks no row of a taken lock.
+    PERFORM FROM leasehold.lock WHERE name = p_name AND kind = 'x'
+      AND (holder IS NULL OR holder = p_holder OR ends <= clock_timestamp()) FOR UPDATE SKIP LOCKED;
+    IF FOUND THEN
+      now := clock_timestamp();
+      UPDATE leasehold.lock SET holder = p_holder, level = 1,
+          ends = now + leasehold_v1.span(p_lease), since = now, tokens = p_tokens,
+          token = greatest(token + 1, leasehold_v1.micros(now)) + p_tokens - 1
+        WHERE name = p_name RETURNING 1, token - p_tokens + 1 INTO status, value;
+      RETURN;
+    END IF;
   END IF;
-  -- Usually it is free: found and locked by one statement, which locks no row of a taken lock.
-  PERFORM FROM leasehold.lock WHERE name = p_name AND kind = 'x'
-    AND (holder IS NULL OR holder = p_holder OR ends <= clock_timestamp()) FOR UPDATE SKIP LOCKED;
-  IF FOUND THEN
-    now := clock_timestamp();
-    UPDATE leasehold.lock SET holder = p_holder, level = 1, ends = now + leasehold_v1.span(p_lease),
-        since = now, token = greatest(token + 1, leasehold_v1.micros(now)) + p_tokens - 1, tokens = p_tokens
-      WHERE name = p_name RETURNING 1, token - p_tokens + 1 INTO status, value;
+  IF NOT p_waits THEN
+    -- Locks what is locked below, so that nothing there waits.
+    SELECT * INTO r FROM leasehold.lock WHERE name = p_name;
+    IF FOUND AND p_held = 0
+       AND (r.holder IS NULL OR r.holder = p_holder OR r.ends <= clock_timestamp()) THEN
+      PERFORM FROM leasehold.lock WHERE name = p_name FOR UPDATE SKIP LOCKED;
+      IF NOT FOUND THEN status := 6; value := 0; RETURN; END IF;
+    ELSIF FOUND AND (p_held > 0 OR (p_wait > 0 AND NOT leasehold_v1.is_told(r.wants, p_holder))
+                     OR r.since > clock_timestamp()) THEN
+      PERFORM FROM leasehold.lock WHERE name = p_name FOR NO KEY UPDATE SKIP LOCKED;
+      IF NOT FOUND THEN status := 6; value := 0; RETURN; END IF;
+    END IF;
+  END IF;
+  IF p_held > 0 THEN
+    SELECT e.status, e.value INTO status, value
+      FROM leasehold_v1.reenter(p_name, p_holder, p_lease, p_held) e;
     RETURN;
   END IF;
   -- First without a lock: "busy" writes nothing, and waits for nobody.
@@ -317,38 +338,6 @@ BEGIN
         since = now, token = greatest(token + 1, leasehold_v1.micros(now)) + p_tokens - 1, tokens = p_tokens
       WHERE name = p_name RETURNING 1, token - p_tokens + 1 INTO status, value;
   END IF;
-END $$;
-
--- acquire_now: acquire for a batch, several requests in one transaction: it waits for no row, because otherwise one name
--- would delay all the others. Also answers 6: its row is locked at the moment, ask separately.
-CREATE OR REPLACE FUNCTION leasehold_v1.acquire_now(p_name text, p_holder text, p_lease bigint, p_held int, p_wait int,
-    p_tokens int DEFAULT 1, OUT status int, OUT value bigint) LANGUAGE plpgsql
-  SET search_path = pg_catalog, pg_temp AS $$
-DECLARE r leasehold.lock; now timestamptz;
-BEGIN
-  -- The same as in acquire.
-  IF p_held = 0 THEN
-    PERFORM FROM leasehold.lock WHERE name = p_name AND kind = 'x'
-      AND (holder IS NULL OR holder = p_holder OR ends <= clock_timestamp()) FOR UPDATE SKIP LOCKED;
-    IF FOUND THEN
-      now := clock_timestamp();
-      UPDATE leasehold.lock SET holder = p_holder, level = 1, ends = now + leasehold_v1.span(p_lease),
-          since = now, token = greatest(token + 1, leasehold_v1.micros(now)) + p_tokens - 1, tokens = p_tokens
-        WHERE name = p_name RETURNING 1, token - p_tokens + 1 INTO status, value;
-      RETURN;
-    END IF;
-  END IF;
-  SELECT * INTO r FROM leasehold.lock WHERE name = p_name;
-  IF FOUND AND p_held = 0 AND (r.holder IS NULL OR r.holder = p_holder OR r.ends <= clock_timestamp()) THEN
-    PERFORM FROM leasehold.lock WHERE name = p_name FOR UPDATE SKIP LOCKED;
-    IF NOT FOUND THEN status := 6; value := 0; RETURN; END IF;
-  ELSIF FOUND AND (p_held > 0 OR (p_wait > 0 AND NOT leasehold_v1.is_told(r.wants, p_holder))
-                   OR r.since > clock_timestamp()) THEN
-    PERFORM FROM leasehold.lock WHERE name = p_name FOR NO KEY UPDATE SKIP LOCKED;
-    IF NOT FOUND THEN status := 6; value := 0; RETURN; END IF;
-  END IF;
-  SELECT a.status, a.value INTO status, value
-    FROM leasehold_v1.acquire(p_name, p_holder, p_lease, p_held, p_wait, p_tokens) a;
 END $$;
 
 -- release: leaves p_left levels of a hold; with 0 frees it and notifies the waiters.

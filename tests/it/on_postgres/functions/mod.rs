@@ -125,21 +125,22 @@ fn each_function_may_run_twice_in_every_state() {
 fn each_token_of_a_grant_is_fenced() {
     let server = server!();
     let mut db = server.connect();
-    for acquire in ["acquire", "acquire_now"] {
-        let sql = format!("SELECT value FROM leasehold_v1.{acquire}('k', 'me', 60000, 0, 0, 5)");
+    for waits in [true, false] {
+        let sql =
+            format!("SELECT value FROM leasehold_v1.acquire('k', 'me', 60000, 0, 0, 5, {waits})");
         let first: i64 = db.query_one(&sql, &[]).unwrap().get(0);
         for fence in ["fence", "fence_at_commit"] {
             let sql = format!("SELECT leasehold_v1.{fence}('k', $1)");
             let mut holds = |token: i64| db.execute(&sql, &[&token]).is_ok();
             let fenced: Vec<bool> = (-1..=5).map(|more| holds(first + more)).collect();
-            assert_eq!(fenced, [false, true, true, true, true, true, false], "{acquire}, {fence}");
+            assert_eq!(fenced, [false, true, true, true, true, true, false], "{waits}, {fence}");
         }
         // One more level belongs to the same grant.
         db.execute("SELECT leasehold_v1.acquire('k', 'me', 60000, 1, 0)", &[]).unwrap();
         db.execute("SELECT leasehold_v1.fence('k', $1)", &[&(first + 4)]).unwrap();
         let sql = "SELECT value FROM leasehold_v1.acquire('k', 'me', 60000, 0, 0)";
         let next: i64 = db.query_one(sql, &[]).unwrap().get(0);
-        assert!(next > first + 4, "{acquire}: no token is issued twice");
+        assert!(next > first + 4, "{waits}: no token is issued twice");
         assert!(db.execute("SELECT leasehold_v1.fence('k', $1)", &[&(first + 4)]).is_err());
     }
 }
