@@ -346,7 +346,7 @@ statements! {
     FAIR_ACQUIRE = 4: "SELECT status, value, place, next FROM leasehold_v1.fair_acquire($1, $2, $3, $4, $5, $6, $7)";
     FAIR_RELEASE = 5: "SELECT status, value, next FROM leasehold_v1.fair_release($1, $2, $3, $4, $5)";
     MULTI_ACQUIRE = 6: "SELECT status, value, at, tokens FROM leasehold_v1.multi_acquire($1, $2, $3, $4, $5, $6)";
-    MULTI_RELEASE = 7: "SELECT leasehold_v1.multi_release($1, $2, $3, $4)";
+    MULTI_RELEASE = 7: "SELECT leasehold_v1.multi_release($1, $2, $3, $4, $5)";
     READ_ACQUIRE = 8: "SELECT status, value FROM leasehold_v1.read_acquire($1, $2, $3, $4, $5)";
     WRITE_ACQUIRE = 9: "SELECT status, value FROM leasehold_v1.write_acquire($1, $2, $3, $4, $5)";
     RW_RELEASE = 10: "SELECT status, value FROM leasehold_v1.rw_release($1, $2, $3, $4, $5)";
@@ -364,11 +364,10 @@ statements! {
     IS_THERE = 20: "SELECT count(*) FROM pg_stat_activity \
                     WHERE pid = $1::int AND (extract(epoch FROM backend_start) * 1000000.0)::bigint = $2::bigint";
     KEEP = 21: "SELECT status, value FROM leasehold_v1.keep($1, $2, $3, $4)";
-    MULTI_KEEP = 22: "SELECT leasehold_v1.multi_keep($1, $2, $3, $4, $5)";
-    ANNOUNCE = 23: "SELECT leasehold_v1.announce($1, $2, $3)";
-    WITHDRAW = 24: "SELECT leasehold_v1.withdraw($1)";
-    ANNOUNCED = 25: "SELECT owner, ms FROM leasehold_v1.announced($1)";
-    LIST = 26: "WITH page AS MATERIALIZED (SELECT * FROM leasehold.lock WHERE name >= $1 AND name > $2 ORDER BY name LIMIT $3::bigint) \
+    ANNOUNCE = 22: "SELECT leasehold_v1.announce($1, $2, $3)";
+    WITHDRAW = 23: "SELECT leasehold_v1.withdraw($1)";
+    ANNOUNCED = 24: "SELECT owner, ms FROM leasehold_v1.announced($1)";
+    LIST = 25: "WITH page AS MATERIALIZED (SELECT * FROM leasehold.lock WHERE name >= $1 AND name > $2 ORDER BY name LIMIT $3::bigint) \
                 SELECT name, 0 AS part, kind::text, holder, level, \
                 CASE WHEN ends > greatest(since, clock_timestamp()) THEN leasehold_v1.ms(ends - greatest(since, clock_timestamp())) END, \
                 number, token, (barred > greatest(since, clock_timestamp()))::int, 0::bigint AS place FROM page \
@@ -377,12 +376,12 @@ statements! {
                 UNION ALL SELECT w.name, 2, NULL, w.holder, 0, leasehold_v1.ms(w.deadline - greatest(w.since, clock_timestamp())), NULL, NULL, NULL, w.place \
                 FROM page JOIN leasehold.waiter w USING (name) WHERE w.deadline > clock_timestamp() \
                 ORDER BY name, part, place, holder";
-    ANNOUNCED_BY_ALL = 27: "SELECT id, owner, leasehold_v1.ms(ends - clock_timestamp()) FROM leasehold.client \
+    ANNOUNCED_BY_ALL = 26: "SELECT id, owner, leasehold_v1.ms(ends - clock_timestamp()) FROM leasehold.client \
                             WHERE ends > clock_timestamp() LIMIT $1::bigint";
-    TELL = 28: "SELECT pg_notify($1, '')";
+    TELL = 27: "SELECT pg_notify($1, '')";
     // The transaction that has locked the row, if it is not one of a client: those are short. For
     // roles that may not see since when it runs it counts as long.
-    ROW_BLOCKER = 29: "SELECT format('the process %s (role %s, application %s%s) has locked the row of %s', \
+    ROW_BLOCKER = 28: "SELECT format('the process %s (role %s, application %s%s) has locked the row of %s', \
                        l.pid, a.usename, a.application_name, \
                        ', ' || a.state || ' for ' || round(extract(epoch FROM clock_timestamp() - a.state_change))::text || ' s', \
                        quote_literal(k.name)) \
@@ -390,7 +389,7 @@ statements! {
                        LEFT JOIN pg_stat_activity a ON a.pid = l.pid \
                        WHERE k.name = ANY ($1::text[]) AND ($2::bool OR k.holder IS NULL OR k.ends <= clock_timestamp()) \
                        AND coalesce(clock_timestamp() - a.xact_start > current_setting('lock_timeout')::interval, true) LIMIT 1";
-    SWEEP_LOCKS = 30: "SELECT leasehold_v1.sweep_locks($1, $2)";
+    SWEEP_LOCKS = 29: "SELECT leasehold_v1.sweep_locks($1, $2)";
 }
 
 #[cfg(test)]

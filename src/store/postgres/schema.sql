@@ -641,24 +641,12 @@ BEGIN
   END LOOP;
 END $$;
 
--- multi_release: gives up several holds at once, in the order of their names; one wake for each, an empty one notifies
--- nobody. Answers one status each, like release. Repeat-safe as that is. Messages are sent when all are free.
-CREATE OR REPLACE FUNCTION leasehold_v1.multi_release(p_names text[], p_holders text[], p_left int[], p_wakes text[])
-    RETURNS int[] LANGUAGE plpgsql
-  SET search_path = pg_catalog, pg_temp AS $$
-DECLARE answer int[]; one record;
-BEGIN
-  FOR i IN 1 .. cardinality(p_names) LOOP
-    SELECT * INTO one FROM leasehold_v1.release(p_names[i], p_holders[i], p_left[i], p_wakes[i]);
-    answer[i] := one.status;
-  END LOOP;
-  RETURN answer;
-END $$;
-
--- multi_keep: like multi_release, but some of the locks stay taken: for p_ms each, like keep; 0 for one that does not,
--- whose levels are set to p_left. Answers one status each. Repeat-safe as those are.
-CREATE OR REPLACE FUNCTION leasehold_v1.multi_keep(p_names text[], p_holders text[], p_left int[], p_ms bigint[],
-    p_wakes text[]) RETURNS int[] LANGUAGE plpgsql
+-- multi_release: gives up several holds at once, in the order of their names. p_ms: for how long
+-- each lock stays taken, like keep; 0 for one that does not, whose levels are set to p_left, like
+-- release. p_wakes: one for each, an empty one notifies nobody. Messages are sent when all are free.
+-- Answers one status each. Repeat-safe as those are.
+CREATE OR REPLACE FUNCTION leasehold_v1.multi_release(p_names text[], p_holders text[],
+    p_left int[], p_ms bigint[], p_wakes text[]) RETURNS int[] LANGUAGE plpgsql
   SET search_path = pg_catalog, pg_temp AS $$
 DECLARE answer int[]; one record;
 BEGIN
