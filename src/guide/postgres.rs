@@ -105,12 +105,13 @@
 //! with `Denied`.
 //!
 //! Rows are removed when they are no longer needed. Every ten minutes clients also remove what dead
-//! clients have left and names that were unused for an hour, a thousand rows a second until none
-//! are left; the tokens of removed names keep growing. They do so over the connection for renewals,
-//! within its timeout, a quarter of the lease at most. The database remembers when that was tried
-//! last. A program that finds it overdue when it connects, and then takes a lock, removes up to a
-//! thousand rows in the background, so that programs which live for a second (cron, CI, `leasehold
-//! run`) leave no more behind than they remove. Of many that start at once, one does.
+//! clients have left and names that were unused for an hour (or are unused and were last held by
+//! readers), a thousand rows a second until none are left; the tokens of removed names keep
+//! growing. They do so over the connection for renewals, within its timeout, a quarter of the lease
+//! at most. The database remembers when that was tried last. A program that finds it overdue when
+//! it connects, and then takes a lock, removes up to a thousand rows in the background, so that
+//! programs which live for a second (cron, CI, `leasehold run`) leave no more behind than they
+//! remove. Of many that start at once, one does.
 //!
 //! **Other roles.** Functions and operators that another role has put into `public`, or into any
 //! schema of the search path, are never called: each session of a client and each function has the

@@ -710,12 +710,11 @@ BEGIN
     IF r.kind <> 'r' OR NOT EXISTS (SELECT FROM leasehold.share s WHERE s.name = p_name AND s.ends > now) THEN
       PERFORM FROM leasehold.lock WHERE name = p_name FOR UPDATE SKIP LOCKED;
       IF NOT FOUND THEN status := 0; value := 20; RETURN; END IF;
-      -- Without the holder whose lease has ended: its fence must not hold any more. With an end, so that the row does not
-      -- count as unused: the sweep of functions of version 1 sees no share that was committed while it ran. Also if a writer
-      -- has left since the last reader: to release changes no key, and the fence of a writer whose snapshot is older passes
-      -- until the row was written under a lock for UPDATE.
-      UPDATE leasehold.lock SET kind = 'r', holder = NULL, level = 0, ends = now
-        WHERE name = p_name AND (kind <> 'r' OR holder IS NOT NULL OR level <> 0 OR ends < now - interval '10 min');
+      -- Without the holder whose lease has ended: its fence must not hold any more. Also if a writer
+      -- has left since the last reader: to release changes no key, and the fence of a writer whose
+      -- snapshot is older passes until the row was written under a lock for UPDATE.
+      UPDATE leasehold.lock SET kind = 'r', holder = NULL, level = 0
+        WHERE name = p_name AND (kind <> 'r' OR holder IS NOT NULL OR level <> 0);
     END IF;
   END IF;
   INSERT INTO leasehold.share AS s (name, holder, level, ends, since)
