@@ -644,11 +644,11 @@ END $$;
 -- multi_release: gives up several holds at once, in the order of their names. p_ms: for how long
 -- each lock stays taken, like keep; 0 for one that does not, whose levels are set to p_left, like
 -- release. p_wakes: one for each, an empty one notifies nobody. Messages are sent when all are free.
--- Answers one status each. Repeat-safe as those are.
+-- Answers one status each. Repeat-safe as those are. Synchronous if one stays taken.
 CREATE OR REPLACE FUNCTION leasehold_v1.multi_release(p_names text[], p_holders text[],
     p_left int[], p_ms bigint[], p_wakes text[]) RETURNS int[] LANGUAGE plpgsql
   SET search_path = pg_catalog, pg_temp AS $$
-DECLARE answer int[]; one record;
+DECLARE answer int[]; one record; synchronous text := current_setting('synchronous_commit');
 BEGIN
   FOR i IN 1 .. cardinality(p_names) LOOP
     IF p_ms[i] > 0 THEN
@@ -658,6 +658,7 @@ BEGIN
     END IF;
     answer[i] := one.status;
   END LOOP;
+  IF 0 < ANY (p_ms) THEN PERFORM set_config('synchronous_commit', synchronous, true); END IF;
   RETURN answer;
 END $$;
 

@@ -144,3 +144,25 @@ fn each_token_of_a_grant_is_fenced() {
         assert!(db.execute("SELECT leasehold_v1.fence('k', $1)", &[&(first + 4)]).is_err());
     }
 }
+
+/// A crash must not forget that a lock stays taken, whatever was freed with it.
+#[test]
+fn a_release_is_synchronous_if_a_lock_stays_taken() {
+    let server = server!();
+    let mut db = server.connect();
+    for (kept, synchronous) in [("0,0", "off"), ("0,30000", "on"), ("30000,0", "on")] {
+        for name in ["j", "k"] {
+            let sql = format!("SELECT leasehold_v1.acquire('{name}', 'me', 60000, 0, 0)");
+            db.execute(&sql, &[]).unwrap();
+        }
+        let mut transaction = db.transaction().unwrap();
+        let sql = format!(
+            "SELECT leasehold_v1.multi_release('{{j,k}}', '{{me,me}}', '{{0,0}}', '{{{kept}}}', '{{w,w}}')"
+        );
+        transaction.execute(&sql, &[]).unwrap();
+        let commit = transaction.query_one("SHOW synchronous_commit", &[]).unwrap();
+        assert_eq!(commit.get::<_, String>(0), synchronous, "{kept}");
+        transaction.rollback().unwrap();
+    }
+    db.execute("DELETE FROM leasehold.lock", &[]).unwrap();
+}
