@@ -64,10 +64,9 @@ impl MultiStore for PostgresStore {
                 }
                 let mut tokens = vec![0; order.len()];
                 if *token != TokenRule::Off {
-                    order
-                        .iter()
-                        .zip(granted)
-                        .for_each(|(&place, token)| tokens[place] = token.unsigned_abs());
+                    for (&place, token) in order.iter().zip(granted) {
+                        tokens[place] = token.unsigned_abs();
+                    }
                 }
                 AcquiredAll::Granted { tokens, sent_at: answer.sent_at, session: None }
             }

@@ -6,7 +6,7 @@ use crate::base::diagnosis::{Check, Finding};
 use crate::base::error::Result;
 use crate::store::findings::Examined;
 use crate::store::postgres::wire::{
-    BareConnection, Connector, REMEDY, TABLES, foreign, owners_query,
+    BareConnection, Connector, REMEDY, Row, TABLES, foreign, owners_query,
 };
 
 /// Each missing right: the type of the object, its name, the right.
@@ -62,14 +62,14 @@ pub(super) fn about_schema(
     }
     if !facts.has_schema {
         let creates = connector.server.create_schema && facts.may_create;
-        examined.add(if creates { Finding::note(
-            Check::Schema,
-            "the schema leasehold_v1 does not exist, or is empty; the first connection installs it",
-        ) } else { Finding::problem(
-            Check::Schema,
-            format!("the schema leasehold_v1 does not exist, or is empty, and {role:?} does not create it"),
-        )
-        .advise(Advice::InstallSchema) });
+        let what = "the schema leasehold_v1 does not exist, or is empty";
+        examined.add(if creates {
+            let found = format!("{what}; the first connection installs it");
+            Finding::note(Check::Schema, found)
+        } else {
+            let found = format!("{what}, and {role:?} does not create it");
+            Finding::problem(Check::Schema, found).advise(Advice::InstallSchema)
+        });
         // Connecting would install it, and a diagnosis changes nothing.
         return Ok(false);
     }
@@ -80,26 +80,22 @@ pub(super) fn about_schema(
         let [Some(on), Some(name), Some(right)] = &row[..] else { continue };
         let schema = if on == "FUNCTION" { "leasehold_v1" } else { "leasehold" };
         let full = if on == "SCHEMA" { name.clone() } else { format!("{schema}.{name}") };
-        let finding = match (&**on, &**name) {
-            (_, "client") => Finding::note(
-                Check::Right,
-                format!("{role:?} lacks {right} on {full}: others cannot see who holds a lock"),
-            )
-            .advise(format!("GRANT {right} ON {full} TO {role:?}")),
-            _ => {
-                complete = false;
-                let on = if on == "TABLE" { String::new() } else { format!("{on} ") };
-                lacking.push(
-                    Finding::problem(
-                        Check::Right,
-                        format!("{role:?} lacks {right} on {full}, which locks need"),
-                    )
-                    .advise(format!("GRANT {right} ON {on}{full} TO {role:?}")),
-                );
-                continue;
-            }
-        };
-        examined.add(finding);
+        if name == "client" {
+            let found =
+                format!("{role:?} lacks {right} on {full}: others cannot see who holds a lock");
+            examined.add(
+                Finding::note(Check::Right, found)
+                    .advise(format!("GRANT {right} ON {full} TO {role:?}")),
+            );
+            continue;
+        }
+        complete = false;
+        let on = if on == "TABLE" { String::new() } else { format!("{on} ") };
+        let found = format!("{role:?} lacks {right} on {full}, which locks need");
+        lacking.push(
+            Finding::problem(Check::Right, found)
+                .advise(format!("GRANT {right} ON {on}{full} TO {role:?}")),
+        );
     }
     if lacking.len() > FEW {
         lacking = vec![all_rights(role, lacking.len())];
@@ -117,9 +113,13 @@ pub(super) fn about_schema(
             .advise(format!("GRANT EXECUTE ON FUNCTION pg_control_system() TO {role:?}")),
         );
     }
-    let may_read = !missing.iter().any(|row| {
-        matches!(&row[..], [_, Some(name), Some(right)] if name == "leasehold" || name == "meta" && right == "SELECT")
-    });
+    let keeps_from_reading = |row: &Row| match &row[..] {
+        [_, Some(name), Some(right)] => {
+            name == "leasehold" || (name == "meta" && right == "SELECT")
+        }
+        _ => false,
+    };
+    let may_read = !missing.iter().any(keeps_from_reading);
     if complete {
         examined.add(Finding::ok(Check::Right, "the role has every right that locks need"));
     }

@@ -16,7 +16,8 @@ pub(crate) const TABLES: u32 = 1;
 
 /// Whether the tables and functions exist. Empty schemas, which an administrator has made
 /// beforehand, are not enough; nor are tables with the functions of another version. The catalogues
-/// are asked, because a name like `leasehold.meta` is refused to a role that may not use the schema.
+/// are asked, because a name like `leasehold.meta` is refused to a role that may not use the
+/// schema.
 macro_rules! is_installed {
     () => {
         "(EXISTS (SELECT FROM pg_class WHERE relname = 'meta' AND relnamespace = to_regnamespace('leasehold')) \
@@ -47,8 +48,7 @@ pub(super) fn install(transport: &mut Transport, is_there: bool, may_create: boo
         transport.handshake = Some(Instant::now() + PATIENCE);
         let installed = Connection::simple(transport, POSTGRES_SCHEMA)?;
         // The handshake may have used up its time: the rest has an I/O timeout of its own.
-        transport.handshake = None;
-        transport.handshake = Some(transport.deadline());
+        transport.handshake = Some(Instant::now() + transport.io_timeout);
         installed.map_err(|e| refused(&e))?;
         log::info!("the schema leasehold_v1 was installed");
     }
