@@ -173,8 +173,7 @@ CREATE OR REPLACE FUNCTION leasehold_v1.from_now(p_ends timestamptz, p_since tim
 -- The clock is read for each row, after a wait for it: a renewal may have written the row
 -- meanwhile, and then it is left.
 CREATE OR REPLACE FUNCTION leasehold_v1.set_back(p_name text) RETURNS leasehold.lock
-    LANGUAGE plpgsql
-  SET search_path = pg_catalog, pg_temp AS $$
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE r leasehold.lock;
 BEGIN
   UPDATE leasehold.lock SET ends = leasehold_v1.from_now(ends, since),
@@ -196,8 +195,7 @@ END $$;
 -- swept. It is read after the row is ours, because a sweep that removed the row has raised the
 -- floor in the same transaction.
 CREATE OR REPLACE FUNCTION leasehold_v1.row_of(p_name text, p_kind "char") RETURNS leasehold.lock
-    LANGUAGE plpgsql
-  SET search_path = pg_catalog, pg_temp AS $$
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE r leasehold.lock;
 BEGIN
   LOOP
@@ -222,8 +220,7 @@ END $$;
 
 -- Whether the row is used for something of another kind. An unused row can become anything.
 CREATE OR REPLACE FUNCTION leasehold_v1.is_other(r leasehold.lock, p_kind "char") RETURNS boolean
-    LANGUAGE plpgsql
-  SET search_path = pg_catalog, pg_temp AS $$
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
   IF r.kind <> p_kind AND (r.since > clock_timestamp()
       OR EXISTS (SELECT FROM leasehold.share s
@@ -250,8 +247,7 @@ CREATE OR REPLACE FUNCTION leasehold_v1.is_told(p_wants text[], p_holder text) R
 
 -- Records in a row, which the caller has locked and read, that a client waits.
 CREATE OR REPLACE FUNCTION leasehold_v1.wait_for(r leasehold.lock, p_holder text) RETURNS void
-    LANGUAGE plpgsql
-  SET search_path = pg_catalog, pg_temp AS $$
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
   IF NOT leasehold_v1.is_told(r.wants, p_holder) THEN
     UPDATE leasehold.lock SET wants = array_append(r.wants, leasehold_v1.client(p_holder)),
@@ -308,8 +304,7 @@ END $$;
 -- Repeat-safe: levels are set, not added to, and the holder is fresh for every outermost call.
 CREATE OR REPLACE FUNCTION leasehold_v1.acquire(p_name text, p_holder text, p_lease bigint,
     p_held int, p_wait int, p_tokens int DEFAULT 1, p_waits boolean DEFAULT true, OUT status int,
-    OUT value bigint) LANGUAGE plpgsql
-  SET search_path = pg_catalog, pg_temp AS $$
+    OUT value bigint) LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE r leasehold.lock; now timestamptz;
 BEGIN
   IF p_held = 0 THEN
@@ -386,8 +381,7 @@ END $$;
 -- Repeat-safe. Not synchronous: a crash that forgets a release leaves a lock taken for the rest of
 -- its lease, no longer.
 CREATE OR REPLACE FUNCTION leasehold_v1.release(p_name text, p_holder text, p_left int, p_wake text,
-    OUT status int, OUT value bigint) LANGUAGE plpgsql
-  SET search_path = pg_catalog, pg_temp AS $$
+    OUT status int, OUT value bigint) LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE waiting text[]; since timestamptz;
   was text := set_config('synchronous_commit', 'off', true);
 BEGIN
@@ -416,8 +410,7 @@ END $$;
 -- Repeat-safe: a repeat only ever makes it end sooner. Synchronous: it may be longer than the lease
 -- that is known.
 CREATE OR REPLACE FUNCTION leasehold_v1.keep(p_name text, p_holder text, p_ms bigint, p_wake text,
-    OUT status int, OUT value bigint) LANGUAGE plpgsql
-  SET search_path = pg_catalog, pg_temp AS $$
+    OUT status int, OUT value bigint) LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE waiting text[]; since timestamptz; head leasehold.waiter;
 BEGIN
   value := 0;
@@ -443,8 +436,7 @@ END $$;
 -- Repeat-safe. Rows are locked in the order of names, and otherwise none is waited for: no
 -- deadlock, and one row delays no other.
 CREATE OR REPLACE FUNCTION leasehold_v1.renew(p_names text[], p_holders text[], p_leases bigint[],
-    p_waits boolean) RETURNS int[] LANGUAGE plpgsql
-  SET search_path = pg_catalog, pg_temp AS $$
+    p_waits boolean) RETURNS int[] LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE answer int[];
 BEGIN
   IF p_waits THEN
@@ -499,8 +491,7 @@ END $$;
 -- the place.
 CREATE OR REPLACE FUNCTION leasehold_v1.fair_acquire(p_name text, p_holder text, p_lease bigint,
     p_held int, p_keeps int, p_place bigint, p_wake text, OUT status int, OUT value bigint,
-    OUT place bigint, OUT next text) LANGUAGE plpgsql
-  SET search_path = pg_catalog, pg_temp AS $$
+    OUT place bigint, OUT next text) LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE r leasehold.lock; now timestamptz; head leasehold.waiter; own leasehold.waiter;
   free boolean; fenced boolean := false; hint bigint;
 BEGIN
@@ -570,18 +561,17 @@ BEGIN
   IF free AND (r.holder = p_holder OR head.place IS NULL OR head.place = p_place
                OR (p_place > 0 AND p_place < head.place)) THEN
     PERFORM FROM leasehold.lock WHERE name = p_name FOR UPDATE SKIP LOCKED;
-    fenced := NOT FOUND;
-  END IF;
-  IF free AND NOT fenced AND (r.holder = p_holder OR head.place IS NULL OR head.place = p_place
-               OR (p_place > 0 AND p_place < head.place)) THEN
-    DELETE FROM leasehold.waiter w WHERE w.name = p_name AND w.place = p_place;
-    SELECT w.holder INTO next FROM leasehold.waiter w
-      WHERE w.name = p_name ORDER BY w.place LIMIT 1;
-    UPDATE leasehold.lock SET kind = 'x', holder = p_holder, level = 1,
-        ends = now + leasehold_v1.span(p_lease), since = now,
-        token = greatest(token + 1, leasehold_v1.micros(now)), tokens = 1
-      WHERE name = p_name RETURNING 1, token INTO status, value;
-    RETURN;
+    IF FOUND THEN
+      DELETE FROM leasehold.waiter w WHERE w.name = p_name AND w.place = p_place;
+      SELECT w.holder INTO next FROM leasehold.waiter w
+        WHERE w.name = p_name ORDER BY w.place LIMIT 1;
+      UPDATE leasehold.lock SET kind = 'x', holder = p_holder, level = 1,
+          ends = now + leasehold_v1.span(p_lease), since = now,
+          token = greatest(token + 1, leasehold_v1.micros(now)), tokens = 1
+        WHERE name = p_name RETURNING 1, token INTO status, value;
+      RETURN;
+    END IF;
+    fenced := true;
   END IF;
   status := 0;
   hint := CASE WHEN fenced THEN 20
@@ -649,8 +639,7 @@ END $$;
 -- are fresh, and p_again gives back first.
 CREATE OR REPLACE FUNCTION leasehold_v1.multi_acquire(p_names text[], p_holders text[],
     p_held int[], p_lease bigint, p_wait int, p_again boolean, OUT status int, OUT value bigint,
-    OUT at int, OUT tokens bigint[]) LANGUAGE plpgsql
-  SET search_path = pg_catalog, pg_temp AS $$
+    OUT at int, OUT tokens bigint[]) LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE rows leasehold.lock[]; r leasehold.lock; now timestamptz; t bigint;
 BEGIN
   status := 1; value := 0; at := 0;
@@ -978,8 +967,7 @@ END $$;
 -- ended | 2 given back, value: how many other clients wait. Repeat-safe: the id is gone after the
 -- first run.
 CREATE OR REPLACE FUNCTION leasehold_v1.permit_release(p_name text, p_holder text, p_wake text,
-    OUT status int, OUT value bigint) LANGUAGE plpgsql
-  SET search_path = pg_catalog, pg_temp AS $$
+    OUT status int, OUT value bigint) LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE was timestamptz; r leasehold.lock;
 BEGIN
   PERFORM set_config('synchronous_commit', 'off', true);
@@ -1001,8 +989,7 @@ END $$;
 -- A latch that opens takes a new token, which shows a later reader that it was open in between.
 CREATE OR REPLACE FUNCTION leasehold_v1.count(p_name text, p_kind "char", p_what text,
     p_number bigint, p_id text, p_keep int, p_wait int, p_wake text, p_done text[] DEFAULT '{}',
-    OUT status int, OUT value bigint) LANGUAGE plpgsql
-  SET search_path = pg_catalog, pg_temp AS $$
+    OUT status int, OUT value bigint) LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE r leasehold.lock; m leasehold.once; now timestamptz; n bigint; held bigint := 0;
   told boolean := false; mark boolean := true; opens boolean := false;
 BEGIN
@@ -1106,8 +1093,7 @@ $$;
 -- counted: reads a count: for a semaphore the free and the held permits, for a latch the remaining
 -- count and the token of its last opening. Answers 1 | 5 the name has another kind.
 CREATE OR REPLACE FUNCTION leasehold_v1.counted(p_name text, p_kind "char", OUT status int,
-    OUT number bigint, OUT more bigint) LANGUAGE plpgsql
-  SET search_path = pg_catalog, pg_temp AS $$
+    OUT number bigint, OUT more bigint) LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE r leasehold.lock;
 BEGIN
   status := 1; number := 0; more := 0;
@@ -1129,8 +1115,7 @@ END $$;
 -- force: frees a lock whoever holds it, and notifies the waiters. Sent once: a repeat could force
 -- out the next holder. Answers 1 it was held | 0 it was free | 5 the name has another kind.
 CREATE OR REPLACE FUNCTION leasehold_v1.force(p_name text, p_kind "char", p_wake text) RETURNS int
-    LANGUAGE plpgsql
-  SET search_path = pg_catalog, pg_temp AS $$
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE r leasehold.lock; was boolean; head leasehold.waiter;
 BEGIN
   SELECT * INTO r FROM leasehold.lock WHERE name = p_name FOR NO KEY UPDATE;
@@ -1155,8 +1140,7 @@ END $$;
 -- queue: how many wait for a fair lock, and how many of them are ahead of the first waiter of the
 -- client with this channel (null: it does not wait). Changes nothing.
 CREATE OR REPLACE FUNCTION leasehold_v1.queue(p_name text, p_wake text, OUT length bigint,
-    OUT ahead bigint) LANGUAGE sql
-  SET search_path = pg_catalog, pg_temp AS $$
+    OUT ahead bigint) LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
   SELECT count(*), (SELECT count(*) FROM leasehold.waiter b WHERE b.name = p_name AND b.place <
       (SELECT min(place) FROM leasehold.waiter m WHERE m.name = p_name AND m.wake = p_wake))
     * CASE WHEN bool_or(wake = p_wake) THEN 1 ELSE NULL END
@@ -1166,8 +1150,7 @@ $$;
 -- announce: a client publishes its owner, for p_ms milliseconds. Removes a few clients that could
 -- not withdraw. Repeat-safe.
 CREATE OR REPLACE FUNCTION leasehold_v1.announce(p_client text, p_owner text, p_ms bigint)
-    RETURNS void LANGUAGE plpgsql
-  SET search_path = pg_catalog, pg_temp AS $$
+    RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
   PERFORM set_config('synchronous_commit', 'off', true);
   DELETE FROM leasehold.client WHERE ctid = ANY (ARRAY(
@@ -1188,8 +1171,7 @@ END $$;
 
 -- announced: the owner of a client, and for how many milliseconds that is valid. Changes nothing.
 CREATE OR REPLACE FUNCTION leasehold_v1.announced(p_client text, OUT owner text, OUT ms bigint)
-    RETURNS SETOF record LANGUAGE sql
-  SET search_path = pg_catalog, pg_temp AS $$
+    RETURNS SETOF record LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
   SELECT c.owner, leasehold_v1.ms(c.ends - clock_timestamp()) FROM leasehold.client c
     WHERE c.id = p_client AND c.ends > clock_timestamp()
 $$;
@@ -1199,8 +1181,7 @@ $$;
 -- it again in the same transaction does no harm. A transaction that idles longer than p_idle is
 -- ended by the server, so that a holder that is suspended inside it keeps nobody waiting for ever.
 CREATE OR REPLACE FUNCTION leasehold_v1.fence(p_name text, p_token bigint, p_idle int DEFAULT 10000)
-    RETURNS void LANGUAGE plpgsql
-  SET search_path = pg_catalog, pg_temp AS $$
+    RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 -- Not from pg_settings: that view computes every setting, which takes the server 2 ms and a fence
 -- 0.05 ms. The value here has a unit ('10s', '1min'; '0' has none), which interval reads.
 DECLARE now_idle interval := current_setting('idle_in_transaction_session_timeout');
@@ -1219,8 +1200,7 @@ END $$;
 
 -- fence_at_commit: the same check when the transaction commits. Until then nobody has to wait.
 CREATE OR REPLACE FUNCTION leasehold_v1.fence_at_commit(p_name text, p_token bigint) RETURNS void
-    LANGUAGE sql
-  SET search_path = pg_catalog, pg_temp AS $$
+    LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
   INSERT INTO leasehold.fenced (name, token) VALUES (p_name, p_token)
 $$;
 CREATE OR REPLACE FUNCTION leasehold_v1.check_fenced() RETURNS trigger LANGUAGE plpgsql
@@ -1274,8 +1254,7 @@ END $$;
 -- sweep_locks: the second one, for whoever had an answer to the first. The floor keeps the tokens
 -- of removed names growing. Answers whether the next sweep is due at once.
 CREATE OR REPLACE FUNCTION leasehold_v1.sweep_locks(p_age int, p_most int) RETURNS boolean
-    LANGUAGE plpgsql
-  SET search_path = pg_catalog, pg_temp AS $$
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE n bigint; most bigint; unused text[]; due boolean;
   past timestamptz := clock_timestamp() - leasehold_v1.span(p_age::bigint * 1000);
 BEGIN
