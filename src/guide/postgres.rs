@@ -66,14 +66,14 @@
 //! # Tables and rights
 //!
 //! The first connection installs what is missing: the schema `leasehold` with the tables, and
-//! `leasehold_v2` with the functions. A release whose functions differ installs them beside those
-//! of an earlier one (`leasehold_v1`), over the same tables, so that old and new clients work
-//! together. Where the role may not create schemas, or with `Postgres::create_schema(false)`, an
-//! administrator runs `leasehold::POSTGRES_SCHEMA` once for each release whose functions differ. A
-//! role `app` then needs these rights and no others:
+//! `leasehold_v1` with the functions. A release whose functions differ will install them beside
+//! these (`leasehold_v2`), over the same tables, so that old and new clients work together. Where
+//! the role may not create schemas, or with `Postgres::create_schema(false)`, an administrator runs
+//! `leasehold::POSTGRES_SCHEMA` once for each release whose functions differ. A role `app` then
+//! needs these rights and no others:
 //!
 //! ```sql
-//! GRANT USAGE ON SCHEMA leasehold, leasehold_v2 TO app;
+//! GRANT USAGE ON SCHEMA leasehold, leasehold_v1 TO app;
 //! GRANT SELECT, INSERT, UPDATE, DELETE ON leasehold.lock, leasehold.share TO app;
 //! GRANT SELECT, INSERT, UPDATE, DELETE ON leasehold.waiter TO app;
 //! GRANT SELECT, INSERT, UPDATE, DELETE ON leasehold.once, leasehold.fenced TO app;
@@ -83,8 +83,8 @@
 //! ```
 //!
 //! **Owners.** Whoever owns a schema, a table or a function can put code into it, which then runs
-//! with the rights of each client. So all of `leasehold` and `leasehold_v2`, and each function that
-//! a trigger of these tables runs (version 1 has left one), must belong to the role of the client,
+//! with the rights of each client. So all of `leasehold` and `leasehold_v1`, and each function that
+//! a trigger of these tables runs, must belong to the role of the client,
 //! to the owner of the database or to a superuser. Otherwise the connection is refused with
 //! `Denied`, which names the thing, its owner and the role, before anything of it is used; and the
 //! script installs nothing. So where several roles use the locks (an administrator's too), let the
@@ -93,11 +93,10 @@
 //! warns a role whose schema other roles will refuse.
 //!
 //! A role that may not create schemas can also install into two empty ones that were made for it:
-//! `CREATE SCHEMA leasehold AUTHORIZATION app; CREATE SCHEMA leasehold_v2 AUTHORIZATION app`.
+//! `CREATE SCHEMA leasehold AUTHORIZATION app; CREATE SCHEMA leasehold_v1 AUTHORIZATION app`.
 //!
 //! The table `client` records [who each client is](crate::guide::operations#looking-at-a-lock). If
-//! it is missing (because the script of an earlier release was run) or may not be used, nobody can
-//! see that; nothing else changes.
+//! it may not be used, nobody can see that; nothing else changes.
 //!
 //! All clients that share locks must use one role, or roles that may end each other's backends
 //! (`pg_signal_backend`), because a client has to be able to end its own backends. A role that
@@ -106,21 +105,19 @@
 //! with `Denied`.
 //!
 //! Rows are removed when they are no longer needed. Every ten minutes clients also remove what dead
-//! clients have left and names that were unused for an hour, a thousand rows a second until none
-//! are left; the tokens of removed names keep growing. They do so over the connection for renewals,
-//! within its timeout, a quarter of the lease at most. The database remembers when that was tried
-//! last. A program that finds it overdue when it connects, and then takes a lock, removes up to a
-//! thousand rows in the background, so that programs which live for a second (cron, CI, `leasehold
-//! run`) leave no more behind than they remove. Of many that start at once, one does.
+//! clients have left and names that were unused for an hour (or are unused and were last held by
+//! readers), a thousand rows a second until none are left; the tokens of removed names keep
+//! growing. They do so over the connection for renewals, within its timeout, a quarter of the lease
+//! at most. The database remembers when that was tried last. A program that finds it overdue when
+//! it connects, and then takes a lock, removes up to a thousand rows in the background, so that
+//! programs which live for a second (cron, CI, `leasehold run`) leave no more behind than they
+//! remove. Of many that start at once, one does.
 //!
 //! **Other roles.** Functions and operators that another role has put into `public`, or into any
 //! schema of the search path, are never called: each session of a client and each function has the
 //! search path `pg_catalog, pg_temp`, and so have `fence` and `fence_at_commit` in your own
-//! sessions. The functions of version 1 had no search path of their own, so a role that may create
-//! functions (everybody may in `public` up to PostgreSQL 14, and in databases upgraded from there)
-//! could run code with the rights of the locks' role. The script of this release gives them one, if
-//! they belong to the role that runs it; but sessions of clients of that release remain vulnerable,
-//! so update all of them.
+//! sessions. Otherwise a role that may create functions (everybody may in `public` up to PostgreSQL
+//! 14, and in databases upgraded from there) could run code with the rights of the locks' role.
 //!
 //! # Connections
 //!

@@ -301,7 +301,7 @@ fn a_postgres_is_asked() {
     drop(server.client());
     let said = Said::by(&server.url(), &[]);
     assert_eq!(said.status, 0, "{}", said.text);
-    said.says("schema", "ok", "leasehold_v2");
+    said.says("schema", "ok", "leasehold_v1");
     said.says("right", "ok", "every right");
     server.stop("immediate");
     assert_eq!(Said::by(&server.url(), &[]).status, 2);

@@ -104,24 +104,26 @@ impl Background {
         let answers = match self.exchange(&sent, locks) {
             Ok(answers) => answers,
             Err(error) => {
-                return places
-                    .iter()
-                    .for_each(|&place| outcomes[place] = Some(Renewed::Failed(error.clone())));
+                for &place in places {
+                    outcomes[place] = Some(Renewed::Failed(error.clone()));
+                }
+                return;
             }
         };
         for (chunk, answer) in chunks.iter().zip(answers) {
-            let renewed = answer.rows.map_err(|e| e.to_error());
-            match renewed
-                .and_then(|rows| requests::renew_answers(&rows, chunk.len(), answer.sent_at))
-            {
-                Ok(renewed) => chunk
-                    .iter()
-                    .zip(renewed)
-                    .for_each(|(&place, outcome)| outcomes[place] = outcome),
+            let rows = answer.rows.map_err(|e| e.to_error());
+            let renewed =
+                rows.and_then(|rows| requests::renew_answers(&rows, chunk.len(), answer.sent_at));
+            match renewed {
+                Ok(renewed) => {
+                    for (&place, outcome) in chunk.iter().zip(renewed) {
+                        outcomes[place] = outcome;
+                    }
+                }
                 Err(error) => {
-                    chunk
-                        .iter()
-                        .for_each(|&place| outcomes[place] = Some(Renewed::Failed(error.clone())));
+                    for &place in *chunk {
+                        outcomes[place] = Some(Renewed::Failed(error.clone()));
+                    }
                 }
             }
         }
@@ -161,15 +163,13 @@ impl Background {
     ) -> std::result::Result<Vec<Answer>, PostgresFailure> {
         let idle = self.idle.lock().connection.take();
         let idle = idle.filter(|connection| self.connector.leads_to_the_primary(connection));
-        match idle
-            .and_then(Connection::if_alive)
-            .map(|connection| self.ask_over(connection, requests))
-        {
-            None | Some(Err(PostgresFailure::Unknown { ended: true, .. })) => {
-                self.ask_over(self.connector.connect().map_err(PostgresFailure::NotSent)?, requests)
+        if let Some(connection) = idle.and_then(Connection::if_alive) {
+            match self.ask_over(connection, requests) {
+                Err(PostgresFailure::Unknown { ended: true, .. }) => {}
+                outcome => return outcome,
             }
-            Some(outcome) => outcome,
         }
+        self.ask_over(self.connector.connect().map_err(PostgresFailure::NotSent)?, requests)
     }
 
     fn ask_over(

@@ -4,7 +4,7 @@ use super::PostgresStore;
 use super::requests::{
     self, another_kind, channel_of, hint, integer, integers, letter, millis, one, unexpected,
 };
-use super::requests::{COUNTED, MULTI_ACQUIRE, MULTI_KEEP, MULTI_RELEASE, QUEUE};
+use super::requests::{COUNTED, MULTI_ACQUIRE, MULTI_RELEASE, QUEUE};
 use super::wire::Request;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::limits::IDEMPOTENCY_TTL;
@@ -64,10 +64,9 @@ impl MultiStore for PostgresStore {
                 }
                 let mut tokens = vec![0; order.len()];
                 if *token != TokenRule::Off {
-                    order
-                        .iter()
-                        .zip(granted)
-                        .for_each(|(&place, token)| tokens[place] = token.unsigned_abs());
+                    for (&place, token) in order.iter().zip(granted) {
+                        tokens[place] = token.unsigned_abs();
+                    }
                 }
                 AcquiredAll::Granted { tokens, sent_at: answer.sent_at, session: None }
             }
@@ -91,18 +90,13 @@ impl MultiStore for PostgresStore {
             order.iter().map(|&place| channel_of(&releases[place].name.key)).collect();
         let request = |wakes: &[String]| {
             let now = self.clock.now();
-            let keeps = || order.iter().map(|&place| releases[place].keeps_for(|| now));
-            let is_kept = keeps().any(|rest| rest.is_some());
-            let request = Request::new(if is_kept { &MULTI_KEEP } else { &MULTI_RELEASE })
+            let kept = |place: usize| releases[place].keeps_for(|| now).map_or(0, millis);
+            Request::new(&MULTI_RELEASE)
                 .list(order.iter().map(|&place| &*releases[place].name.key))
                 .list(order.iter().map(|&place| releases[place].holder.as_str()))
-                .numbers(order.iter().map(|&place| i64::from(releases[place].left.main)));
-            let request = if is_kept {
-                request.numbers(keeps().map(|rest| rest.map_or(0, millis)))
-            } else {
-                request
-            };
-            request.list(wakes.iter().map(String::as_str))
+                .numbers(order.iter().map(|&place| i64::from(releases[place].left.main)))
+                .numbers(order.iter().map(|&place| kept(place)))
+                .list(wakes.iter().map(String::as_str))
         };
         let mut answer = self.server.ask(&request(&wakes), unknowns)?;
         if answer.rows.as_ref().is_err_and(super::wire::ServerError::is_full_of_messages) {

@@ -160,12 +160,11 @@ impl ListingStore for PostgresStore {
 }
 
 impl PostgresStore {
-    /// Without the table (an administrator has run the script of an earlier release), or without
-    /// the right to use it, owners are unknown, and are not asked for again: each refusal would
-    /// cost the next caller a new connection.
+    /// Without the right to use the table, owners are unknown, and are not asked for again: each
+    /// refusal would cost the next caller a new connection.
     fn or_without_owners<T: Default>(&self, answered: Result<T>) -> Result<T> {
         match answered {
-            Err(error) if matches!(error.kind(), ErrorKind::Denied | ErrorKind::Unsupported) => {
+            Err(error) if error.kind() == ErrorKind::Denied => {
                 if !self.without_owners.swap(true, Ordering::Relaxed) {
                     log::debug!("nothing is known of the owners of locks: {}", error.chain());
                 }

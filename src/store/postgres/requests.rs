@@ -1,5 +1,5 @@
 //! Requests about one lock, and what their answers mean. Each statement is one call of a function
-//! in the schema `leasehold_v2`, except those that list what is in the tables.
+//! in the schema `leasehold_v1`, except those that list what is in the tables.
 
 use std::time::Duration;
 
@@ -67,7 +67,7 @@ pub(super) fn acquire(request: &Acquire<'_>, waiter: &Waiter<'_>) -> Request {
         Kind::Mutex => {
             let request =
                 lock(&ACQUIRE).number(millis(lease)).number(held).number(told).number(tokens);
-            request.batched(Batching::Acquire(&ACQUIRE_NOW))
+            request.batched(Batching::Acquire(&ACQUIRE_IN_BATCH))
         }
         Kind::Fair => lock(&FAIR_ACQUIRE)
             .number(millis(lease))
@@ -318,14 +318,14 @@ pub(super) fn unexpected(what: &str, status: Option<i64>) -> Error {
     let status = status.map_or_else(|| "nothing that fits".to_owned(), |status| status.to_string());
     Error::new(
         ErrorKind::Protocol,
-        format!("the functions in leasehold_v2 are of another release: {what} answered {status}"),
+        format!("the functions in leasehold_v1 are of another release: {what} answered {status}"),
     )
 }
 
 /// For transactions of users.
 pub(super) const FENCE: FenceStatements = FenceStatements {
-    at_once: "SELECT leasehold_v2.fence($1, $2)",
-    at_commit: "SELECT leasehold_v2.fence_at_commit($1, $2)",
+    at_once: "SELECT leasehold_v1.fence($1, $2)",
+    at_commit: "SELECT leasehold_v1.fence_at_commit($1, $2)",
 };
 
 /// Gives each statement its number.
@@ -338,53 +338,50 @@ macro_rules! statements {
     };
 }
 
-// The null is the not-after: a connection that has failed is ended at the server instead.
 statements! {
-    ACQUIRE = 0: "SELECT status, value FROM leasehold_v2.acquire($1, $2, $3, $4, $5, NULL, $6)";
-    ACQUIRE_NOW = 1: "SELECT status, value FROM leasehold_v2.acquire_now($1, $2, $3, $4, $5, NULL, $6)";
-    RELEASE = 2: "SELECT status, value FROM leasehold_v2.release($1, $2, $3, $4)";
-    RENEW = 3: "SELECT leasehold_v2.renew($1, $2, $3, $4)";
-    FAIR_ACQUIRE = 4: "SELECT status, value, place, next FROM leasehold_v2.fair_acquire($1, $2, $3, $4, $5, $6, $7, NULL)";
-    FAIR_RELEASE = 5: "SELECT status, value, next FROM leasehold_v2.fair_release($1, $2, $3, $4, $5)";
-    MULTI_ACQUIRE = 6: "SELECT status, value, at, tokens FROM leasehold_v2.multi_acquire($1, $2, $3, $4, $5, $6, NULL)";
-    MULTI_RELEASE = 7: "SELECT leasehold_v2.multi_release($1, $2, $3, $4)";
-    READ_ACQUIRE = 8: "SELECT status, value FROM leasehold_v2.read_acquire($1, $2, $3, $4, $5, NULL)";
-    WRITE_ACQUIRE = 9: "SELECT status, value FROM leasehold_v2.write_acquire($1, $2, $3, $4, $5, NULL)";
-    RW_RELEASE = 10: "SELECT status, value FROM leasehold_v2.rw_release($1, $2, $3, $4, $5)";
-    PERMIT_ACQUIRE = 11: "SELECT status, value FROM leasehold_v2.permit_acquire($1, $2, $3, $4, $5, NULL)";
-    PERMIT_RELEASE = 12: "SELECT status, value FROM leasehold_v2.permit_release($1, $2, $3)";
-    COUNT = 13: "SELECT status, value FROM leasehold_v2.count($1, $2, $3, $4, $5, $6, $7, $8, NULL, $9)";
-    INSPECT = 14: "SELECT kind, holder, level, ms FROM leasehold_v2.inspect($1)";
-    COUNTED = 15: "SELECT status, number, more FROM leasehold_v2.counted($1, $2)";
-    QUEUE = 16: "SELECT length, ahead FROM leasehold_v2.queue($1, $2)";
-    FORCE = 17: "SELECT leasehold_v2.force($1, $2, $3)";
-    SWEEP = 18: "SELECT leasehold_v2.sweep($1, $2)";
+    ACQUIRE = 0: "SELECT status, value FROM leasehold_v1.acquire($1, $2, $3, $4, $5, $6, true)";
+    ACQUIRE_IN_BATCH = 1: "SELECT status, value FROM leasehold_v1.acquire($1, $2, $3, $4, $5, $6, false)";
+    RELEASE = 2: "SELECT status, value FROM leasehold_v1.release($1, $2, $3, $4)";
+    RENEW = 3: "SELECT leasehold_v1.renew($1, $2, $3, $4)";
+    FAIR_ACQUIRE = 4: "SELECT status, value, place, next FROM leasehold_v1.fair_acquire($1, $2, $3, $4, $5, $6, $7)";
+    FAIR_RELEASE = 5: "SELECT status, value, next FROM leasehold_v1.fair_release($1, $2, $3, $4, $5)";
+    MULTI_ACQUIRE = 6: "SELECT status, value, at, tokens FROM leasehold_v1.multi_acquire($1, $2, $3, $4, $5, $6)";
+    MULTI_RELEASE = 7: "SELECT leasehold_v1.multi_release($1, $2, $3, $4, $5)";
+    READ_ACQUIRE = 8: "SELECT status, value FROM leasehold_v1.read_acquire($1, $2, $3, $4, $5)";
+    WRITE_ACQUIRE = 9: "SELECT status, value FROM leasehold_v1.write_acquire($1, $2, $3, $4, $5)";
+    RW_RELEASE = 10: "SELECT status, value FROM leasehold_v1.rw_release($1, $2, $3, $4, $5)";
+    PERMIT_ACQUIRE = 11: "SELECT status, value FROM leasehold_v1.permit_acquire($1, $2, $3, $4, $5)";
+    PERMIT_RELEASE = 12: "SELECT status, value FROM leasehold_v1.permit_release($1, $2, $3)";
+    COUNT = 13: "SELECT status, value FROM leasehold_v1.count($1, $2, $3, $4, $5, $6, $7, $8, $9)";
+    INSPECT = 14: "SELECT kind, holder, level, ms FROM leasehold_v1.inspect($1)";
+    COUNTED = 15: "SELECT status, number, more FROM leasehold_v1.counted($1, $2)";
+    QUEUE = 16: "SELECT length, ahead FROM leasehold_v1.queue($1, $2)";
+    FORCE = 17: "SELECT leasehold_v1.force($1, $2, $3)";
+    SWEEP = 18: "SELECT leasehold_v1.sweep($1, $2)";
     // Process ids are reused; the start time identifies the backend.
     KILL = 19: "SELECT pg_terminate_backend(pid) FROM pg_stat_activity \
                 WHERE pid = $1::int AND (extract(epoch FROM backend_start) * 1000000.0)::bigint = $2::bigint";
     IS_THERE = 20: "SELECT count(*) FROM pg_stat_activity \
                     WHERE pid = $1::int AND (extract(epoch FROM backend_start) * 1000000.0)::bigint = $2::bigint";
-    KEEP = 21: "SELECT status, value FROM leasehold_v2.keep($1, $2, $3, $4)";
-    MULTI_KEEP = 22: "SELECT leasehold_v2.multi_keep($1, $2, $3, $4, $5)";
-    ANNOUNCE = 23: "SELECT leasehold_v2.announce($1, $2, $3)";
-    WITHDRAW = 24: "SELECT leasehold_v2.withdraw($1)";
-    ANNOUNCED = 25: "SELECT owner, ms FROM leasehold_v2.announced($1)";
-    // Not a function, so that it also runs if an earlier release has installed the schema.
-    LIST = 26: "WITH page AS MATERIALIZED (SELECT * FROM leasehold.lock WHERE name >= $1 AND name > $2 ORDER BY name LIMIT $3::bigint) \
+    KEEP = 21: "SELECT status, value FROM leasehold_v1.keep($1, $2, $3, $4)";
+    ANNOUNCE = 22: "SELECT leasehold_v1.announce($1, $2, $3)";
+    WITHDRAW = 23: "SELECT leasehold_v1.withdraw($1)";
+    ANNOUNCED = 24: "SELECT owner, ms FROM leasehold_v1.announced($1)";
+    LIST = 25: "WITH page AS MATERIALIZED (SELECT * FROM leasehold.lock WHERE name >= $1 AND name > $2 ORDER BY name LIMIT $3::bigint) \
                 SELECT name, 0 AS part, kind::text, holder, level, \
-                CASE WHEN ends > greatest(since, clock_timestamp()) THEN leasehold_v2.ms(ends - greatest(since, clock_timestamp())) END, \
+                CASE WHEN ends > greatest(since, clock_timestamp()) THEN leasehold_v1.ms(ends - greatest(since, clock_timestamp())) END, \
                 number, token, (barred > greatest(since, clock_timestamp()))::int, 0::bigint AS place FROM page \
-                UNION ALL SELECT s.name, 1, NULL, s.holder, s.level, leasehold_v2.ms(s.ends - greatest(s.since, clock_timestamp())), NULL, NULL, NULL, 0 \
+                UNION ALL SELECT s.name, 1, NULL, s.holder, s.level, leasehold_v1.ms(s.ends - greatest(s.since, clock_timestamp())), NULL, NULL, NULL, 0 \
                 FROM page JOIN leasehold.share s USING (name) WHERE s.ends > clock_timestamp() \
-                UNION ALL SELECT w.name, 2, NULL, w.holder, 0, leasehold_v2.ms(w.deadline - greatest(w.since, clock_timestamp())), NULL, NULL, NULL, w.place \
+                UNION ALL SELECT w.name, 2, NULL, w.holder, 0, leasehold_v1.ms(w.deadline - greatest(w.since, clock_timestamp())), NULL, NULL, NULL, w.place \
                 FROM page JOIN leasehold.waiter w USING (name) WHERE w.deadline > clock_timestamp() \
                 ORDER BY name, part, place, holder";
-    ANNOUNCED_BY_ALL = 27: "SELECT id, owner, leasehold_v2.ms(ends - clock_timestamp()) FROM leasehold.client \
+    ANNOUNCED_BY_ALL = 26: "SELECT id, owner, leasehold_v1.ms(ends - clock_timestamp()) FROM leasehold.client \
                             WHERE ends > clock_timestamp() LIMIT $1::bigint";
-    TELL = 28: "SELECT pg_notify($1, '')";
+    TELL = 27: "SELECT pg_notify($1, '')";
     // The transaction that has locked the row, if it is not one of a client: those are short. For
     // roles that may not see since when it runs it counts as long.
-    ROW_BLOCKER = 29: "SELECT format('the process %s (role %s, application %s%s) has locked the row of %s', \
+    ROW_BLOCKER = 28: "SELECT format('the process %s (role %s, application %s%s) has locked the row of %s', \
                        l.pid, a.usename, a.application_name, \
                        ', ' || a.state || ' for ' || round(extract(epoch FROM clock_timestamp() - a.state_change))::text || ' s', \
                        quote_literal(k.name)) \
@@ -392,7 +389,7 @@ statements! {
                        LEFT JOIN pg_stat_activity a ON a.pid = l.pid \
                        WHERE k.name = ANY ($1::text[]) AND ($2::bool OR k.holder IS NULL OR k.ends <= clock_timestamp()) \
                        AND coalesce(clock_timestamp() - a.xact_start > current_setting('lock_timeout')::interval, true) LIMIT 1";
-    SWEEP_LOCKS = 30: "SELECT leasehold_v2.sweep_locks($1, $2)";
+    SWEEP_LOCKS = 29: "SELECT leasehold_v1.sweep_locks($1, $2)";
 }
 
 #[cfg(test)]

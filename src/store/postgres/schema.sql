@@ -1,38 +1,42 @@
--- leasehold on PostgreSQL: tables of version 1, functions of version 2. Run it as a whole, in one transaction; running it
--- again does no harm. The tables are in `leasehold`; the functions in `leasehold_v2`, so that those of an earlier or later
--- version work beside them.
+-- leasehold on PostgreSQL. Run it as a whole, in one transaction; running it again does no harm.
+-- The tables are in `leasehold`; the functions in `leasehold_v1`, so that those of another version
+-- work beside them.
 --
--- PostgreSQL looks for functions and operators in every schema of the search path. If `public`, for example, has a function
--- that matches the arguments better, then whoever made it would run code with the rights of each caller. So this script and
--- every function in it has a search path of its own, in which nobody else can create anything; and the operators have the
--- exact types of their operands, so that no better match can exist anywhere.
+-- PostgreSQL looks for functions and operators in every schema of the search path. If `public`, for
+-- example, has a function that matches the arguments better, then whoever made it would run code
+-- with the rights of each caller. So this script and every function in it has a search path of its
+-- own, in which nobody else can create anything; and the operators have the exact types of their
+-- operands, so that no better match can exist anywhere.
 BEGIN;
 SET LOCAL search_path = pg_catalog, pg_temp;
 SET LOCAL lock_timeout = '10s';
 SET LOCAL statement_timeout = '10s';
 SELECT pg_advisory_xact_lock(7811887140951745381);   -- two installations at once
 
--- Not IF NOT EXISTS, which demands the right to create schemas also from a role to which both were given.
+-- Not IF NOT EXISTS, which demands the right to create schemas also from a role to which both were
+-- given.
 DO $$ BEGIN
   IF to_regnamespace('leasehold') IS NULL THEN CREATE SCHEMA leasehold; END IF;
-  IF to_regnamespace('leasehold_v2') IS NULL THEN CREATE SCHEMA leasehold_v2; END IF;
+  IF to_regnamespace('leasehold_v1') IS NULL THEN CREATE SCHEMA leasehold_v1; END IF;
 END $$;
 
--- Somebody else may have made them first. Whoever owns a schema, a table or a function of them can put code in it (a trigger,
--- a body) that runs with the rights of whoever runs this script, and of each client; and so can the owner of a function that
--- a trigger of a table runs, as that of version 1 does. Checked before anything of theirs runs, and after the schemas exist:
--- nobody else can make a new thing in a schema that is ours.
+-- Somebody else may have made them first. Whoever owns a schema, a table or a function of them can
+-- put code in it (a trigger, a body) that runs with the rights of whoever runs this script, and of
+-- each client; and so can the owner of a function that a trigger of a table runs. Checked before
+-- anything of theirs runs, and after the schemas exist: nobody else can make a new thing in a
+-- schema that is ours.
 DO $$ DECLARE what text; its_owner name; its_user name; BEGIN
   FOR what, its_owner, its_user IN
     -- A client asks the same when it connects: wire/owners.rs takes this query from here.
     SELECT o.thing, pg_get_userbyid(o.owner), current_user FROM (
         SELECT 'the schema ' || nspname AS thing, nspowner AS owner, 0 AS place FROM pg_namespace
-          WHERE nspname IN ('leasehold', 'leasehold_v2')
+          WHERE nspname IN ('leasehold', 'leasehold_v1')
         UNION ALL SELECT 'leasehold.' || relname, relowner, 1 FROM pg_class
           WHERE relnamespace = to_regnamespace('leasehold')
-        UNION ALL SELECT 'the function leasehold_v2.' || proname, proowner, 2 FROM pg_proc
-          WHERE pronamespace = to_regnamespace('leasehold_v2')
-        UNION ALL SELECT 'the function ' || p.oid::regprocedure::text || ' of the trigger ' || t.tgname, p.proowner, 3
+        UNION ALL SELECT 'the function leasehold_v1.' || proname, proowner, 2 FROM pg_proc
+          WHERE pronamespace = to_regnamespace('leasehold_v1')
+        UNION ALL SELECT 'the function ' || p.oid::regprocedure::text || ' of the trigger '
+              || t.tgname, p.proowner, 3
           FROM pg_trigger t JOIN pg_class c ON c.oid = t.tgrelid JOIN pg_proc p ON p.oid = t.tgfoid
           WHERE c.relnamespace = to_regnamespace('leasehold')) o
       WHERE NOT EXISTS (SELECT FROM pg_roles r WHERE r.oid = o.owner
@@ -40,14 +44,18 @@ DO $$ DECLARE what text; its_owner name; its_user name; BEGIN
         AND o.owner <> (SELECT datdba FROM pg_database WHERE datname = current_database())
       ORDER BY o.place, o.thing LIMIT 1
   LOOP
-    RAISE EXCEPTION '% belongs to the role "%", whose code would run with the rights of "%"', what, its_owner, its_user
-      USING ERRCODE = 'LH002', HINT = 'Look at what is in it; then drop it, or give it to one who may own it.';
+    RAISE EXCEPTION '% belongs to the role "%", whose code would run with the rights of "%"',
+        what, its_owner, its_user
+      USING ERRCODE = 'LH002',
+        HINT = 'Look at what is in it; then drop it, or give it to one who may own it.';
   END LOOP;
-  IF NOT EXISTS (SELECT FROM pg_roles r WHERE r.rolname = current_user AND (r.rolsuper OR r.rolname = 'pg_database_owner'
-      OR r.oid = (SELECT datdba FROM pg_database WHERE datname = current_database()))) THEN
-    RAISE WARNING 'only clients of the role "%" will use this schema: it is neither the owner of the database nor a superuser',
-        current_user
-      USING HINT = 'If other roles need locks, SET ROLE to the owner of the database before you run this script.';
+  IF NOT EXISTS (SELECT FROM pg_roles r WHERE r.rolname = current_user
+      AND (r.rolsuper OR r.rolname = 'pg_database_owner'
+        OR r.oid = (SELECT datdba FROM pg_database WHERE datname = current_database()))) THEN
+    RAISE WARNING 'only clients of the role "%" will use this schema: %', current_user,
+        'it is neither the owner of the database nor a superuser'
+      USING HINT = 'If other roles need locks, SET ROLE to the owner of the database before you '
+        'run this script.';
   END IF;
 END $$;
 
@@ -55,32 +63,31 @@ CREATE TABLE IF NOT EXISTS leasehold.meta (
   one     boolean PRIMARY KEY DEFAULT true CHECK (one),
   tables  int NOT NULL,                 -- version of the tables
   floor   bigint NOT NULL DEFAULT 0,    -- no token of a swept name was higher
-  swept   timestamptz NOT NULL DEFAULT clock_timestamp()   -- when a sweep last left nothing; see sweep
+  -- When a sweep last left nothing: see sweep.
+  swept   timestamptz NOT NULL DEFAULT clock_timestamp()
 );
-DO $$ BEGIN
-  IF NOT EXISTS (SELECT FROM pg_attribute WHERE attrelid = 'leasehold.meta'::regclass AND attname = 'swept') THEN
-    -- The table is of an earlier release. Asked first, because only its owner may alter it, even to change nothing.
-    ALTER TABLE leasehold.meta ADD COLUMN swept timestamptz NOT NULL DEFAULT clock_timestamp();
-  END IF;
-END $$;
 INSERT INTO leasehold.meta (tables) VALUES (1) ON CONFLICT DO NOTHING;
 
--- One row for each name: everything that happens to the name happens while its row is locked. No index except the key:
--- every update is a HOT update.
+-- One row for each name: everything that happens to the name happens while its row is locked. No
+-- index except the key: every update is a HOT update.
 CREATE TABLE IF NOT EXISTS leasehold.lock (
   name    text COLLATE "C" PRIMARY KEY,
-  kind    "char" NOT NULL,              -- x exclusive (plain, fair, multi), r read-write, s semaphore, c count, l latch
+  -- x exclusive (plain, fair, multi), r read-write, s semaphore, c count, l latch
+  kind    "char" NOT NULL,
   holder  text COLLATE "C",             -- of the exclusive hold, or the writer
-  level   int NOT NULL DEFAULT 0,       -- of a holder. Not 0 without one: a writer has left, and nobody has read since
-  ends    timestamptz NOT NULL DEFAULT '-infinity',   -- of the exclusive hold, by this server's clock
+  -- Of a holder. Not 0 without one: a writer has left, and nobody has read since.
+  level   int NOT NULL DEFAULT 0,
+  -- Of the exclusive hold, by this server's clock.
+  ends    timestamptz NOT NULL DEFAULT '-infinity',
   token   bigint NOT NULL DEFAULT 0,    -- the last one given
   tokens  int NOT NULL DEFAULT 1,       -- how many the last grant has: token and those before
-  number  bigint,                       -- permits in all; the count of a latch or counting semaphore
+  -- Permits in all; the count of a latch or counting semaphore.
+  number  bigint,
   wants   text[],                       -- waiting clients: a release notifies all. Null for none
   wanted  timestamptz NOT NULL DEFAULT '-infinity',   -- when the first of them began
   barred  timestamptz NOT NULL DEFAULT '-infinity',   -- until then no new readers: a writer waits
   bars    text COLLATE "C",             -- that writer
-  since   timestamptz NOT NULL DEFAULT 'epoch'        -- when ends or barred was written: see set_back
+  since   timestamptz NOT NULL DEFAULT 'epoch'   -- when ends or barred was written: see set_back
 ) WITH (fillfactor = 40, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 2000,
         autovacuum_vacuum_cost_delay = 0);
 
@@ -107,23 +114,15 @@ CREATE TABLE IF NOT EXISTS leasehold.waiter (
 ) WITH (fillfactor = 60, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 2000);
 CREATE SEQUENCE IF NOT EXISTS leasehold.place;
 
--- The answer to a change of a count, in case it is repeated; 2: it was undone, or must not run; 3: permits were taken. A
--- client removes a mark when it has the answer, and for taken permits the answer to their return.
+-- The answer to a change of a count, in case it is repeated; 2: it was undone, or must not run; 3:
+-- permits were taken. A client removes a mark when it has the answer, and for taken permits the
+-- answer to their return.
 CREATE TABLE IF NOT EXISTS leasehold.once (
   id      text COLLATE "C" PRIMARY KEY,
   status  int NOT NULL,
   value   bigint NOT NULL,
   ends    timestamptz NOT NULL
 );
--- Columns that tables of earlier builds lack. Not ALTER .. IF NOT EXISTS, which stops every client for a moment, and is
--- refused to a role that does not own the table, also if the column is there.
-DO $$ DECLARE t regclass; BEGIN
-  FOREACH t IN ARRAY ARRAY['leasehold.lock', 'leasehold.share', 'leasehold.waiter']::regclass[] LOOP
-    IF NOT EXISTS (SELECT FROM pg_attribute WHERE attrelid = t AND attname = 'since' AND NOT attisdropped) THEN
-      EXECUTE format('ALTER TABLE %s ADD COLUMN since timestamptz NOT NULL DEFAULT ''epoch''', t);
-    END IF;
-  END LOOP;
-END $$;
 -- For sweeps. The other tables have none, because each renewal would write it.
 CREATE INDEX IF NOT EXISTS once_ends ON leasehold.once (ends);
 
@@ -141,57 +140,69 @@ CREATE TABLE IF NOT EXISTS leasehold.client (
   ends    timestamptz NOT NULL          -- by this server's clock
 );
 
--- Functions with a body like these have their operators bound when they are created, and need no search path.
-CREATE OR REPLACE FUNCTION leasehold_v2.ms(p interval) RETURNS bigint LANGUAGE sql IMMUTABLE PARALLEL SAFE
+-- Functions with a body like these have their operators bound when they are created, and need no
+-- search path.
+CREATE OR REPLACE FUNCTION leasehold_v1.ms(p interval) RETURNS bigint
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
   RETURN greatest(ceil(extract(epoch FROM p) * 1000.0), 1.0)::bigint;
-CREATE OR REPLACE FUNCTION leasehold_v2.span(p_ms bigint) RETURNS interval LANGUAGE sql IMMUTABLE PARALLEL SAFE
+CREATE OR REPLACE FUNCTION leasehold_v1.span(p_ms bigint) RETURNS interval
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
   RETURN p_ms::float8 * interval '1 ms';
-CREATE OR REPLACE FUNCTION leasehold_v2.micros(p timestamptz) RETURNS bigint LANGUAGE sql STABLE PARALLEL SAFE
+CREATE OR REPLACE FUNCTION leasehold_v1.micros(p timestamptz) RETURNS bigint
+    LANGUAGE sql STABLE PARALLEL SAFE
   RETURN (extract(epoch FROM p) * 1000000.0)::bigint;
 
--- The same time as a number of hours, not days: a day is not always as long in the time zone of a session.
-CREATE OR REPLACE FUNCTION leasehold_v2.hours(p interval) RETURNS interval LANGUAGE sql IMMUTABLE PARALLEL SAFE
+-- The same time as a number of hours, not days: a day is not always as long in the time zone of a
+-- session.
+CREATE OR REPLACE FUNCTION leasehold_v1.hours(p interval) RETURNS interval
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
   RETURN make_interval(secs => extract(epoch FROM p)::float8);
--- A time that was written at p_since, if that is yet to come: as far from now as it was from then. It must be one that was
--- later than p_since: an earlier one is by clients of version 1, which do not write p_since.
-CREATE OR REPLACE FUNCTION leasehold_v2.from_now(p_ends timestamptz, p_since timestamptz) RETURNS timestamptz
-    LANGUAGE sql VOLATILE PARALLEL SAFE
-  RETURN CASE WHEN p_ends > p_since THEN clock_timestamp() + leasehold_v2.hours(p_ends - p_since) ELSE p_ends END;
+-- A time that was written at p_since, if that is yet to come: as far from now as it was from then.
+-- One that was over then stays over; '-infinity' cannot be subtracted from.
+CREATE OR REPLACE FUNCTION leasehold_v1.from_now(p_ends timestamptz, p_since timestamptz)
+    RETURNS timestamptz LANGUAGE sql VOLATILE PARALLEL SAFE
+  RETURN CASE WHEN p_ends > p_since THEN clock_timestamp() + leasehold_v1.hours(p_ends - p_since)
+              ELSE p_ends END;
 
--- set_back: what follows if the server's clock was set back. Whoever finds a row of a name that was written in the future
--- calls it. Without it, a holder that died before the clock was set back by an hour would have its lock for an hour more
--- than its lease, and a dead waiter its place. From here on each lasts as long as it did when it was written: never too
--- short, because some time has passed since then. It has to be written: a look alone cannot know when the clock was set.
--- Answers the row of the name. Repeat-safe: what was moved is not of the future any more.
--- The clock is read for each row, after a wait for it: a renewal may have written the row meanwhile, and then it is left.
-CREATE OR REPLACE FUNCTION leasehold_v2.set_back(p_name text) RETURNS leasehold.lock LANGUAGE plpgsql
-  SET search_path = pg_catalog, pg_temp AS $$
+-- set_back: what follows if the server's clock was set back. Whoever finds a row of a name that was
+-- written in the future calls it. Without it, a holder that died before the clock was set back by
+-- an hour would have its lock for an hour more than its lease, and a dead waiter its place. From
+-- here on each lasts as long as it did when it was written: never too short, because some time has
+-- passed since then. It has to be written: a look alone cannot know when the clock was set. Answers
+-- the row of the name. Repeat-safe: what was moved is not of the future any more.
+-- The clock is read for each row, after a wait for it: a renewal may have written the row
+-- meanwhile, and then it is left.
+CREATE OR REPLACE FUNCTION leasehold_v1.set_back(p_name text) RETURNS leasehold.lock
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE r leasehold.lock;
 BEGIN
-  UPDATE leasehold.lock SET ends = leasehold_v2.from_now(ends, since), barred = leasehold_v2.from_now(barred, since),
+  UPDATE leasehold.lock SET ends = leasehold_v1.from_now(ends, since),
+      barred = leasehold_v1.from_now(barred, since),
       since = clock_timestamp()
     WHERE name = p_name AND since > clock_timestamp();
-  UPDATE leasehold.share SET ends = leasehold_v2.from_now(ends, since), since = clock_timestamp()
+  UPDATE leasehold.share SET ends = leasehold_v1.from_now(ends, since), since = clock_timestamp()
     WHERE name = p_name AND since > clock_timestamp();
-  UPDATE leasehold.waiter SET deadline = leasehold_v2.from_now(deadline, since), since = clock_timestamp()
+  UPDATE leasehold.waiter SET deadline = leasehold_v1.from_now(deadline, since),
+      since = clock_timestamp()
     WHERE name = p_name AND since > clock_timestamp();
   SELECT * INTO r FROM leasehold.lock WHERE name = p_name;
   RETURN r;
 END $$;
 
--- The row of a name, made if there is none, locked against everybody. Null if a transaction is fenced by it: nobody waits
--- for that, because a fence may last for seconds and each waiter takes a connection from others; the answer is 20 ms. The
--- token of a new row starts above all that were swept. It is read after the row is ours, because a sweep that removed the
--- row has raised the floor in the same transaction.
-CREATE OR REPLACE FUNCTION leasehold_v2.row_of(p_name text, p_kind "char") RETURNS leasehold.lock LANGUAGE plpgsql
-  SET search_path = pg_catalog, pg_temp AS $$
+-- The row of a name, made if there is none, locked against everybody. Null if a transaction is
+-- fenced by it: nobody waits for that, because a fence may last for seconds and each waiter takes a
+-- connection from others; the answer is 20 ms. The token of a new row starts above all that were
+-- swept. It is read after the row is ours, because a sweep that removed the row has raised the
+-- floor in the same transaction.
+CREATE OR REPLACE FUNCTION leasehold_v1.row_of(p_name text, p_kind "char") RETURNS leasehold.lock
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE r leasehold.lock;
 BEGIN
   LOOP
     SELECT * INTO r FROM leasehold.lock WHERE name = p_name FOR UPDATE SKIP LOCKED;
     IF FOUND THEN RETURN r; END IF;
-    -- Waits behind those that have locked it for one request; this distinguishes them from a fence, which does not stop
-    -- this.
+    -- Waits behind those that have locked it for one request; this distinguishes them from a fence,
+    -- which does not stop this.
     PERFORM FROM leasehold.lock WHERE name = p_name FOR NO KEY UPDATE;
     IF FOUND THEN
       SELECT * INTO r FROM leasehold.lock WHERE name = p_name FOR UPDATE SKIP LOCKED;
@@ -200,51 +211,56 @@ BEGIN
     END IF;
     INSERT INTO leasehold.lock (name, kind) VALUES (p_name, p_kind) ON CONFLICT DO NOTHING;
     IF FOUND THEN
-      UPDATE leasehold.lock SET token = (SELECT floor FROM leasehold.meta) WHERE name = p_name RETURNING * INTO r;
+      UPDATE leasehold.lock SET token = (SELECT floor FROM leasehold.meta)
+        WHERE name = p_name RETURNING * INTO r;
       RETURN r;
     END IF;
   END LOOP;
 END $$;
 
 -- Whether the row is used for something of another kind. An unused row can become anything.
-CREATE OR REPLACE FUNCTION leasehold_v2.is_other(r leasehold.lock, p_kind "char") RETURNS boolean LANGUAGE plpgsql
-  SET search_path = pg_catalog, pg_temp AS $$
+CREATE OR REPLACE FUNCTION leasehold_v1.is_other(r leasehold.lock, p_kind "char") RETURNS boolean
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
   IF r.kind <> p_kind AND (r.since > clock_timestamp()
-      OR EXISTS (SELECT FROM leasehold.share s WHERE s.name = r.name AND s.since > clock_timestamp())) THEN
-    r := leasehold_v2.set_back(r.name);
+      OR EXISTS (SELECT FROM leasehold.share s
+          WHERE s.name = r.name AND s.since > clock_timestamp())) THEN
+    r := leasehold_v1.set_back(r.name);
   END IF;
-  RETURN r.kind <> p_kind AND ((r.holder IS NOT NULL AND r.ends > clock_timestamp()) OR r.number IS NOT NULL
+  RETURN r.kind <> p_kind AND (
+    (r.holder IS NOT NULL AND r.ends > clock_timestamp()) OR r.number IS NOT NULL
     OR EXISTS (SELECT FROM leasehold.share s WHERE s.name = r.name AND s.ends > clock_timestamp()));
 END $$;
 
 -- The client of a holder.
-CREATE OR REPLACE FUNCTION leasehold_v2.client(p_holder text) RETURNS text LANGUAGE sql IMMUTABLE PARALLEL SAFE
+CREATE OR REPLACE FUNCTION leasehold_v1.client(p_holder text) RETURNS text
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
   RETURN split_part(p_holder, ':', 1);
 
--- Whether the next release notifies this waiter anyway: then waiting writes nothing. Either its client is in the set, or
--- the set is full, which is as good: the channel is that of the name, so a message also reaches clients that are not in the
--- set, and only a message empties the set.
-CREATE OR REPLACE FUNCTION leasehold_v2.is_told(p_wants text[], p_holder text) RETURNS boolean
+-- Whether the next release notifies this waiter anyway: then waiting writes nothing. Either its
+-- client is in the set, or the set is full, which is as good: the channel is that of the name, so a
+-- message also reaches clients that are not in the set, and only a message empties the set.
+CREATE OR REPLACE FUNCTION leasehold_v1.is_told(p_wants text[], p_holder text) RETURNS boolean
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
-  RETURN coalesce(leasehold_v2.client(p_holder) = ANY (p_wants) OR cardinality(p_wants) >= 16, false);
+  RETURN coalesce(
+    leasehold_v1.client(p_holder) = ANY (p_wants) OR cardinality(p_wants) >= 16, false);
 
 -- Records in a row, which the caller has locked and read, that a client waits.
-CREATE OR REPLACE FUNCTION leasehold_v2.wait_for(r leasehold.lock, p_holder text) RETURNS void LANGUAGE plpgsql
-  SET search_path = pg_catalog, pg_temp AS $$
+CREATE OR REPLACE FUNCTION leasehold_v1.wait_for(r leasehold.lock, p_holder text) RETURNS void
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-  IF NOT leasehold_v2.is_told(r.wants, p_holder) THEN
-    UPDATE leasehold.lock SET wants = array_append(r.wants, leasehold_v2.client(p_holder)),
+  IF NOT leasehold_v1.is_told(r.wants, p_holder) THEN
+    UPDATE leasehold.lock SET wants = array_append(r.wants, leasehold_v1.client(p_holder)),
         wanted = CASE WHEN r.wants IS NULL THEN clock_timestamp() ELSE wanted END
       WHERE name = r.name;
   END IF;
 END $$;
 
--- Notifies the waiters for a row, which the caller has locked. Now and then the set is emptied: a client that still waits
--- receives this message and is recorded again, and one that has died or given up is forgotten. Answers how many other
--- clients wait.
-CREATE OR REPLACE FUNCTION leasehold_v2.tell(p_name text, p_wants text[], p_wanted timestamptz, p_holder text, p_wake text)
-    RETURNS bigint LANGUAGE plpgsql
+-- Notifies the waiters for a row, which the caller has locked. Now and then the set is emptied: a
+-- client that still waits receives this message and is recorded again, and one that has died or
+-- given up is forgotten. Answers how many other clients wait.
+CREATE OR REPLACE FUNCTION leasehold_v1.tell(p_name text, p_wants text[], p_wanted timestamptz,
+    p_holder text, p_wake text) RETURNS bigint LANGUAGE plpgsql
   SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
   IF p_wants IS NULL THEN RETURN 0; END IF;
@@ -254,58 +270,81 @@ BEGIN
       UPDATE leasehold.lock SET wants = NULL WHERE name = p_name;
     END IF;
   END IF;
-  RETURN cardinality(array_remove(p_wants, leasehold_v2.client(p_holder)));
+  RETURN cardinality(array_remove(p_wants, leasehold_v1.client(p_holder)));
 END $$;
 
--- reenter: one more level for a holder that has the lock (plain, fair, or of a writer). It takes nothing from anybody, so
--- it passes a fence. p_held: the levels it has. Answers 1 token | 2 it has lost it. Repeat-safe: levels are set.
-CREATE OR REPLACE FUNCTION leasehold_v2.reenter(p_name text, p_holder text, p_lease bigint, p_held int,
-    OUT status int, OUT value bigint) LANGUAGE plpgsql
+-- reenter: one more level for a holder that has the lock (plain, fair, or of a writer). It takes
+-- nothing from anybody, so it passes a fence. p_held: the levels it has. Answers 1 token | 2 it has
+-- lost it. Repeat-safe: levels are set.
+CREATE OR REPLACE FUNCTION leasehold_v1.reenter(p_name text, p_holder text, p_lease bigint,
+    p_held int, OUT status int, OUT value bigint) LANGUAGE plpgsql
   SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
   FOR i IN 1 .. 2 LOOP
-    UPDATE leasehold.lock SET level = p_held + 1, ends = greatest(ends, clock_timestamp() + leasehold_v2.span(p_lease)),
+    UPDATE leasehold.lock SET level = p_held + 1,
+        ends = greatest(ends, clock_timestamp() + leasehold_v1.span(p_lease)),
         since = clock_timestamp()
-      WHERE name = p_name AND holder = p_holder AND ends > clock_timestamp() AND since <= clock_timestamp()
+      WHERE name = p_name AND holder = p_holder AND ends > clock_timestamp()
+        AND since <= clock_timestamp()
       RETURNING 1, token INTO status, value;
     IF FOUND THEN RETURN; END IF;
-    PERFORM leasehold_v2.set_back(p_name);
+    PERFORM leasehold_v1.set_back(p_name);
   END LOOP;
   status := 2; value := 0;
 END $$;
 
 -- acquire: takes a lock for a holder, or answers how long it stays taken.
--- p_held: the levels it has, 0 for an outermost acquire. p_wait: above 0 for a waiter, which a release has to notify.
--- p_late: server time after which an outermost acquire must not run, null for none. p_tokens: how many fencing tokens in a
--- row it draws; the first is answered.
--- Answers 1 token | 0 ms, held by another | 2 it had it and has lost it | 3 too late | 5 the name has another kind.
+-- p_held: the levels it has, 0 for an outermost acquire. p_wait: above 0 for a waiter, which a
+-- release has to notify. p_tokens: how many fencing tokens in a row it draws; the first is
+-- answered.
+-- p_waits: whether it waits for a row that another has locked. Not in a batch, several requests in
+-- one transaction: there one name would delay all the others.
+-- Answers 1 token | 0 ms, held by another | 2 it had it and has lost it | 5 the name has another
+-- kind | 6 its row is locked at the moment: ask separately.
 -- Repeat-safe: levels are set, not added to, and the holder is fresh for every outermost call.
-CREATE OR REPLACE FUNCTION leasehold_v2.acquire(p_name text, p_holder text, p_lease bigint, p_held int, p_wait int,
-    p_late timestamptz, p_tokens int DEFAULT 1, OUT status int, OUT value bigint) LANGUAGE plpgsql
-  SET search_path = pg_catalog, pg_temp AS $$
+CREATE OR REPLACE FUNCTION leasehold_v1.acquire(p_name text, p_holder text, p_lease bigint,
+    p_held int, p_wait int, p_tokens int DEFAULT 1, p_waits boolean DEFAULT true, OUT status int,
+    OUT value bigint) LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE r leasehold.lock; now timestamptz;
 BEGIN
-  IF p_held > 0 THEN
-    SELECT e.status, e.value INTO status, value FROM leasehold_v2.reenter(p_name, p_holder, p_lease, p_held) e;
-    RETURN;
+  IF p_held = 0 THEN
+    -- Usually it is free: found and locked by one statement, which locks no row of a taken lock.
+    PERFORM FROM leasehold.lock WHERE name = p_name AND kind = 'x'
+      AND (holder IS NULL OR holder = p_holder OR ends <= clock_timestamp()) FOR UPDATE SKIP LOCKED;
+    IF FOUND THEN
+      now := clock_timestamp();
+      UPDATE leasehold.lock SET holder = p_holder, level = 1,
+          ends = now + leasehold_v1.span(p_lease), since = now, tokens = p_tokens,
+          token = greatest(token + 1, leasehold_v1.micros(now)) + p_tokens - 1
+        WHERE name = p_name RETURNING 1, token - p_tokens + 1 INTO status, value;
+      RETURN;
+    END IF;
   END IF;
-  -- Usually it is free: found and locked by one statement, which locks no row of a taken lock.
-  PERFORM FROM leasehold.lock WHERE name = p_name AND kind = 'x'
-    AND (holder IS NULL OR holder = p_holder OR ends <= clock_timestamp()) FOR UPDATE SKIP LOCKED;
-  IF FOUND AND (p_late IS NULL OR clock_timestamp() <= p_late) THEN
-    now := clock_timestamp();
-    UPDATE leasehold.lock SET holder = p_holder, level = 1, ends = now + leasehold_v2.span(p_lease),
-        since = now, token = greatest(token + 1, leasehold_v2.micros(now)) + p_tokens - 1, tokens = p_tokens
-      WHERE name = p_name RETURNING 1, token - p_tokens + 1 INTO status, value;
+  IF NOT p_waits THEN
+    -- Locks what is locked below, so that nothing there waits.
+    SELECT * INTO r FROM leasehold.lock WHERE name = p_name;
+    IF FOUND AND p_held = 0
+       AND (r.holder IS NULL OR r.holder = p_holder OR r.ends <= clock_timestamp()) THEN
+      PERFORM FROM leasehold.lock WHERE name = p_name FOR UPDATE SKIP LOCKED;
+      IF NOT FOUND THEN status := 6; value := 0; RETURN; END IF;
+    ELSIF FOUND AND (p_held > 0 OR (p_wait > 0 AND NOT leasehold_v1.is_told(r.wants, p_holder))
+                     OR r.since > clock_timestamp()) THEN
+      PERFORM FROM leasehold.lock WHERE name = p_name FOR NO KEY UPDATE SKIP LOCKED;
+      IF NOT FOUND THEN status := 6; value := 0; RETURN; END IF;
+    END IF;
+  END IF;
+  IF p_held > 0 THEN
+    SELECT e.status, e.value INTO status, value
+      FROM leasehold_v1.reenter(p_name, p_holder, p_lease, p_held) e;
     RETURN;
   END IF;
   -- First without a lock: "busy" writes nothing, and waits for nobody.
   SELECT * INTO r FROM leasehold.lock WHERE name = p_name;
   now := clock_timestamp();
-  IF r.since > now THEN r := leasehold_v2.set_back(p_name); now := clock_timestamp(); END IF;
+  IF r.since > now THEN r := leasehold_v1.set_back(p_name); now := clock_timestamp(); END IF;
   IF r.holder <> p_holder AND r.ends > now AND r.kind = 'x'
-     AND (p_wait = 0 OR leasehold_v2.is_told(r.wants, p_holder)) THEN
-    status := 0; value := leasehold_v2.ms(r.ends - now);
+     AND (p_wait = 0 OR leasehold_v1.is_told(r.wants, p_holder)) THEN
+    status := 0; value := leasehold_v1.ms(r.ends - now);
     RETURN;
   END IF;
   IF r.holder <> p_holder AND r.ends > now AND r.kind = 'x' THEN
@@ -313,74 +352,43 @@ BEGIN
     SELECT * INTO r FROM leasehold.lock WHERE name = p_name FOR NO KEY UPDATE;
     now := clock_timestamp();
     IF r.holder <> p_holder AND r.ends > now AND r.kind = 'x' THEN
-      PERFORM leasehold_v2.wait_for(r, p_holder);
-      status := 0; value := leasehold_v2.ms(r.ends - now);
+      PERFORM leasehold_v1.wait_for(r, p_holder);
+      status := 0; value := leasehold_v1.ms(r.ends - now);
       RETURN;
     END IF;
   END IF;
   -- The same as the first step of row_of.
   SELECT * INTO r FROM leasehold.lock WHERE name = p_name FOR UPDATE SKIP LOCKED;
-  IF NOT FOUND THEN r := leasehold_v2.row_of(p_name, 'x'); END IF;
+  IF NOT FOUND THEN r := leasehold_v1.row_of(p_name, 'x'); END IF;
   IF r.name IS NULL THEN status := 0; value := 20; RETURN; END IF;
   now := clock_timestamp();
-  IF r.kind <> 'x' AND leasehold_v2.is_other(r, 'x') THEN
+  IF r.kind <> 'x' AND leasehold_v1.is_other(r, 'x') THEN
     status := 5; value := 0;
   ELSIF r.holder <> p_holder AND r.ends > now THEN
-    IF p_wait > 0 THEN PERFORM leasehold_v2.wait_for(r, p_holder); END IF;
-    status := 0; value := leasehold_v2.ms(r.ends - now);
-  ELSIF now > p_late THEN
-    status := 3; value := 0;
+    IF p_wait > 0 THEN PERFORM leasehold_v1.wait_for(r, p_holder); END IF;
+    status := 0; value := leasehold_v1.ms(r.ends - now);
   ELSE
-    UPDATE leasehold.lock SET kind = 'x', holder = p_holder, level = 1, ends = now + leasehold_v2.span(p_lease),
-        since = now, token = greatest(token + 1, leasehold_v2.micros(now)) + p_tokens - 1, tokens = p_tokens
+    UPDATE leasehold.lock SET kind = 'x', holder = p_holder, level = 1,
+        ends = now + leasehold_v1.span(p_lease), since = now, tokens = p_tokens,
+        token = greatest(token + 1, leasehold_v1.micros(now)) + p_tokens - 1
       WHERE name = p_name RETURNING 1, token - p_tokens + 1 INTO status, value;
   END IF;
 END $$;
 
--- acquire_now: acquire for a batch, several requests in one transaction: it waits for no row, because otherwise one name
--- would delay all the others. Also answers 6: its row is locked at the moment, ask separately.
-CREATE OR REPLACE FUNCTION leasehold_v2.acquire_now(p_name text, p_holder text, p_lease bigint, p_held int, p_wait int,
-    p_late timestamptz, p_tokens int DEFAULT 1, OUT status int, OUT value bigint) LANGUAGE plpgsql
-  SET search_path = pg_catalog, pg_temp AS $$
-DECLARE r leasehold.lock; now timestamptz;
-BEGIN
-  -- The same as in acquire.
-  IF p_held = 0 AND p_late IS NULL THEN
-    PERFORM FROM leasehold.lock WHERE name = p_name AND kind = 'x'
-      AND (holder IS NULL OR holder = p_holder OR ends <= clock_timestamp()) FOR UPDATE SKIP LOCKED;
-    IF FOUND THEN
-      now := clock_timestamp();
-      UPDATE leasehold.lock SET holder = p_holder, level = 1, ends = now + leasehold_v2.span(p_lease),
-          since = now, token = greatest(token + 1, leasehold_v2.micros(now)) + p_tokens - 1, tokens = p_tokens
-        WHERE name = p_name RETURNING 1, token - p_tokens + 1 INTO status, value;
-      RETURN;
-    END IF;
-  END IF;
-  SELECT * INTO r FROM leasehold.lock WHERE name = p_name;
-  IF FOUND AND p_held = 0 AND (r.holder IS NULL OR r.holder = p_holder OR r.ends <= clock_timestamp()) THEN
-    PERFORM FROM leasehold.lock WHERE name = p_name FOR UPDATE SKIP LOCKED;
-    IF NOT FOUND THEN status := 6; value := 0; RETURN; END IF;
-  ELSIF FOUND AND (p_held > 0 OR (p_wait > 0 AND NOT leasehold_v2.is_told(r.wants, p_holder))
-                   OR r.since > clock_timestamp()) THEN
-    PERFORM FROM leasehold.lock WHERE name = p_name FOR NO KEY UPDATE SKIP LOCKED;
-    IF NOT FOUND THEN status := 6; value := 0; RETURN; END IF;
-  END IF;
-  SELECT a.status, a.value INTO status, value
-    FROM leasehold_v2.acquire(p_name, p_holder, p_lease, p_held, p_wait, p_late, p_tokens) a;
-END $$;
-
 -- release: leaves p_left levels of a hold; with 0 frees it and notifies the waiters.
--- Answers 0 not held | 1 levels remain | 2 freed, value: how many other clients wait. They are notified unless p_wake is
--- empty.
--- Repeat-safe. Not synchronous: a crash that forgets a release leaves a lock taken for the rest of its lease, no longer.
-CREATE OR REPLACE FUNCTION leasehold_v2.release(p_name text, p_holder text, p_left int, p_wake text,
-    OUT status int, OUT value bigint) LANGUAGE plpgsql
-  SET search_path = pg_catalog, pg_temp AS $$
-DECLARE waiting text[]; since timestamptz; was text := set_config('synchronous_commit', 'off', true);
+-- Answers 0 not held | 1 levels remain | 2 freed, value: how many other clients wait. They are
+-- notified unless p_wake is empty.
+-- Repeat-safe. Not synchronous: a crash that forgets a release leaves a lock taken for the rest of
+-- its lease, no longer.
+CREATE OR REPLACE FUNCTION leasehold_v1.release(p_name text, p_holder text, p_left int, p_wake text,
+    OUT status int, OUT value bigint) LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE waiting text[]; since timestamptz;
+  was text := set_config('synchronous_commit', 'off', true);
 BEGIN
   status := 0; value := 0;
   IF p_left > 0 THEN
-    UPDATE leasehold.lock SET level = p_left WHERE name = p_name AND holder = p_holder AND ends > clock_timestamp();
+    UPDATE leasehold.lock SET level = p_left
+      WHERE name = p_name AND holder = p_holder AND ends > clock_timestamp();
     IF FOUND THEN status := 1; END IF;
     RETURN;
   END IF;
@@ -389,43 +397,46 @@ BEGIN
   IF NOT FOUND THEN
     status := 0;
   ELSIF waiting IS NOT NULL THEN
-    value := leasehold_v2.tell(p_name, waiting, since, p_holder, p_wake);
+    value := leasehold_v1.tell(p_name, waiting, since, p_holder, p_wake);
   END IF;
 END $$;
 
--- keep: gives up a hold of one level (plain, fair, or of a writer) so that the lock stays taken for p_ms more, whatever is
--- left of its lease, and then ends. Under another holder, because a late renewal would otherwise postpone the end. The
--- waiters are notified: the end that they know of is out of date.
--- Answers 0 not held | 1 kept, value: how many other clients wait. They are notified unless p_wake is empty.
--- Repeat-safe: a repeat only ever makes it end sooner. Synchronous: it may be longer than the lease that is known.
-CREATE OR REPLACE FUNCTION leasehold_v2.keep(p_name text, p_holder text, p_ms bigint, p_wake text,
-    OUT status int, OUT value bigint) LANGUAGE plpgsql
-  SET search_path = pg_catalog, pg_temp AS $$
+-- keep: gives up a hold of one level (plain, fair, or of a writer) so that the lock stays taken for
+-- p_ms more, whatever is left of its lease, and then ends. Under another holder, because a late
+-- renewal would otherwise postpone the end. The waiters are notified: the end that they know of is
+-- out of date.
+-- Answers 0 not held | 1 kept, value: how many other clients wait. They are notified unless p_wake
+-- is empty.
+-- Repeat-safe: a repeat only ever makes it end sooner. Synchronous: it may be longer than the lease
+-- that is known.
+CREATE OR REPLACE FUNCTION leasehold_v1.keep(p_name text, p_holder text, p_ms bigint, p_wake text,
+    OUT status int, OUT value bigint) LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE waiting text[]; since timestamptz; head leasehold.waiter;
 BEGIN
   value := 0;
   UPDATE leasehold.lock k SET holder = p_holder || ':kept', level = 1,
-      ends = CASE k.holder WHEN p_holder THEN clock_timestamp() + leasehold_v2.span(p_ms)
-                           ELSE least(k.ends, clock_timestamp() + leasehold_v2.span(p_ms)) END,
+      ends = CASE k.holder WHEN p_holder THEN clock_timestamp() + leasehold_v1.span(p_ms)
+                           ELSE least(k.ends, clock_timestamp() + leasehold_v1.span(p_ms)) END,
       since = clock_timestamp()
     WHERE name = p_name AND holder IN (p_holder, p_holder || ':kept') AND ends > clock_timestamp()
     RETURNING 1, k.wants, k.wanted INTO status, waiting, since;
   IF NOT FOUND THEN status := 0; RETURN; END IF;
-  value := leasehold_v2.tell(p_name, waiting, since, p_holder, p_wake);
-  SELECT * INTO head FROM leasehold.waiter w WHERE w.name = p_name AND w.deadline > clock_timestamp()
+  value := leasehold_v1.tell(p_name, waiting, since, p_holder, p_wake);
+  SELECT * INTO head FROM leasehold.waiter w
+    WHERE w.name = p_name AND w.deadline > clock_timestamp()
     ORDER BY w.place LIMIT 1;
   IF FOUND AND p_wake <> '' THEN PERFORM pg_notify(head.wake, head.holder); END IF;
 END $$;
 
--- renew: extends many leases, each only if its holder has the hold. A lease of 0 only checks. p_waits: wait for rows that
--- others have locked, as the last resort for one hold: if there is always somebody who has locked the row, a renewal that
--- never waits for it would starve.
+-- renew: extends many leases, each only if its holder has the hold. A lease of 0 only checks.
+-- p_waits: wait for rows that others have locked, as the last resort for one hold: if there is
+-- always somebody who has locked the row, a renewal that never waits for it would starve.
 -- A row that was written in the future, because the clock was set back: see set_back.
--- Answers one number each: 1 held | 0 gone | 2 its row is locked at the moment: ask again. Repeat-safe.
--- Rows are locked in the order of names, and otherwise none is waited for: no deadlock, and one row delays no other.
-CREATE OR REPLACE FUNCTION leasehold_v2.renew(p_names text[], p_holders text[], p_leases bigint[], p_waits boolean)
-    RETURNS int[] LANGUAGE plpgsql
-  SET search_path = pg_catalog, pg_temp AS $$
+-- Answers one number each: 1 held | 0 gone | 2 its row is locked at the moment: ask again.
+-- Repeat-safe. Rows are locked in the order of names, and otherwise none is waited for: no
+-- deadlock, and one row delays no other.
+CREATE OR REPLACE FUNCTION leasehold_v1.renew(p_names text[], p_holders text[], p_leases bigint[],
+    p_waits boolean) RETURNS int[] LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE answer int[];
 BEGIN
   IF p_waits THEN
@@ -441,23 +452,28 @@ BEGIN
       WHERE k.ends > clock_timestamp() ORDER BY k.name FOR NO KEY UPDATE OF k SKIP LOCKED
   ), raised AS (
     UPDATE leasehold.lock k SET since = clock_timestamp(), ends = clock_timestamp()
-        + CASE WHEN k.since > clock_timestamp() THEN greatest(leasehold_v2.hours(k.ends - k.since), leasehold_v2.span(m.l))
-               ELSE leasehold_v2.span(m.l) END FROM mine m
+        + CASE WHEN k.since > clock_timestamp()
+               THEN greatest(leasehold_v1.hours(k.ends - k.since), leasehold_v1.span(m.l))
+               ELSE leasehold_v1.span(m.l) END FROM mine m
       WHERE k.name = m.name AND m.l > 0
-        AND (k.ends < clock_timestamp() + leasehold_v2.span(m.l) OR k.since > clock_timestamp())
+        AND (k.ends < clock_timestamp() + leasehold_v1.span(m.l) OR k.since > clock_timestamp())
   ), shared AS MATERIALIZED (
-    SELECT s.name, s.holder, a.l FROM ask a JOIN leasehold.share s ON s.name = a.n AND s.holder = a.h
+    SELECT s.name, s.holder, a.l FROM ask a
+      JOIN leasehold.share s ON s.name = a.n AND s.holder = a.h
       WHERE s.ends > clock_timestamp() ORDER BY s.name, s.holder FOR NO KEY UPDATE OF s SKIP LOCKED
   ), lifted AS (
     UPDATE leasehold.share s SET since = clock_timestamp(), ends = clock_timestamp()
-        + CASE WHEN s.since > clock_timestamp() THEN greatest(leasehold_v2.hours(s.ends - s.since), leasehold_v2.span(m.l))
-               ELSE leasehold_v2.span(m.l) END FROM shared m
+        + CASE WHEN s.since > clock_timestamp()
+               THEN greatest(leasehold_v1.hours(s.ends - s.since), leasehold_v1.span(m.l))
+               ELSE leasehold_v1.span(m.l) END FROM shared m
       WHERE s.name = m.name AND s.holder = m.holder AND m.l > 0
-        AND (s.ends < clock_timestamp() + leasehold_v2.span(m.l) OR s.since > clock_timestamp())
+        AND (s.ends < clock_timestamp() + leasehold_v1.span(m.l) OR s.since > clock_timestamp())
   )
   SELECT array_agg(CASE WHEN m.name IS NOT NULL OR s.name IS NOT NULL THEN 1
-      WHEN EXISTS (SELECT FROM leasehold.lock k WHERE k.name = a.n AND k.holder = a.h AND k.ends > clock_timestamp())
-        OR EXISTS (SELECT FROM leasehold.share k WHERE k.name = a.n AND k.holder = a.h AND k.ends > clock_timestamp())
+      WHEN EXISTS (SELECT FROM leasehold.lock k
+            WHERE k.name = a.n AND k.holder = a.h AND k.ends > clock_timestamp())
+        OR EXISTS (SELECT FROM leasehold.share k
+            WHERE k.name = a.n AND k.holder = a.h AND k.ends > clock_timestamp())
       THEN 2 ELSE 0 END ORDER BY a.i)
     INTO answer
     FROM ask a LEFT JOIN mine m ON m.name = a.n AND m.holder = a.h
@@ -466,38 +482,41 @@ BEGIN
 END $$;
 
 -- fair_acquire: like acquire, in the order of the queue.
--- p_keeps: how long in ms its place is kept without another try, 0 for a caller that does not wait. p_place: the place it
--- was given, 0 for none yet or unknown: one that lost it (it slept too long) gets the same place back.
--- p_wake: the channel of its client. Answers like acquire, and: place, if it waits; next, the waiter behind the granted
--- one.
--- Repeat-safe: like acquire, and a waiter has one place, found by its holder if it does not know the place.
-CREATE OR REPLACE FUNCTION leasehold_v2.fair_acquire(p_name text, p_holder text, p_lease bigint, p_held int, p_keeps int,
-    p_place bigint, p_wake text, p_late timestamptz, OUT status int, OUT value bigint, OUT place bigint, OUT next text)
-    LANGUAGE plpgsql
-  SET search_path = pg_catalog, pg_temp AS $$
-DECLARE r leasehold.lock; now timestamptz; head leasehold.waiter; own leasehold.waiter; free boolean;
-  fenced boolean := false; hint bigint;
+-- p_keeps: how long in ms its place is kept without another try, 0 for a caller that does not wait.
+-- p_place: the place it was given, 0 for none yet or unknown: one that lost it (it slept too long)
+-- gets the same place back.
+-- p_wake: the channel of its client. Answers like acquire, and: place, if it waits; next, the
+-- waiter behind the granted one.
+-- Repeat-safe: like acquire, and a waiter has one place, found by its holder if it does not know
+-- the place.
+CREATE OR REPLACE FUNCTION leasehold_v1.fair_acquire(p_name text, p_holder text, p_lease bigint,
+    p_held int, p_keeps int, p_place bigint, p_wake text, OUT status int, OUT value bigint,
+    OUT place bigint, OUT next text) LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE r leasehold.lock; now timestamptz; head leasehold.waiter; own leasehold.waiter;
+  free boolean; fenced boolean := false; hint bigint;
 BEGIN
   IF p_held > 0 THEN
-    SELECT e.status, e.value INTO status, value FROM leasehold_v2.reenter(p_name, p_holder, p_lease, p_held) e;
+    SELECT e.status, e.value INTO status, value
+      FROM leasehold_v1.reenter(p_name, p_holder, p_lease, p_held) e;
     RETURN;
   END IF;
-  -- A waiter keeps its place without locking the row while another holds the lock: with hundreds asking in turn, the row
-  -- would be locked at all times, and no renewal of the holder would find it free. Not if a waiter ahead is dead, because
-  -- somebody must remove it, and not if its own time is nearly over: a release at that moment could take it for dead and
-  -- wake the one behind it. Not synchronous: a crash that forgets it has stopped all waiters.
+  -- A waiter keeps its place without locking the row while another holds the lock: with hundreds
+  -- asking in turn, the row would be locked at all times, and no renewal of the holder would find
+  -- it free. Not if a waiter ahead is dead, because somebody must remove it, and not if its own
+  -- time is nearly over: a release at that moment could take it for dead and wake the one behind
+  -- it. Not synchronous: a crash that forgets it has stopped all waiters.
   IF p_place > 0 AND p_keeps > 0 THEN
     SELECT * INTO r FROM leasehold.lock WHERE name = p_name;
     now := clock_timestamp();
-    IF r.kind = 'x' AND r.holder <> p_holder AND r.ends > now AND r.since <= now AND (p_late IS NULL OR now <= p_late) THEN
-      UPDATE leasehold.waiter w SET deadline = now + leasehold_v2.span(p_keeps), since = now
+    IF r.kind = 'x' AND r.holder <> p_holder AND r.ends > now AND r.since <= now THEN
+      UPDATE leasehold.waiter w SET deadline = now + leasehold_v1.span(p_keeps), since = now
         WHERE w.name = p_name AND w.place = p_place AND w.holder = p_holder
-          AND w.deadline > now + leasehold_v2.span(p_keeps / 4)
+          AND w.deadline > now + leasehold_v1.span(p_keeps / 4)
           AND NOT EXISTS (SELECT FROM leasehold.waiter d WHERE d.name = p_name AND d.place < p_place
                             AND (d.deadline <= now OR d.since > now));
       IF FOUND THEN
         PERFORM set_config('synchronous_commit', 'off', true);
-        status := 0; value := least(leasehold_v2.ms(r.ends - now), p_keeps / 3); place := p_place;
+        status := 0; value := least(leasehold_v1.ms(r.ends - now), p_keeps / 3); place := p_place;
         RETURN;
       END IF;
     END IF;
@@ -507,71 +526,75 @@ BEGIN
     SELECT * INTO r FROM leasehold.lock WHERE name = p_name;
     now := clock_timestamp();
     IF r.kind = 'x' AND r.holder <> p_holder AND r.ends > now AND r.since <= now THEN
-      status := 0; value := leasehold_v2.ms(r.ends - now); place := 0;
+      status := 0; value := leasehold_v1.ms(r.ends - now); place := 0;
       RETURN;
     END IF;
   END IF;
   -- A fence of the holder does not stop the queue; only a grant needs to lock the whole row.
   SELECT * INTO r FROM leasehold.lock WHERE name = p_name FOR NO KEY UPDATE;
   IF NOT FOUND THEN
-    r := leasehold_v2.row_of(p_name, 'x');
-    IF r.name IS NULL THEN RAISE EXCEPTION 'the row of % came and is fenced', p_name USING ERRCODE = '55P03'; END IF;
+    r := leasehold_v1.row_of(p_name, 'x');
+    IF r.name IS NULL THEN
+      RAISE EXCEPTION 'the row of % came and is fenced', p_name USING ERRCODE = '55P03';
+    END IF;
   END IF;
   now := clock_timestamp(); value := 0; place := 0;
-  IF r.since > now THEN r := leasehold_v2.set_back(p_name); now := clock_timestamp(); END IF;
-  IF r.kind <> 'x' AND leasehold_v2.is_other(r, 'x') THEN status := 5; RETURN; END IF;
-  IF now > p_late THEN status := 3; RETURN; END IF;
+  IF r.since > now THEN r := leasehold_v1.set_back(p_name); now := clock_timestamp(); END IF;
+  IF r.kind <> 'x' AND leasehold_v1.is_other(r, 'x') THEN status := 5; RETURN; END IF;
   -- A waiter whose answer was lost does not know its place.
   SELECT * INTO own FROM leasehold.waiter w WHERE w.name = p_name
     AND CASE WHEN p_place > 0 THEN w.place = p_place ELSE w.holder = p_holder END;
   p_place := coalesce(own.place, p_place);
-  -- Waiters whose time is over are dead. If it is also over for the caller, the server was suspended and nobody could keep
-  -- a place: all have one more try.
+  -- Waiters whose time is over are dead. If it is also over for the caller, the server was
+  -- suspended and nobody could keep a place: all have one more try.
   IF own.deadline IS NULL OR own.deadline > now THEN
     DELETE FROM leasehold.waiter w WHERE w.name = p_name AND w.deadline <= now
       AND (p_place = 0 OR w.place < p_place);
   END IF;
   SELECT * INTO head FROM leasehold.waiter w WHERE w.name = p_name ORDER BY w.place LIMIT 1;
-  IF head.since > now OR (p_place > 0 AND EXISTS (
-      SELECT FROM leasehold.waiter w WHERE w.name = p_name AND w.place < p_place AND w.since > now)) THEN
-    r := leasehold_v2.set_back(p_name); now := clock_timestamp();
+  IF head.since > now OR (p_place > 0 AND EXISTS (SELECT FROM leasehold.waiter w
+      WHERE w.name = p_name AND w.place < p_place AND w.since > now)) THEN
+    r := leasehold_v1.set_back(p_name); now := clock_timestamp();
     SELECT * INTO head FROM leasehold.waiter w WHERE w.name = p_name ORDER BY w.place LIMIT 1;
   END IF;
   free := r.holder IS NULL OR r.ends <= now OR r.holder = p_holder;
   IF free AND (r.holder = p_holder OR head.place IS NULL OR head.place = p_place
                OR (p_place > 0 AND p_place < head.place)) THEN
     PERFORM FROM leasehold.lock WHERE name = p_name FOR UPDATE SKIP LOCKED;
-    fenced := NOT FOUND;
-  END IF;
-  IF free AND NOT fenced AND (r.holder = p_holder OR head.place IS NULL OR head.place = p_place
-               OR (p_place > 0 AND p_place < head.place)) THEN
-    DELETE FROM leasehold.waiter w WHERE w.name = p_name AND w.place = p_place;
-    SELECT w.holder INTO next FROM leasehold.waiter w WHERE w.name = p_name ORDER BY w.place LIMIT 1;
-    UPDATE leasehold.lock SET kind = 'x', holder = p_holder, level = 1, ends = now + leasehold_v2.span(p_lease),
-        since = now, token = greatest(token + 1, leasehold_v2.micros(now)), tokens = 1
-      WHERE name = p_name RETURNING 1, token INTO status, value;
-    RETURN;
+    IF FOUND THEN
+      DELETE FROM leasehold.waiter w WHERE w.name = p_name AND w.place = p_place;
+      SELECT w.holder INTO next FROM leasehold.waiter w
+        WHERE w.name = p_name ORDER BY w.place LIMIT 1;
+      UPDATE leasehold.lock SET kind = 'x', holder = p_holder, level = 1,
+          ends = now + leasehold_v1.span(p_lease), since = now,
+          token = greatest(token + 1, leasehold_v1.micros(now)), tokens = 1
+        WHERE name = p_name RETURNING 1, token INTO status, value;
+      RETURN;
+    END IF;
+    fenced := true;
   END IF;
   status := 0;
-  hint := CASE WHEN fenced THEN 20 ELSE leasehold_v2.ms(CASE WHEN free THEN head.deadline ELSE r.ends END - now) END;
+  hint := CASE WHEN fenced THEN 20
+               ELSE leasehold_v1.ms(CASE WHEN free THEN head.deadline ELSE r.ends END - now) END;
   IF p_keeps = 0 THEN value := hint; RETURN; END IF;
   IF own.place IS NOT NULL THEN
-    UPDATE leasehold.waiter w SET deadline = now + leasehold_v2.span(p_keeps), since = now
+    UPDATE leasehold.waiter w SET deadline = now + leasehold_v1.span(p_keeps), since = now
       WHERE w.name = p_name AND w.place = p_place;
     place := p_place;
   ELSE
     place := CASE WHEN p_place > 0 THEN p_place ELSE nextval('leasehold.place') END;
     INSERT INTO leasehold.waiter (name, place, holder, wake, deadline, since)
-      VALUES (p_name, place, p_holder, p_wake, now + leasehold_v2.span(p_keeps), now);
+      VALUES (p_name, place, p_holder, p_wake, now + leasehold_v1.span(p_keeps), now);
   END IF;
   value := least(hint, p_keeps / 3);
 END $$;
 
--- fair_release: like release, waking the head of the queue; or leaves the queue. p_place: its place there, 0 if unknown.
--- Answers 0 not held (it no longer waits) | 1 levels remain | 2 freed; and next: the notified waiter, then value is 1.
--- Repeat-safe: a holder that is gone is not found again, and one message too many is a needless try.
-CREATE OR REPLACE FUNCTION leasehold_v2.fair_release(p_name text, p_holder text, p_left int, p_place bigint,
-    p_wake text, OUT status int, OUT value bigint, OUT next text) LANGUAGE plpgsql
+-- fair_release: like release, waking the head of the queue; or leaves the queue. p_place: its place
+-- there, 0 if unknown. Answers 0 not held (it no longer waits) | 1 levels remain | 2 freed; and
+-- next: the notified waiter, then value is 1. Repeat-safe: a holder that is gone is not found
+-- again, and one message too many is a needless try.
+CREATE OR REPLACE FUNCTION leasehold_v1.fair_release(p_name text, p_holder text, p_left int,
+    p_place bigint, p_wake text, OUT status int, OUT value bigint, OUT next text) LANGUAGE plpgsql
   SET search_path = pg_catalog, pg_temp AS $$
 DECLARE now timestamptz; head leasehold.waiter; was boolean; r leasehold.lock;
 BEGIN
@@ -581,21 +604,24 @@ BEGIN
   IF NOT FOUND THEN RETURN; END IF;
   now := clock_timestamp();
   IF p_left > 0 THEN
-    UPDATE leasehold.lock SET level = p_left WHERE name = p_name AND holder = p_holder AND ends > now;
+    UPDATE leasehold.lock SET level = p_left
+      WHERE name = p_name AND holder = p_holder AND ends > now;
     IF FOUND THEN status := 1; END IF;
     RETURN;
   END IF;
   IF r.holder = p_holder THEN
     UPDATE leasehold.lock SET holder = NULL, level = 0 WHERE name = p_name;
     status := 2;
-    PERFORM leasehold_v2.tell(p_name, r.wants, r.wanted, p_holder, p_wake);   -- plain waiters of the same name
+    -- Plain waiters of the same name.
+    PERFORM leasehold_v1.tell(p_name, r.wants, r.wanted, p_holder, p_wake);
   ELSE
     DELETE FROM leasehold.waiter w WHERE w.name = p_name AND w.holder = p_holder
       AND (p_place = 0 OR w.place = p_place);
     -- A waiter that leaves the queue may already have been woken: it passes that on.
     IF NOT FOUND OR (r.holder IS NOT NULL AND r.ends > now) THEN RETURN; END IF;
   END IF;
-  SELECT * INTO head FROM leasehold.waiter w WHERE w.name = p_name AND w.deadline > now ORDER BY w.place LIMIT 1;
+  SELECT * INTO head FROM leasehold.waiter w
+    WHERE w.name = p_name AND w.deadline > now ORDER BY w.place LIMIT 1;
   IF NOT FOUND THEN
     SELECT * INTO head FROM leasehold.waiter w WHERE w.name = p_name ORDER BY w.place LIMIT 1;
   END IF;
@@ -605,23 +631,25 @@ BEGIN
   END IF;
 END $$;
 
--- multi_acquire: several plain locks, all or none. Names are sorted by bytes, each once: rows are locked in that order.
--- p_held: the levels it has of each. p_again: an earlier run of this request may have taken something.
--- Answers 1 and one token each, 0 for a part that was already held | 0 ms, at: that name is taken | 2 at: that one was lost
--- | 3 too late | 5 at: the name has another kind. Repeat-safe: levels are set, holders are fresh, and p_again gives back
--- first.
-CREATE OR REPLACE FUNCTION leasehold_v2.multi_acquire(p_names text[], p_holders text[], p_held int[], p_lease bigint,
-    p_wait int, p_again boolean, p_late timestamptz, OUT status int, OUT value bigint, OUT at int, OUT tokens bigint[])
-    LANGUAGE plpgsql
-  SET search_path = pg_catalog, pg_temp AS $$
-DECLARE rows leasehold.lock[]; r leasehold.lock; now timestamptz; fresh boolean := false; t bigint;
+-- multi_acquire: several plain locks, all or none. Names are sorted by bytes, each once: rows are
+-- locked in that order. p_held: the levels it has of each. p_again: an earlier run of this request
+-- may have taken something.
+-- Answers 1 and one token each, 0 for a part that was already held | 0 ms, at: that name is taken |
+-- 2 at: that one was lost | 5 at: the name has another kind. Repeat-safe: levels are set, holders
+-- are fresh, and p_again gives back first.
+CREATE OR REPLACE FUNCTION leasehold_v1.multi_acquire(p_names text[], p_holders text[],
+    p_held int[], p_lease bigint, p_wait int, p_again boolean, OUT status int, OUT value bigint,
+    OUT at int, OUT tokens bigint[]) LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE rows leasehold.lock[]; r leasehold.lock; now timestamptz; t bigint;
 BEGIN
   status := 1; value := 0; at := 0;
   -- First without a lock, as in acquire.
   IF p_wait = 0 AND NOT p_again THEN
-    SELECT 0, leasehold_v2.ms(k.ends - clock_timestamp()), a.i INTO status, value, at
-      FROM unnest(p_names, p_holders, p_held) WITH ORDINALITY AS a(n, h, c, i) JOIN leasehold.lock k ON k.name = a.n
-      WHERE a.c = 0 AND k.kind = 'x' AND k.holder <> a.h AND k.ends > clock_timestamp() AND k.since <= clock_timestamp()
+    SELECT 0, leasehold_v1.ms(k.ends - clock_timestamp()), a.i INTO status, value, at
+      FROM unnest(p_names, p_holders, p_held) WITH ORDINALITY AS a(n, h, c, i)
+        JOIN leasehold.lock k ON k.name = a.n
+      WHERE a.c = 0 AND k.kind = 'x' AND k.holder <> a.h AND k.ends > clock_timestamp()
+        AND k.since <= clock_timestamp()
       ORDER BY a.i LIMIT 1;
     IF FOUND THEN RETURN; END IF;
     status := 1; value := 0; at := 0;
@@ -630,29 +658,27 @@ BEGIN
     IF p_held[i] > 0 THEN
       SELECT * INTO r FROM leasehold.lock WHERE name = p_names[i] FOR NO KEY UPDATE;
     ELSE
-      r := leasehold_v2.row_of(p_names[i], 'x');
+      r := leasehold_v1.row_of(p_names[i], 'x');
     END IF;
     now := clock_timestamp(); at := i;
-    IF r.since > now THEN r := leasehold_v2.set_back(p_names[i]); now := clock_timestamp(); END IF;
+    IF r.since > now THEN r := leasehold_v1.set_back(p_names[i]); now := clock_timestamp(); END IF;
     IF p_held[i] = 0 AND r.name IS NULL THEN
       status := 0; value := 20; EXIT;
-    ELSIF r.kind <> 'x' AND leasehold_v2.is_other(r, 'x') THEN
+    ELSIF r.kind <> 'x' AND leasehold_v1.is_other(r, 'x') THEN
       status := 5; EXIT;
     ELSIF p_held[i] > 0 AND (r.holder IS DISTINCT FROM p_holders[i] OR r.ends <= now) THEN
       status := 2; EXIT;
     ELSIF p_held[i] = 0 AND r.holder <> p_holders[i] AND r.ends > now THEN
-      IF p_wait > 0 THEN PERFORM leasehold_v2.wait_for(r, p_holders[i]); END IF;
-      status := 0; value := leasehold_v2.ms(r.ends - now); EXIT;
+      IF p_wait > 0 THEN PERFORM leasehold_v1.wait_for(r, p_holders[i]); END IF;
+      status := 0; value := leasehold_v1.ms(r.ends - now); EXIT;
     END IF;
-    fresh := fresh OR p_held[i] = 0;
     rows[i] := r;
   END LOOP;
   now := clock_timestamp();
-  IF status = 1 AND fresh AND now > p_late THEN status := 3; END IF;
   IF status <> 1 THEN
-    -- What an earlier run of the same request took must not stay: somebody may have forced one of its locks open. One name
-    -- after the other, because one statement would lock the rows in the order of its plan, and two calls could wait for each
-    -- other.
+    -- What an earlier run of the same request took must not stay: somebody may have forced one of
+    -- its locks open. One name after the other, because one statement would lock the rows in the
+    -- order of its plan, and two calls could wait for each other.
     IF p_again THEN
       FOR i IN 1 .. cardinality(p_names) LOOP
         UPDATE leasehold.lock SET holder = NULL, level = 0
@@ -664,55 +690,46 @@ BEGIN
   at := 0;
   FOR i IN 1 .. cardinality(p_names) LOOP
     r := rows[i];
-    t := CASE WHEN p_held[i] = 0 THEN greatest(r.token + 1, leasehold_v2.micros(now)) ELSE r.token END;
+    t := CASE WHEN p_held[i] = 0 THEN greatest(r.token + 1, leasehold_v1.micros(now))
+              ELSE r.token END;
     UPDATE leasehold.lock SET kind = 'x', holder = p_holders[i], level = p_held[i] + 1, token = t,
         tokens = CASE WHEN p_held[i] = 0 THEN 1 ELSE r.tokens END,
-        ends = CASE WHEN p_held[i] = 0 THEN now + leasehold_v2.span(p_lease)
-                    ELSE greatest(r.ends, now + leasehold_v2.span(p_lease)) END, since = now
+        ends = CASE WHEN p_held[i] = 0 THEN now + leasehold_v1.span(p_lease)
+                    ELSE greatest(r.ends, now + leasehold_v1.span(p_lease)) END, since = now
       WHERE name = p_names[i];
     tokens[i] := CASE WHEN p_held[i] = 0 THEN t ELSE 0 END;
   END LOOP;
 END $$;
 
--- multi_release: gives up several holds at once, in the order of their names; one wake for each, an empty one notifies
--- nobody. Answers one status each, like release. Repeat-safe as that is. Messages are sent when all are free.
-CREATE OR REPLACE FUNCTION leasehold_v2.multi_release(p_names text[], p_holders text[], p_left int[], p_wakes text[])
-    RETURNS int[] LANGUAGE plpgsql
+-- multi_release: gives up several holds at once, in the order of their names. p_ms: for how long
+-- each lock stays taken, like keep; 0 for one that does not, whose levels are set to p_left, like
+-- release. p_wakes: one for each, an empty one notifies nobody. Messages are sent when all are
+-- free.
+-- Answers one status each. Repeat-safe as those are. Synchronous if one stays taken.
+CREATE OR REPLACE FUNCTION leasehold_v1.multi_release(p_names text[], p_holders text[],
+    p_left int[], p_ms bigint[], p_wakes text[]) RETURNS int[] LANGUAGE plpgsql
   SET search_path = pg_catalog, pg_temp AS $$
-DECLARE answer int[]; one record;
-BEGIN
-  FOR i IN 1 .. cardinality(p_names) LOOP
-    SELECT * INTO one FROM leasehold_v2.release(p_names[i], p_holders[i], p_left[i], p_wakes[i]);
-    answer[i] := one.status;
-  END LOOP;
-  RETURN answer;
-END $$;
-
--- multi_keep: like multi_release, but some of the locks stay taken: for p_ms each, like keep; 0 for one that does not,
--- whose levels are set to p_left. Answers one status each. Repeat-safe as those are.
-CREATE OR REPLACE FUNCTION leasehold_v2.multi_keep(p_names text[], p_holders text[], p_left int[], p_ms bigint[],
-    p_wakes text[]) RETURNS int[] LANGUAGE plpgsql
-  SET search_path = pg_catalog, pg_temp AS $$
-DECLARE answer int[]; one record;
+DECLARE answer int[]; one record; synchronous text := current_setting('synchronous_commit');
 BEGIN
   FOR i IN 1 .. cardinality(p_names) LOOP
     IF p_ms[i] > 0 THEN
-      SELECT * INTO one FROM leasehold_v2.keep(p_names[i], p_holders[i], p_ms[i], p_wakes[i]);
+      SELECT * INTO one FROM leasehold_v1.keep(p_names[i], p_holders[i], p_ms[i], p_wakes[i]);
     ELSE
-      SELECT * INTO one FROM leasehold_v2.release(p_names[i], p_holders[i], p_left[i], p_wakes[i]);
+      SELECT * INTO one FROM leasehold_v1.release(p_names[i], p_holders[i], p_left[i], p_wakes[i]);
     END IF;
     answer[i] := one.status;
   END LOOP;
+  IF 0 < ANY (p_ms) THEN PERFORM set_config('synchronous_commit', synchronous, true); END IF;
   RETURN answer;
 END $$;
 
--- read_acquire: a read hold. The levels of readers are in share, those of the writer in lock. Like everybody, readers lock
--- the row one after the other: none finds it locked by another and takes that for a writer or a fence.
--- p_held: the read levels it has. Answers 1 | 0 ms, a writer holds or waits | 2 it had it and has lost it | 3 | 5 as
--- acquire.
--- Repeat-safe: levels are set, and the holder is fresh.
-CREATE OR REPLACE FUNCTION leasehold_v2.read_acquire(p_name text, p_holder text, p_lease bigint, p_held int, p_wait int,
-    p_late timestamptz, OUT status int, OUT value bigint) LANGUAGE plpgsql
+-- read_acquire: a read hold. The levels of readers are in share, those of the writer in lock. Like
+-- everybody, readers lock the row one after the other: none finds it locked by another and takes
+-- that for a writer or a fence.
+-- p_held: the read levels it has. Answers 1 | 0 ms, a writer holds or waits | 2 it had it and has
+-- lost it | 5 as acquire. Repeat-safe: levels are set, and the holder is fresh.
+CREATE OR REPLACE FUNCTION leasehold_v1.read_acquire(p_name text, p_holder text, p_lease bigint,
+    p_held int, p_wait int, OUT status int, OUT value bigint) LANGUAGE plpgsql
   SET search_path = pg_catalog, pg_temp AS $$
 DECLARE r leasehold.lock; now timestamptz; own leasehold.share; writing boolean;
 BEGIN
@@ -722,73 +739,80 @@ BEGIN
     SELECT * INTO r FROM leasehold.lock WHERE name = p_name;
     now := clock_timestamp();
     IF r.holder <> p_holder AND r.ends > now AND r.kind = 'r' AND r.since <= now
-       AND (p_wait = 0 OR leasehold_v2.is_told(r.wants, p_holder)) THEN
-      status := 0; value := leasehold_v2.ms(r.ends - now);
+       AND (p_wait = 0 OR leasehold_v1.is_told(r.wants, p_holder)) THEN
+      status := 0; value := leasehold_v1.ms(r.ends - now);
       RETURN;
     END IF;
   END IF;
   SELECT * INTO r FROM leasehold.lock WHERE name = p_name FOR NO KEY UPDATE;
   IF NOT FOUND THEN
     IF p_held > 0 THEN status := 2; RETURN; END IF;
-    r := leasehold_v2.row_of(p_name, 'r');
+    r := leasehold_v1.row_of(p_name, 'r');
     IF r.name IS NULL THEN status := 0; value := 20; RETURN; END IF;
   END IF;
   now := clock_timestamp();
   IF r.kind <> 'r' THEN
     IF p_held > 0 THEN status := 2; RETURN; END IF;
-    IF leasehold_v2.is_other(r, 'r') THEN status := 5; RETURN; END IF;
+    IF leasehold_v1.is_other(r, 'r') THEN status := 5; RETURN; END IF;
   END IF;
-  SELECT * INTO own FROM leasehold.share s WHERE s.name = p_name AND s.holder = p_holder AND s.ends > now;
-  IF r.since > now OR own.since > now THEN r := leasehold_v2.set_back(p_name); now := clock_timestamp(); END IF;
+  SELECT * INTO own FROM leasehold.share s
+    WHERE s.name = p_name AND s.holder = p_holder AND s.ends > now;
+  IF r.since > now OR own.since > now THEN
+    r := leasehold_v1.set_back(p_name);
+    now := clock_timestamp();
+  END IF;
   IF own.name IS NULL THEN
     writing := r.kind = 'r' AND r.holder IS NOT NULL AND r.ends > now;
     IF p_held > 0 THEN
-      -- A downgrade of unknown outcome: the holder may still be the writer, which excludes more than it needs to.
+      -- A downgrade of unknown outcome: the holder may still be the writer, which excludes more
+      -- than it needs to.
       status := CASE WHEN writing AND r.holder = p_holder THEN 1 ELSE 2 END;
       RETURN;
     END IF;
     IF writing OR r.barred > now THEN
-      IF p_wait > 0 THEN PERFORM leasehold_v2.wait_for(r, p_holder); END IF;
-      status := 0; value := leasehold_v2.ms(CASE WHEN writing THEN r.ends ELSE r.barred END - now);
+      IF p_wait > 0 THEN PERFORM leasehold_v1.wait_for(r, p_holder); END IF;
+      status := 0; value := leasehold_v1.ms(CASE WHEN writing THEN r.ends ELSE r.barred END - now);
       RETURN;
     END IF;
-    IF now > p_late THEN status := 3; RETURN; END IF;
     -- The first reader takes over the lock from its last holder, whose fence stops this.
-    IF r.kind <> 'r' OR NOT EXISTS (SELECT FROM leasehold.share s WHERE s.name = p_name AND s.ends > now) THEN
+    IF r.kind <> 'r' OR NOT EXISTS (
+        SELECT FROM leasehold.share s WHERE s.name = p_name AND s.ends > now) THEN
       PERFORM FROM leasehold.lock WHERE name = p_name FOR UPDATE SKIP LOCKED;
       IF NOT FOUND THEN status := 0; value := 20; RETURN; END IF;
-      -- Without the holder whose lease has ended: its fence must not hold any more. With an end, so that the row does not
-      -- count as unused: the sweep of functions of version 1 sees no share that was committed while it ran. Also if a writer
-      -- has left since the last reader: to release changes no key, and the fence of a writer whose snapshot is older passes
-      -- until the row was written under a lock for UPDATE.
-      UPDATE leasehold.lock SET kind = 'r', holder = NULL, level = 0, ends = now
-        WHERE name = p_name AND (kind <> 'r' OR holder IS NOT NULL OR level <> 0 OR ends < now - interval '10 min');
+      -- Without the holder whose lease has ended: its fence must not hold any more. Also if a
+      -- writer has left since the last reader: to release changes no key, and the fence of a writer
+      -- whose snapshot is older passes until the row was written under a lock for UPDATE.
+      UPDATE leasehold.lock SET kind = 'r', holder = NULL, level = 0
+        WHERE name = p_name AND (kind <> 'r' OR holder IS NOT NULL OR level <> 0);
     END IF;
   END IF;
   INSERT INTO leasehold.share AS s (name, holder, level, ends, since)
-    VALUES (p_name, p_holder, p_held + 1, now + leasehold_v2.span(p_lease), now)
-    ON CONFLICT (name, holder) DO UPDATE SET level = p_held + 1, ends = greatest(s.ends, EXCLUDED.ends), since = now;
+    VALUES (p_name, p_holder, p_held + 1, now + leasehold_v1.span(p_lease), now)
+    ON CONFLICT (name, holder) DO UPDATE
+      SET level = p_held + 1, ends = greatest(s.ends, EXCLUDED.ends), since = now;
   status := 1;
 END $$;
 
--- write_acquire: the write hold. p_wait: how long in ms new readers are kept out for it without another try, 0 for a caller
--- that does not wait. Answers like acquire; 0 also while others read. Repeat-safe like acquire.
-CREATE OR REPLACE FUNCTION leasehold_v2.write_acquire(p_name text, p_holder text, p_lease bigint, p_held int, p_wait int,
-    p_late timestamptz, OUT status int, OUT value bigint) LANGUAGE plpgsql
+-- write_acquire: the write hold. p_wait: how long in ms new readers are kept out for it without
+-- another try, 0 for a caller that does not wait. Answers like acquire; 0 also while others read.
+-- Repeat-safe like acquire.
+CREATE OR REPLACE FUNCTION leasehold_v1.write_acquire(p_name text, p_holder text, p_lease bigint,
+    p_held int, p_wait int, OUT status int, OUT value bigint) LANGUAGE plpgsql
   SET search_path = pg_catalog, pg_temp AS $$
 DECLARE r leasehold.lock; now timestamptz; last timestamptz; written timestamptz;
 BEGIN
   IF p_held > 0 THEN
-    SELECT e.status, e.value INTO status, value FROM leasehold_v2.reenter(p_name, p_holder, p_lease, p_held) e;
+    SELECT e.status, e.value INTO status, value
+      FROM leasehold_v1.reenter(p_name, p_holder, p_lease, p_held) e;
     RETURN;
   END IF;
   -- First without a lock, as in acquire.
   SELECT * INTO r FROM leasehold.lock WHERE name = p_name;
   now := clock_timestamp(); value := 0;
-  IF r.since > now THEN r := leasehold_v2.set_back(p_name); now := clock_timestamp(); END IF;
-  IF r.holder <> p_holder AND r.ends > now AND r.kind = 'r' AND (p_late IS NULL OR now <= p_late)
-     AND (p_wait = 0 OR leasehold_v2.is_told(r.wants, p_holder)) THEN
-    status := 0; value := leasehold_v2.ms(r.ends - now);
+  IF r.since > now THEN r := leasehold_v1.set_back(p_name); now := clock_timestamp(); END IF;
+  IF r.holder <> p_holder AND r.ends > now AND r.kind = 'r'
+     AND (p_wait = 0 OR leasehold_v1.is_told(r.wants, p_holder)) THEN
+    status := 0; value := leasehold_v1.ms(r.ends - now);
     IF p_wait > 0 THEN value := least(value, p_wait / 3); END IF;
     RETURN;
   END IF;
@@ -796,46 +820,54 @@ BEGIN
   IF p_wait = 0 AND r.kind = 'r' THEN
     SELECT max(s.ends), max(s.since) INTO last, written FROM leasehold.share s
       WHERE s.name = p_name AND s.ends > now AND s.holder <> p_holder;
-    IF last IS NOT NULL AND written <= now THEN status := 0; value := leasehold_v2.ms(last - now); RETURN; END IF;
+    IF last IS NOT NULL AND written <= now THEN
+      status := 0;
+      value := leasehold_v1.ms(last - now);
+      RETURN;
+    END IF;
   END IF;
-  r := leasehold_v2.row_of(p_name, 'r');
+  r := leasehold_v1.row_of(p_name, 'r');
   now := clock_timestamp();
   IF r.name IS NULL THEN status := 0; value := 20; RETURN; END IF;
-  IF r.kind <> 'r' AND leasehold_v2.is_other(r, 'r') THEN status := 5; RETURN; END IF;
-  IF now > p_late THEN status := 3; RETURN; END IF;
+  IF r.kind <> 'r' AND leasehold_v1.is_other(r, 'r') THEN status := 5; RETURN; END IF;
   IF r.holder <> p_holder AND r.ends > now THEN
     last := r.ends;
   ELSE
-    -- First: this may wait for a renewal that began before the end of its lease, and whose result is then seen below.
+    -- First: this may wait for a renewal that began before the end of its lease, and whose result
+    -- is then seen below.
     DELETE FROM leasehold.share s WHERE s.name = p_name AND s.ends <= now;
     SELECT max(s.ends), max(s.since) INTO last, written FROM leasehold.share s
       WHERE s.name = p_name AND s.ends > now AND s.holder <> p_holder;
     IF written > now THEN
-      r := leasehold_v2.set_back(p_name); now := clock_timestamp();
-      SELECT max(s.ends) INTO last FROM leasehold.share s WHERE s.name = p_name AND s.ends > now AND s.holder <> p_holder;
+      r := leasehold_v1.set_back(p_name); now := clock_timestamp();
+      SELECT max(s.ends) INTO last FROM leasehold.share s
+        WHERE s.name = p_name AND s.ends > now AND s.holder <> p_holder;
     END IF;
     IF last IS NOT NULL AND p_wait > 0 THEN
       -- Only while readers hold it: otherwise writers would starve readers.
-      UPDATE leasehold.lock SET kind = 'r', barred = now + leasehold_v2.span(p_wait), bars = p_holder, since = now
+      UPDATE leasehold.lock SET kind = 'r', barred = now + leasehold_v1.span(p_wait),
+          bars = p_holder, since = now
         WHERE name = p_name;
     END IF;
   END IF;
   IF last IS NOT NULL THEN
-    IF p_wait > 0 THEN PERFORM leasehold_v2.wait_for(r, p_holder); END IF;
-    status := 0; value := leasehold_v2.ms(least(last, CASE WHEN p_wait > 0 THEN now + leasehold_v2.span(p_wait / 3) END) - now);
+    IF p_wait > 0 THEN PERFORM leasehold_v1.wait_for(r, p_holder); END IF;
+    status := 0;
+    value := leasehold_v1.ms(
+      least(last, CASE WHEN p_wait > 0 THEN now + leasehold_v1.span(p_wait / 3) END) - now);
     RETURN;
   END IF;
-  IF clock_timestamp() > p_late THEN status := 3; RETURN; END IF;
-  UPDATE leasehold.lock SET kind = 'r', holder = p_holder, level = 1, ends = now + leasehold_v2.span(p_lease),
-      since = now, barred = '-infinity', bars = NULL, token = greatest(token + 1, leasehold_v2.micros(now)), tokens = 1
+  UPDATE leasehold.lock SET kind = 'r', holder = p_holder, level = 1,
+      ends = now + leasehold_v1.span(p_lease), since = now, barred = '-infinity', bars = NULL,
+      token = greatest(token + 1, leasehold_v1.micros(now)), tokens = 1
     WHERE name = p_name RETURNING 1, token INTO status, value;
 END $$;
 
--- rw_release: leaves a holder p_writes and p_reads levels; also a downgrade, and for a writer that only waited.
--- Answers 0 not held | 1 levels or other readers remain | 2 freed or downgraded, value: how many other clients wait.
--- Repeat-safe: it states what remains, not what goes.
-CREATE OR REPLACE FUNCTION leasehold_v2.rw_release(p_name text, p_holder text, p_writes int, p_reads int, p_wake text,
-    OUT status int, OUT value bigint) LANGUAGE plpgsql
+-- rw_release: leaves a holder p_writes and p_reads levels; also a downgrade, and for a writer that
+-- only waited. Answers 0 not held | 1 levels or other readers remain | 2 freed or downgraded,
+-- value: how many other clients wait. Repeat-safe: it states what remains, not what goes.
+CREATE OR REPLACE FUNCTION leasehold_v1.rw_release(p_name text, p_holder text, p_writes int,
+    p_reads int, p_wake text, OUT status int, OUT value bigint) LANGUAGE plpgsql
   SET search_path = pg_catalog, pg_temp AS $$
 DECLARE r leasehold.lock; now timestamptz; writing boolean; own leasehold.share;
 BEGIN
@@ -846,11 +878,11 @@ BEGIN
   now := clock_timestamp();
   writing := r.holder IS NOT DISTINCT FROM p_holder;
   SELECT * INTO own FROM leasehold.share s WHERE s.name = p_name AND s.holder = p_holder;
-  IF r.since > now OR own.since > now THEN r := leasehold_v2.set_back(p_name); END IF;
+  IF r.since > now OR own.since > now THEN r := leasehold_v1.set_back(p_name); END IF;
   IF NOT writing AND (own.name IS NULL OR p_writes > 0) THEN
     IF r.bars = p_holder THEN
       UPDATE leasehold.lock SET barred = '-infinity', bars = NULL WHERE name = p_name;
-      PERFORM leasehold_v2.tell(p_name, r.wants, r.wanted, p_holder, p_wake);
+      PERFORM leasehold_v1.tell(p_name, r.wants, r.wanted, p_holder, p_wake);
     END IF;
     RETURN;
   END IF;
@@ -859,7 +891,8 @@ BEGIN
     status := 1; RETURN;
   END IF;
   IF p_reads > 0 THEN
-    INSERT INTO leasehold.share AS s (name, holder, level, ends, since) VALUES (p_name, p_holder, p_reads, r.ends, now)
+    INSERT INTO leasehold.share AS s (name, holder, level, ends, since)
+        VALUES (p_name, p_holder, p_reads, r.ends, now)
       ON CONFLICT (name, holder) DO UPDATE SET level = p_reads, since = now,
         ends = CASE WHEN writing THEN greatest(s.ends, EXCLUDED.ends) ELSE s.ends END;
     status := 1;
@@ -871,63 +904,70 @@ BEGIN
     -- The level stays: see read_acquire.
     UPDATE leasehold.lock SET holder = NULL WHERE name = p_name;
   END IF;
-  IF p_reads = 0 AND EXISTS (SELECT FROM leasehold.share s WHERE s.name = p_name AND s.ends > now) THEN
+  IF p_reads = 0
+     AND EXISTS (SELECT FROM leasehold.share s WHERE s.name = p_name AND s.ends > now) THEN
     status := 1; RETURN;
   END IF;
   status := 2;
-  value := leasehold_v2.tell(p_name, r.wants, r.wanted, p_holder, p_wake);
+  value := leasehold_v1.tell(p_name, r.wants, r.wanted, p_holder, p_wake);
 END $$;
 
--- permit_acquire: permits with leases. A semaphore is a row of kind s with the number of permits; held ones are in share.
--- p_holder: the id of these permits, fresh for each call. Answers 1 | 0 ms, too few are free | 3 too late | 4 total, there
--- are fewer in all | 5 another kind. Repeat-safe: for an existing id the lease is set again and nothing more is taken.
-CREATE OR REPLACE FUNCTION leasehold_v2.permit_acquire(p_name text, p_holder text, p_permits int, p_lease bigint, p_wait int,
-    p_late timestamptz, OUT status int, OUT value bigint) LANGUAGE plpgsql
+-- permit_acquire: permits with leases. A semaphore is a row of kind s with the number of permits;
+-- held ones are in share. p_holder: the id of these permits, fresh for each call.
+-- Answers 1 | 0 ms, too few are free | 4 total, there are fewer in all | 5 another kind.
+-- Repeat-safe: for an existing id the lease is set again and nothing more is taken.
+CREATE OR REPLACE FUNCTION leasehold_v1.permit_acquire(p_name text, p_holder text, p_permits int,
+    p_lease bigint, p_wait int, OUT status int, OUT value bigint) LANGUAGE plpgsql
   SET search_path = pg_catalog, pg_temp AS $$
-DECLARE r leasehold.lock; now timestamptz; held bigint; first timestamptz; busy boolean; written timestamptz;
+DECLARE r leasehold.lock; now timestamptz; held bigint; first timestamptz; busy boolean;
+  written timestamptz;
 BEGIN
   value := 0;
-  -- A try that finds too few writes nothing. One statement reads all that counts, as it was at one moment.
+  -- A try that finds too few writes nothing. One statement reads all that counts, as it was at one
+  -- moment.
   IF p_wait = 0 THEN
-    SELECT sum(s.level) + p_permits > k.number AND bool_and(s.holder <> p_holder AND s.since <= clock_timestamp()),
+    SELECT sum(s.level) + p_permits > k.number
+          AND bool_and(s.holder <> p_holder AND s.since <= clock_timestamp()),
         min(s.ends) INTO busy, first
       FROM leasehold.lock k JOIN leasehold.share s ON s.name = k.name AND s.ends > clock_timestamp()
       WHERE k.name = p_name AND k.kind = 's' AND k.number >= p_permits GROUP BY k.number;
-    IF busy THEN status := 0; value := leasehold_v2.ms(first - clock_timestamp()); RETURN; END IF;
+    IF busy THEN status := 0; value := leasehold_v1.ms(first - clock_timestamp()); RETURN; END IF;
   END IF;
   SELECT * INTO r FROM leasehold.lock WHERE name = p_name FOR NO KEY UPDATE;
-  IF NOT FOUND OR (r.kind <> 's' AND NOT leasehold_v2.is_other(r, 's')) THEN status := 4; RETURN; END IF;
+  IF NOT FOUND OR (r.kind <> 's' AND NOT leasehold_v1.is_other(r, 's')) THEN
+    status := 4;
+    RETURN;
+  END IF;
   IF r.kind <> 's' THEN status := 5; RETURN; END IF;
   IF r.number IS NULL THEN status := 4; RETURN; END IF;
   now := clock_timestamp();
   UPDATE leasehold.share SET since = now,
-      ends = greatest(CASE WHEN since <= now THEN ends END, now + leasehold_v2.span(p_lease))
+      ends = greatest(CASE WHEN since <= now THEN ends END, now + leasehold_v1.span(p_lease))
     WHERE name = p_name AND holder = p_holder AND ends > now;
   IF FOUND THEN status := 1; RETURN; END IF;
-  IF now > p_late THEN status := 3; RETURN; END IF;
   IF r.number < p_permits THEN status := 4; value := r.number; RETURN; END IF;
   DELETE FROM leasehold.share s WHERE s.name = p_name AND s.ends <= now;
   SELECT coalesce(sum(s.level), 0), min(s.ends), max(s.since) INTO held, first, written
     FROM leasehold.share s WHERE s.name = p_name;
   IF written > now THEN
-    PERFORM leasehold_v2.set_back(p_name); now := clock_timestamp();
+    PERFORM leasehold_v1.set_back(p_name); now := clock_timestamp();
     SELECT coalesce(sum(s.level), 0), min(s.ends) INTO held, first
       FROM leasehold.share s WHERE s.name = p_name AND s.ends > now;
   END IF;
   IF held + p_permits > r.number THEN
-    IF p_wait > 0 THEN PERFORM leasehold_v2.wait_for(r, p_holder); END IF;
-    status := 0; value := leasehold_v2.ms(first - now); RETURN;
+    IF p_wait > 0 THEN PERFORM leasehold_v1.wait_for(r, p_holder); END IF;
+    status := 0; value := leasehold_v1.ms(first - now); RETURN;
   END IF;
   INSERT INTO leasehold.share (name, holder, level, ends, since)
-    VALUES (p_name, p_holder, p_permits, now + leasehold_v2.span(p_lease), now);
+    VALUES (p_name, p_holder, p_permits, now + leasehold_v1.span(p_lease), now);
   status := 1;
 END $$;
 
--- permit_release: gives back what was taken under an id. Answers 0 there was none, or its lease had ended | 2 given back,
--- value: how many other clients wait. Repeat-safe: the id is gone after the first run.
-CREATE OR REPLACE FUNCTION leasehold_v2.permit_release(p_name text, p_holder text, p_wake text,
-    OUT status int, OUT value bigint) LANGUAGE plpgsql
-  SET search_path = pg_catalog, pg_temp AS $$
+-- permit_release: gives back what was taken under an id. Answers 0 there was none, or its lease had
+-- ended | 2 given back, value: how many other clients wait. Repeat-safe: the id is gone after the
+-- first run.
+CREATE OR REPLACE FUNCTION leasehold_v1.permit_release(p_name text, p_holder text, p_wake text,
+    OUT status int, OUT value bigint) LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE was timestamptz; r leasehold.lock;
 BEGIN
   PERFORM set_config('synchronous_commit', 'off', true);
@@ -935,27 +975,30 @@ BEGIN
   SELECT * INTO r FROM leasehold.lock WHERE name = p_name FOR NO KEY UPDATE;
   DELETE FROM leasehold.share WHERE name = p_name AND holder = p_holder RETURNING ends INTO was;
   IF NOT FOUND THEN RETURN; END IF;
-  value := leasehold_v2.tell(p_name, r.wants, r.wanted, p_holder, p_wake);
+  value := leasehold_v1.tell(p_name, r.wants, r.wanted, p_holder, p_wake);
   IF was > clock_timestamp() THEN status := 2; END IF;
 END $$;
 
--- count: changes counts that nobody holds: the latch, the counting semaphore, the number of permits. p_what: begin (if
--- there is none), add, take (like a hold: answers 0 if too few are left, 4 if nobody has set any), back (of such a hold, if
--- it was taken), return (of one that is known to be taken, even if its mark is gone), down (at 0 the row is unused), drop.
--- p_done: marks of this client whose requests are answered, and so will not be repeated: they are removed.
--- Answers 1 value | 0 | 2 void | 3 too late | 5 another kind | 7 value, out of range. Repeat-safe while the mark under p_id
--- is kept.
+-- count: changes counts that nobody holds: the latch, the counting semaphore, the number of
+-- permits. p_what: begin (if there is none), add, take (like a hold: answers 0 if too few are left,
+-- 4 if nobody has set any), back (of such a hold, if it was taken), return (of one that is known to
+-- be taken, even if its mark is gone), down (at 0 the row is unused), drop. p_done: marks of this
+-- client whose requests are answered, and so will not be repeated: they are removed.
+-- Answers 1 value | 0 | 2 void | 5 another kind | 7 value, out of range. Repeat-safe while the mark
+-- under p_id is kept.
 -- A latch that opens takes a new token, which shows a later reader that it was open in between.
-CREATE OR REPLACE FUNCTION leasehold_v2.count(p_name text, p_kind "char", p_what text, p_number bigint, p_id text,
-    p_keep int, p_wait int, p_wake text, p_late timestamptz, p_done text[] DEFAULT '{}', OUT status int, OUT value bigint)
-    LANGUAGE plpgsql
-  SET search_path = pg_catalog, pg_temp AS $$
+CREATE OR REPLACE FUNCTION leasehold_v1.count(p_name text, p_kind "char", p_what text,
+    p_number bigint, p_id text, p_keep int, p_wait int, p_wake text, p_done text[] DEFAULT '{}',
+    OUT status int, OUT value bigint) LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE r leasehold.lock; m leasehold.once; now timestamptz; n bigint; held bigint := 0;
   told boolean := false; mark boolean := true; opens boolean := false;
 BEGIN
   IF cardinality(p_done) > 0 THEN DELETE FROM leasehold.once WHERE id = ANY (p_done); END IF;
-  r := leasehold_v2.row_of(p_name, p_kind);
-  IF r.name IS NULL THEN RAISE EXCEPTION '% was a lock, and a transaction is fenced by it', p_name USING ERRCODE = '55P03'; END IF;
+  r := leasehold_v1.row_of(p_name, p_kind);
+  IF r.name IS NULL THEN
+    RAISE EXCEPTION '% was a lock, and a transaction is fenced by it', p_name
+      USING ERRCODE = '55P03';
+  END IF;
   now := clock_timestamp();
   SELECT * INTO m FROM leasehold.once WHERE id = p_id AND ends > now;
   IF FOUND AND p_what NOT IN ('back', 'return') THEN
@@ -963,8 +1006,8 @@ BEGIN
     RETURN;
   END IF;
   value := coalesce(r.number, 0);
-  IF now > p_late THEN status := 3; RETURN; END IF;
-  IF r.kind <> p_kind AND leasehold_v2.is_other(r, p_kind) AND (p_what <> 'back' OR m.status = 3) THEN
+  IF r.kind <> p_kind AND leasehold_v1.is_other(r, p_kind)
+      AND (p_what <> 'back' OR m.status = 3) THEN
     status := 5; RETURN;
   END IF;
   n := r.number;
@@ -974,14 +1017,19 @@ BEGIN
     n := p_number; told := true; status := 1; value := n;
   WHEN 'add' THEN
     IF p_kind = 's' THEN
-      SELECT coalesce(sum(s.level), 0) INTO held FROM leasehold.share s WHERE s.name = p_name AND s.ends > now;
+      SELECT coalesce(sum(s.level), 0) INTO held FROM leasehold.share s
+          WHERE s.name = p_name AND s.ends > now;
     END IF;
-    IF abs(value - held + p_number) > 2147483647 THEN status := 7; value := value - held; RETURN; END IF;
+    IF abs(value - held + p_number) > 2147483647 THEN
+      status := 7;
+      value := value - held;
+      RETURN;
+    END IF;
     n := value + p_number; told := p_number > 0; status := 1; value := n - held;
   WHEN 'take' THEN
     IF n IS NULL OR r.kind <> p_kind THEN status := 4; value := 0; RETURN; END IF;
     IF value < p_number THEN
-      IF p_wait > 0 THEN PERFORM leasehold_v2.wait_for(r, p_id); END IF;
+      IF p_wait > 0 THEN PERFORM leasehold_v1.wait_for(r, p_id); END IF;
       status := 0; value := -1; RETURN;
     END IF;
     n := value - p_number; status := 1; value := 0;
@@ -995,76 +1043,86 @@ BEGIN
     value := 0;
   WHEN 'down' THEN
     IF n IS NULL THEN status := 0; value := 0; mark := true;
-    ELSE n := nullif(n - 1, 0); status := 1; value := coalesce(n, 0); told := n IS NULL; opens := n IS NULL; END IF;
+    ELSE
+      n := nullif(n - 1, 0); status := 1; value := coalesce(n, 0);
+      told := n IS NULL; opens := told;
+    END IF;
   WHEN 'drop' THEN
-    status := (n IS NOT NULL)::int; value := 0; told := n IS NOT NULL; opens := told; n := NULL; mark := status = 1;
+    told := n IS NOT NULL; opens := told; mark := told;
+    status := told::int; value := 0; n := NULL;
     IF p_kind = 's' AND told THEN DELETE FROM leasehold.share s WHERE s.name = p_name; END IF;
   END CASE;
   IF n IS DISTINCT FROM r.number THEN
     UPDATE leasehold.lock SET kind = p_kind, number = n, holder = NULL,
-        token = CASE WHEN opens AND p_kind = 'l' THEN greatest(token + 1, leasehold_v2.micros(now))
+        token = CASE WHEN opens AND p_kind = 'l' THEN greatest(token + 1, leasehold_v1.micros(now))
                      ELSE token END
       WHERE name = p_name;
   END IF;
   IF mark THEN
-    INSERT INTO leasehold.once VALUES (p_id, CASE WHEN p_what IN ('back', 'return') THEN 2 WHEN p_what = 'take' THEN 3 ELSE status END, value,
-        now + leasehold_v2.span(p_keep))
-      ON CONFLICT (id) DO UPDATE SET status = EXCLUDED.status, value = EXCLUDED.value, ends = EXCLUDED.ends;
+    INSERT INTO leasehold.once VALUES (p_id,
+        CASE WHEN p_what IN ('back', 'return') THEN 2 WHEN p_what = 'take' THEN 3 ELSE status END,
+        value, now + leasehold_v1.span(p_keep))
+      ON CONFLICT (id) DO UPDATE
+        SET status = EXCLUDED.status, value = EXCLUDED.value, ends = EXCLUDED.ends;
   END IF;
   -- A waiter for a latch only reads, and leaves no mark.
   IF told AND p_kind = 'l' AND p_wake <> '' THEN
     PERFORM pg_notify(p_wake, '');
   ELSIF told THEN
-    PERFORM leasehold_v2.tell(p_name, r.wants, r.wanted, p_id, p_wake);
+    PERFORM leasehold_v1.tell(p_name, r.wants, r.wanted, p_id, p_wake);
   END IF;
 END $$;
 
--- inspect: who holds what under a name, and whether that is a count (a row without a holder). No row: it is unused.
-CREATE OR REPLACE FUNCTION leasehold_v2.inspect(p_name text) RETURNS TABLE (kind text, holder text, level int, ms bigint)
-    LANGUAGE sql
+-- inspect: who holds what under a name, and whether that is a count (a row without a holder). No
+-- row: it is unused.
+CREATE OR REPLACE FUNCTION leasehold_v1.inspect(p_name text)
+    RETURNS TABLE (kind text, holder text, level int, ms bigint) LANGUAGE sql
   SET search_path = pg_catalog, pg_temp AS $$
   SELECT kind::text, holder || CASE kind WHEN 'r' THEN ':write' ELSE '' END, level,
-      leasehold_v2.ms(ends - greatest(since, clock_timestamp())) FROM leasehold.lock
+      leasehold_v1.ms(ends - greatest(since, clock_timestamp())) FROM leasehold.lock
     WHERE name = p_name AND holder IS NOT NULL AND ends > greatest(since, clock_timestamp())
   UNION ALL
-  SELECT k.kind::text, s.holder, s.level, leasehold_v2.ms(s.ends - greatest(s.since, clock_timestamp()))
+  SELECT k.kind::text, s.holder, s.level,
+      leasehold_v1.ms(s.ends - greatest(s.since, clock_timestamp()))
     FROM leasehold.share s JOIN leasehold.lock k USING (name)
     WHERE s.name = p_name AND s.ends > greatest(s.since, clock_timestamp())
   UNION ALL
   SELECT kind::text, NULL, 0, 0 FROM leasehold.lock WHERE name = p_name AND number IS NOT NULL
 $$;
 
--- counted: reads a count: for a semaphore the free and the held permits, for a latch the remaining count and the token of
--- its last opening. Answers 1 | 5 the name has another kind.
-CREATE OR REPLACE FUNCTION leasehold_v2.counted(p_name text, p_kind "char", OUT status int, OUT number bigint,
-    OUT more bigint) LANGUAGE plpgsql
-  SET search_path = pg_catalog, pg_temp AS $$
+-- counted: reads a count: for a semaphore the free and the held permits, for a latch the remaining
+-- count and the token of its last opening. Answers 1 | 5 the name has another kind.
+CREATE OR REPLACE FUNCTION leasehold_v1.counted(p_name text, p_kind "char", OUT status int,
+    OUT number bigint, OUT more bigint) LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE r leasehold.lock;
 BEGIN
   status := 1; number := 0; more := 0;
   SELECT * INTO r FROM leasehold.lock WHERE name = p_name;
   IF NOT FOUND THEN RETURN; END IF;
   IF r.kind <> p_kind THEN
-    IF leasehold_v2.is_other(r, p_kind) THEN status := 5; END IF;
+    IF leasehold_v1.is_other(r, p_kind) THEN status := 5; END IF;
     RETURN;
   END IF;
   number := coalesce(r.number, 0);
   IF p_kind = 'l' THEN more := r.token; END IF;
   IF p_kind = 's' AND r.number IS NOT NULL THEN
-    SELECT coalesce(sum(level), 0) INTO more FROM leasehold.share s WHERE s.name = p_name AND s.ends > clock_timestamp();
+    SELECT coalesce(sum(level), 0) INTO more FROM leasehold.share s
+        WHERE s.name = p_name AND s.ends > clock_timestamp();
     number := number - more;
   END IF;
 END $$;
 
--- force: frees a lock whoever holds it, and notifies the waiters. Sent once: a repeat could force out the next holder.
--- Answers 1 it was held | 0 it was free | 5 the name has another kind.
-CREATE OR REPLACE FUNCTION leasehold_v2.force(p_name text, p_kind "char", p_wake text) RETURNS int LANGUAGE plpgsql
-  SET search_path = pg_catalog, pg_temp AS $$
+-- force: frees a lock whoever holds it, and notifies the waiters. Sent once: a repeat could force
+-- out the next holder. Answers 1 it was held | 0 it was free | 5 the name has another kind.
+CREATE OR REPLACE FUNCTION leasehold_v1.force(p_name text, p_kind "char", p_wake text) RETURNS int
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE r leasehold.lock; was boolean; head leasehold.waiter;
 BEGIN
   SELECT * INTO r FROM leasehold.lock WHERE name = p_name FOR NO KEY UPDATE;
   IF NOT FOUND THEN RETURN 0; END IF;
-  IF r.kind <> p_kind THEN RETURN CASE WHEN leasehold_v2.is_other(r, p_kind) THEN 5 ELSE 0 END; END IF;
+  IF r.kind <> p_kind THEN
+    RETURN CASE WHEN leasehold_v1.is_other(r, p_kind) THEN 5 ELSE 0 END;
+  END IF;
   was := (r.holder IS NOT NULL AND r.ends > clock_timestamp())
     OR EXISTS (SELECT FROM leasehold.share s WHERE s.name = p_name AND s.ends > clock_timestamp());
   DELETE FROM leasehold.share s WHERE s.name = p_name;
@@ -1072,36 +1130,39 @@ BEGIN
   UPDATE leasehold.lock SET holder = NULL WHERE name = p_name;
   IF was THEN
     IF p_wake <> '' THEN PERFORM pg_notify(p_wake, ''); END IF;
-    SELECT * INTO head FROM leasehold.waiter w WHERE w.name = p_name ORDER BY (w.deadline <= clock_timestamp()), w.place LIMIT 1;
+    SELECT * INTO head FROM leasehold.waiter w WHERE w.name = p_name
+      ORDER BY (w.deadline <= clock_timestamp()), w.place LIMIT 1;
     IF FOUND THEN PERFORM pg_notify(head.wake, head.holder); END IF;
   END IF;
   RETURN was::int;
 END $$;
 
--- queue: how many wait for a fair lock, and how many of them are ahead of the first waiter of the client with this channel
--- (null: it does not wait). Changes nothing.
-CREATE OR REPLACE FUNCTION leasehold_v2.queue(p_name text, p_wake text, OUT length bigint, OUT ahead bigint)
-    LANGUAGE sql
-  SET search_path = pg_catalog, pg_temp AS $$
+-- queue: how many wait for a fair lock, and how many of them are ahead of the first waiter of the
+-- client with this channel (null: it does not wait). Changes nothing.
+CREATE OR REPLACE FUNCTION leasehold_v1.queue(p_name text, p_wake text, OUT length bigint,
+    OUT ahead bigint) LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
   SELECT count(*), (SELECT count(*) FROM leasehold.waiter b WHERE b.name = p_name AND b.place <
       (SELECT min(place) FROM leasehold.waiter m WHERE m.name = p_name AND m.wake = p_wake))
     * CASE WHEN bool_or(wake = p_wake) THEN 1 ELSE NULL END
     FROM leasehold.waiter WHERE name = p_name
 $$;
 
--- announce: a client publishes its owner, for p_ms milliseconds. Removes a few clients that could not withdraw.
--- Repeat-safe.
-CREATE OR REPLACE FUNCTION leasehold_v2.announce(p_client text, p_owner text, p_ms bigint) RETURNS void LANGUAGE plpgsql
-  SET search_path = pg_catalog, pg_temp AS $$
+-- announce: a client publishes its owner, for p_ms milliseconds. Removes a few clients that could
+-- not withdraw. Repeat-safe.
+CREATE OR REPLACE FUNCTION leasehold_v1.announce(p_client text, p_owner text, p_ms bigint)
+    RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
   PERFORM set_config('synchronous_commit', 'off', true);
-  DELETE FROM leasehold.client WHERE ctid = ANY (ARRAY(SELECT ctid FROM leasehold.client WHERE ends < clock_timestamp() AND id <> p_client LIMIT 100 FOR UPDATE SKIP LOCKED));
-  INSERT INTO leasehold.client AS c (id, owner, ends) VALUES (p_client, p_owner, clock_timestamp() + leasehold_v2.span(p_ms))
+  DELETE FROM leasehold.client WHERE ctid = ANY (ARRAY(
+    SELECT ctid FROM leasehold.client WHERE ends < clock_timestamp() AND id <> p_client
+      LIMIT 100 FOR UPDATE SKIP LOCKED));
+  INSERT INTO leasehold.client AS c (id, owner, ends)
+    VALUES (p_client, p_owner, clock_timestamp() + leasehold_v1.span(p_ms))
     ON CONFLICT (id) DO UPDATE SET owner = excluded.owner, ends = excluded.ends;
 END $$;
 
 -- withdraw: removes what the client published. Repeat-safe.
-CREATE OR REPLACE FUNCTION leasehold_v2.withdraw(p_client text) RETURNS void LANGUAGE plpgsql
+CREATE OR REPLACE FUNCTION leasehold_v1.withdraw(p_client text) RETURNS void LANGUAGE plpgsql
   SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
   PERFORM set_config('synchronous_commit', 'off', true);
@@ -1109,111 +1170,112 @@ BEGIN
 END $$;
 
 -- announced: the owner of a client, and for how many milliseconds that is valid. Changes nothing.
-CREATE OR REPLACE FUNCTION leasehold_v2.announced(p_client text, OUT owner text, OUT ms bigint) RETURNS SETOF record
-    LANGUAGE sql
-  SET search_path = pg_catalog, pg_temp AS $$
-  SELECT c.owner, leasehold_v2.ms(c.ends - clock_timestamp()) FROM leasehold.client c
+CREATE OR REPLACE FUNCTION leasehold_v1.announced(p_client text, OUT owner text, OUT ms bigint)
+    RETURNS SETOF record LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
+  SELECT c.owner, leasehold_v1.ms(c.ends - clock_timestamp()) FROM leasehold.client c
     WHERE c.id = p_client AND c.ends > clock_timestamp()
 $$;
 
--- fence: inside the user's own transaction. From here to its end nobody else is granted the lock; renewals and the release
--- pass. Raises LH001 if the token is not one of the present grant. Calling it again in the same transaction does no harm. A
--- transaction that idles longer than p_idle is ended by the server, so that a holder that is suspended inside it keeps
--- nobody waiting for ever.
-CREATE OR REPLACE FUNCTION leasehold_v2.fence(p_name text, p_token bigint, p_idle int DEFAULT 10000) RETURNS void
-    LANGUAGE plpgsql
-  SET search_path = pg_catalog, pg_temp AS $$
--- Not from pg_settings: that view computes every setting, which takes the server 2 ms and a fence 0.05 ms. The value here
--- has a unit ('10s', '1min'; '0' has none), which interval reads.
+-- fence: inside the user's own transaction. From here to its end nobody else is granted the lock;
+-- renewals and the release pass. Raises LH001 if the token is not one of the present grant. Calling
+-- it again in the same transaction does no harm. A transaction that idles longer than p_idle is
+-- ended by the server, so that a holder that is suspended inside it keeps nobody waiting for ever.
+CREATE OR REPLACE FUNCTION leasehold_v1.fence(p_name text, p_token bigint, p_idle int DEFAULT 10000)
+    RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+-- Not from pg_settings: that view computes every setting, which takes the server 2 ms and a fence
+-- 0.05 ms. The value here has a unit ('10s', '1min'; '0' has none), which interval reads.
 DECLARE now_idle interval := current_setting('idle_in_transaction_session_timeout');
 BEGIN
-  IF now_idle = interval '0' OR now_idle > leasehold_v2.span(p_idle) THEN
+  IF now_idle = interval '0' OR now_idle > leasehold_v1.span(p_idle) THEN
     PERFORM set_config('idle_in_transaction_session_timeout', p_idle::text, true);
   END IF;
-  PERFORM FROM leasehold.lock WHERE name = p_name AND p_token > token - tokens AND p_token <= token AND holder IS NOT NULL
+  PERFORM FROM leasehold.lock
+    WHERE name = p_name AND p_token > token - tokens AND p_token <= token AND holder IS NOT NULL
     FOR KEY SHARE;
   IF NOT FOUND THEN
-    RAISE EXCEPTION 'the lock % is not held with fencing token % any more', p_name, p_token USING ERRCODE = 'LH001';
+    RAISE EXCEPTION 'the lock % is not held with fencing token % any more', p_name, p_token
+      USING ERRCODE = 'LH001';
   END IF;
 END $$;
 
 -- fence_at_commit: the same check when the transaction commits. Until then nobody has to wait.
-CREATE OR REPLACE FUNCTION leasehold_v2.fence_at_commit(p_name text, p_token bigint) RETURNS void LANGUAGE sql
-  SET search_path = pg_catalog, pg_temp AS $$
+CREATE OR REPLACE FUNCTION leasehold_v1.fence_at_commit(p_name text, p_token bigint) RETURNS void
+    LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
   INSERT INTO leasehold.fenced (name, token) VALUES (p_name, p_token)
 $$;
-CREATE OR REPLACE FUNCTION leasehold_v2.check_fenced() RETURNS trigger LANGUAGE plpgsql
+CREATE OR REPLACE FUNCTION leasehold_v1.check_fenced() RETURNS trigger LANGUAGE plpgsql
   SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-  PERFORM leasehold_v2.fence(NEW.name, NEW.token);
+  PERFORM leasehold_v1.fence(NEW.name, NEW.token);
   DELETE FROM leasehold.fenced WHERE id = NEW.id;
   RETURN NULL;
 END $$;
 DO $$ BEGIN
-  IF NOT EXISTS (SELECT FROM pg_trigger WHERE tgname = 'leasehold_v2' AND tgrelid = 'leasehold.fenced'::regclass) THEN
-    CREATE CONSTRAINT TRIGGER leasehold_v2 AFTER INSERT ON leasehold.fenced DEFERRABLE INITIALLY DEFERRED
-      FOR EACH ROW EXECUTE FUNCTION leasehold_v2.check_fenced();
+  IF NOT EXISTS (SELECT FROM pg_trigger
+      WHERE tgname = 'leasehold_v1' AND tgrelid = 'leasehold.fenced'::regclass) THEN
+    CREATE CONSTRAINT TRIGGER leasehold_v1 AFTER INSERT ON leasehold.fenced
+      DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION leasehold_v1.check_fenced();
   END IF;
 END $$;
 
--- sweep and sweep_locks: remove what has been unused for p_age seconds, at most p_most rows of each table; never wait for a
--- row. Running them again does no harm.
--- When hundreds of programs start at once, one of them sweeps: a sweep does nothing within a tenth of p_age after the last
--- one. After a full batch the next one is due at once, whoever asks for it: a program that lives for a second removes at
--- least as much as it has left.
--- Two transactions, because the table of locks may be too large for the time that a statement may take. Then the rest is
--- removed all the same, and the attempt counts: otherwise every program that starts would repeat it in vain.
+-- sweep and sweep_locks: remove what has been unused for p_age seconds, at most p_most rows of each
+-- table; never wait for a row. Running them again does no harm.
+-- When hundreds of programs start at once, one of them sweeps: a sweep does nothing within a tenth
+-- of p_age after the last one. After a full batch the next one is due at once, whoever asks for it:
+-- a program that lives for a second removes at least as much as it has left.
+-- Two transactions, because the table of locks may be too large for the time that a statement may
+-- take. Then the rest is removed all the same, and the attempt counts: otherwise every program that
+-- starts would repeat it in vain.
 -- sweep: the first of the two. Answers how many rows were removed | null: it is not due.
-CREATE OR REPLACE FUNCTION leasehold_v2.sweep(p_age int, p_most int) RETURNS bigint LANGUAGE plpgsql
+CREATE OR REPLACE FUNCTION leasehold_v1.sweep(p_age int, p_most int) RETURNS bigint LANGUAGE plpgsql
   SET search_path = pg_catalog, pg_temp AS $$
 DECLARE n bigint; m bigint; now timestamptz := clock_timestamp();
-  past timestamptz := now - leasehold_v2.span(p_age::bigint * 1000);
+  past timestamptz := now - leasehold_v1.span(p_age::bigint * 1000);
 BEGIN
   PERFORM set_config('synchronous_commit', 'off', true);
   -- A time in the future is of a clock that was stepped back since.
-  PERFORM FROM leasehold.meta WHERE swept <= now - leasehold_v2.span(p_age::bigint * 100) OR swept > now
+  PERFORM FROM leasehold.meta
+    WHERE swept <= now - leasehold_v1.span(p_age::bigint * 100) OR swept > now
     FOR UPDATE SKIP LOCKED;
   IF NOT FOUND THEN RETURN NULL; END IF;
-  DELETE FROM leasehold.share s WHERE ctid = ANY (ARRAY(SELECT ctid FROM leasehold.share WHERE ends < past LIMIT p_most FOR UPDATE SKIP LOCKED));
+  DELETE FROM leasehold.share WHERE ctid = ANY (ARRAY(
+    SELECT ctid FROM leasehold.share WHERE ends < past LIMIT p_most FOR UPDATE SKIP LOCKED));
   GET DIAGNOSTICS n = ROW_COUNT;
-  DELETE FROM leasehold.waiter w WHERE ctid = ANY (ARRAY(SELECT ctid FROM leasehold.waiter WHERE deadline < past LIMIT p_most FOR UPDATE SKIP LOCKED));
+  DELETE FROM leasehold.waiter WHERE ctid = ANY (ARRAY(
+    SELECT ctid FROM leasehold.waiter WHERE deadline < past LIMIT p_most FOR UPDATE SKIP LOCKED));
   GET DIAGNOSTICS m = ROW_COUNT; n := n + m;
-  DELETE FROM leasehold.once o WHERE ctid = ANY (ARRAY(SELECT ctid FROM leasehold.once WHERE ends < now LIMIT p_most FOR UPDATE SKIP LOCKED));
+  DELETE FROM leasehold.once WHERE ctid = ANY (ARRAY(
+    SELECT ctid FROM leasehold.once WHERE ends < now LIMIT p_most FOR UPDATE SKIP LOCKED));
   GET DIAGNOSTICS m = ROW_COUNT; n := n + m;
   UPDATE leasehold.meta SET swept = CASE WHEN n < p_most THEN now ELSE '-infinity' END;
   RETURN n;
 END $$;
 
--- sweep_locks: the second one, for whoever had an answer to the first. The floor keeps the tokens of removed names growing.
--- Answers whether the next sweep is due at once.
-CREATE OR REPLACE FUNCTION leasehold_v2.sweep_locks(p_age int, p_most int) RETURNS boolean LANGUAGE plpgsql
-  SET search_path = pg_catalog, pg_temp AS $$
+-- sweep_locks: the second one, for whoever had an answer to the first. The floor keeps the tokens
+-- of removed names growing. Answers whether the next sweep is due at once.
+CREATE OR REPLACE FUNCTION leasehold_v1.sweep_locks(p_age int, p_most int) RETURNS boolean
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE n bigint; most bigint; unused text[]; due boolean;
-  past timestamptz := clock_timestamp() - leasehold_v2.span(p_age::bigint * 1000);
+  past timestamptz := clock_timestamp() - leasehold_v1.span(p_age::bigint * 1000);
 BEGIN
   PERFORM set_config('synchronous_commit', 'off', true);
-  -- Locked by one statement and checked again by another: a statement does not see a share or a place that was committed
-  -- after it began, and would remove the row of a lock that a reader has just taken.
+  -- Locked by one statement and checked again by another: a statement does not see a share or a
+  -- place that was committed after it began, and would remove the row of a lock that a reader has
+  -- just taken.
   unused := ARRAY(SELECT l.name FROM leasehold.lock l WHERE l.number IS NULL AND l.ends < past
-    AND (l.wants IS NULL OR l.wanted < past) AND NOT EXISTS (SELECT FROM leasehold.share s WHERE s.name = l.name)
-    AND NOT EXISTS (SELECT FROM leasehold.waiter w WHERE w.name = l.name) LIMIT p_most FOR UPDATE SKIP LOCKED);
+    AND (l.wants IS NULL OR l.wanted < past)
+    AND NOT EXISTS (SELECT FROM leasehold.share s WHERE s.name = l.name)
+    AND NOT EXISTS (SELECT FROM leasehold.waiter w WHERE w.name = l.name)
+    LIMIT p_most FOR UPDATE SKIP LOCKED);
   WITH gone AS (
     DELETE FROM leasehold.lock k WHERE k.name = ANY (unused)
       AND NOT EXISTS (SELECT FROM leasehold.share s WHERE s.name = k.name)
       AND NOT EXISTS (SELECT FROM leasehold.waiter w WHERE w.name = k.name)
       RETURNING token)
   SELECT count(*), max(token) INTO n, most FROM gone;
-  UPDATE leasehold.meta SET floor = greatest(floor, most), swept = CASE WHEN n < p_most THEN swept ELSE '-infinity' END
+  UPDATE leasehold.meta SET floor = greatest(floor, most),
+      swept = CASE WHEN n < p_most THEN swept ELSE '-infinity' END
     RETURNING swept = '-infinity' INTO due;
   RETURN due;
-END $$;
-
--- The functions of version 1 have no search path of their own, and clients of an earlier release still call them: they get
--- one, if whoever runs this may change them. Nothing else about them is changed.
-DO $$ DECLARE f regprocedure; BEGIN
-  FOR f IN SELECT p.oid FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace
-      WHERE n.nspname = 'leasehold_v1' AND p.proconfig IS NULL AND pg_has_role(p.proowner, 'USAGE') LOOP
-    EXECUTE format('ALTER FUNCTION %s SET search_path = pg_catalog, pg_temp', f);
-  END LOOP;
 END $$;
 COMMIT;

@@ -209,10 +209,8 @@ pub(super) fn end_backends(
     for answer in ask(&kills)? {
         answer.rows.map_err(|e| e.to_error())?;
     }
-    let (mut pause, deadline) = (
-        Backoff::new(Duration::from_millis(1), Duration::from_millis(20)),
-        Instant::now() + patience,
-    );
+    let mut pause = Backoff::new(Duration::from_millis(1), Duration::from_millis(20));
+    let deadline = Instant::now() + patience;
     loop {
         let looks: Vec<Request> = living.iter().map(|unknown| about(&IS_THERE, unknown)).collect();
         let mut left = Vec::new();

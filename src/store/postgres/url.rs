@@ -226,10 +226,9 @@ fn hosts(said: &Said, authority: &str) -> Result<Vec<Address>> {
             if ports.len() != 1 && ports.len() != pairs.len() {
                 return Err(invalid("the URL has a different number of ports than hosts"));
             }
-            pairs
-                .iter_mut()
-                .zip(ports.iter().cycle())
-                .for_each(|(pair, port)| pair.1 = Some(*port));
+            for (pair, port) in pairs.iter_mut().zip(ports.iter().cycle()) {
+                pair.1 = Some(*port);
+            }
         }
     } else {
         if said.get("host").is_some() || said.get("port").is_some() {

@@ -99,7 +99,7 @@ fn rights_that_are_missing_are_named() {
         ("SELECT", "leasehold.meta"),
         ("DELETE", "leasehold.waiter"),
         ("USAGE", "SEQUENCE leasehold.place"),
-        ("USAGE", "SCHEMA leasehold_v2"),
+        ("USAGE", "SCHEMA leasehold_v1"),
         ("USAGE", "SCHEMA leasehold"),
     ] {
         server.run_sql(&format!("REVOKE {right} ON {on} FROM app"));

@@ -25,17 +25,17 @@ fn set_the_clock_back(server: &Postgres) {
 /// What a client that died leaves behind: nothing but rows.
 fn left_by_the_dead(server: &Postgres) {
     for call in [
-        "acquire('plain', 'dead:1', 1500, 0, 0, NULL)",
-        "acquire('one of several', 'dead:1', 1500, 0, 0, NULL)",
-        "fair_acquire('fair', 'dead:1', 1500, 0, 1500, 0, 'c', NULL)",
-        "write_acquire('written', 'dead:1', 1500, 0, 0, NULL)",
-        "read_acquire('read', 'dead:1', 1500, 0, 0, NULL)",
-        "permit_acquire('permits', 'dead:1', 1, 1500, 0, NULL)",
-        "read_acquire('was read', 'dead:1', 1500, 0, 0, NULL)",
-        "write_acquire('was written', 'dead:1', 1500, 0, 0, NULL)",
+        "acquire('plain', 'dead:1', 1500, 0, 0)",
+        "acquire('one of several', 'dead:1', 1500, 0, 0)",
+        "fair_acquire('fair', 'dead:1', 1500, 0, 1500, 0, 'c')",
+        "write_acquire('written', 'dead:1', 1500, 0, 0)",
+        "read_acquire('read', 'dead:1', 1500, 0, 0)",
+        "permit_acquire('permits', 'dead:1', 1, 1500, 0)",
+        "read_acquire('was read', 'dead:1', 1500, 0, 0)",
+        "write_acquire('was written', 'dead:1', 1500, 0, 0)",
     ] {
         assert!(
-            server.texts(&format!("SELECT leasehold_v2.{call}::text"))[0].starts_with("(1,"),
+            server.texts(&format!("SELECT leasehold_v1.{call}::text"))[0].starts_with("(1,"),
             "{call}"
         );
     }
@@ -105,13 +105,12 @@ fn a_dead_holder_keeps_its_lock_for_a_lease_after_the_clock_was_set_back() {
 fn a_dead_waiter_keeps_its_place_for_its_timeout_after_the_clock_was_set_back() {
     let server = server!();
     let client = server.builder().lease(LEASE).build().unwrap();
-    server.run_sql("SELECT leasehold_v2.acquire('fair', 'dead:1', 60000, 0, 0, NULL)");
-    server
-        .run_sql("SELECT leasehold_v2.fair_acquire('fair', 'dead:2', 1500, 0, 1500, 0, 'c', NULL)");
-    server.run_sql("SELECT leasehold_v2.read_acquire('rw', 'dead:1', 200, 0, 0, NULL)");
-    server.run_sql("SELECT leasehold_v2.write_acquire('rw', 'dead:2', 1500, 0, 1500, NULL)");
+    server.run_sql("SELECT leasehold_v1.acquire('fair', 'dead:1', 60000, 0, 0)");
+    server.run_sql("SELECT leasehold_v1.fair_acquire('fair', 'dead:2', 1500, 0, 1500, 0, 'c')");
+    server.run_sql("SELECT leasehold_v1.read_acquire('rw', 'dead:1', 200, 0, 0)");
+    server.run_sql("SELECT leasehold_v1.write_acquire('rw', 'dead:2', 1500, 0, 1500)");
     set_the_clock_back(&server);
-    server.run_sql("SELECT leasehold_v2.release('fair', 'dead:1', 0, '')");
+    server.run_sql("SELECT leasehold_v1.release('fair', 'dead:1', 0, '')");
     std::thread::scope(|s| {
         s.spawn(|| {
             assert!(

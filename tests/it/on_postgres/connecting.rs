@@ -145,7 +145,7 @@ fn a_role_needs_few_rights() {
     drop(client.counting_semaphore("c").acquire().unwrap());
     client.latch("l").set_count(1).unwrap();
     client.latch("l").count_down().unwrap();
-    db.batch_execute("RESET ROLE; SET ROLE app; SELECT leasehold_v2.sweep(0, 100), leasehold_v2.sweep_locks(0, 100)")
+    db.batch_execute("RESET ROLE; SET ROLE app; SELECT leasehold_v1.sweep(0, 100), leasehold_v1.sweep_locks(0, 100)")
         .unwrap();
     assert!(client.mutex("k").force_unlock().is_ok());
     // A lost reply is resolved with the same rights.
@@ -180,7 +180,7 @@ fn the_schema_is_installed_once_and_known_by_its_version() {
     client.lock("j").unwrap().unlock().unwrap();
     guard.unlock().unwrap();
     // Simulates the restore of a database without the schema.
-    server.run_sql("DROP SCHEMA leasehold_v2 CASCADE; DROP SCHEMA leasehold CASCADE");
+    server.run_sql("DROP SCHEMA leasehold_v1 CASCADE; DROP SCHEMA leasehold CASCADE");
     client.lock("j").unwrap().unlock().unwrap();
     server.run_sql("UPDATE leasehold.meta SET tables = 2");
     assert_eq!(LockClient::open(&server.url()).unwrap_err().kind(), ErrorKind::Unsupported);

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use leasehold::LossWait;
 
 use super::server;
-use crate::rig::{Postgres, ms, wait_until};
+use crate::rig::{ms, wait_until};
 use crate::support::Clients;
 
 /// Concurrent readers sometimes find the row locked, although there is no writer.
@@ -27,9 +27,11 @@ fn readers_are_never_told_of_a_writer_that_is_not_there() {
     server.assert_clean();
 }
 
-/// Readers acquire and release one lock while `sweep` runs repeatedly, each time so long that
-/// readers commit while one of its statements runs.
-pub(super) fn read_beside_sweeps(server: &Postgres, sweep: &str) {
+/// A statement of the sweep does not see what was committed after it began. Here each lasts so long
+/// that readers commit meanwhile.
+#[test]
+fn a_sweep_removes_no_row_that_a_reader_has_just_taken() {
+    let server = server!();
     let clients: Vec<_> = (0..3).map(|_| server.client()).collect();
     server.run_sql(
         "DELETE FROM leasehold.lock WHERE name = 'r'; \
@@ -52,7 +54,7 @@ pub(super) fn read_beside_sweeps(server: &Postgres, sweep: &str) {
             .collect();
         let mut db = server.connect();
         while sweeps.fetch_add(1, Ordering::SeqCst) < 60 {
-            db.batch_execute(&format!("SELECT {sweep}")).unwrap();
+            db.batch_execute("SELECT leasehold_v1.sweep_locks(0, 1000)").unwrap();
         }
         let read: Vec<_> = readers.into_iter().map(|reader| reader.join().unwrap()).collect();
         assert!(
@@ -65,12 +67,6 @@ pub(super) fn read_beside_sweeps(server: &Postgres, sweep: &str) {
         "DELETE FROM leasehold.lock WHERE name LIKE 'full %'; DELETE FROM leasehold.share",
     );
     server.assert_clean();
-}
-
-/// A statement of the sweep does not see what was committed after it began.
-#[test]
-fn a_sweep_removes_no_row_that_a_reader_has_just_taken() {
-    read_beside_sweeps(&server!(), "leasehold_v2.sweep_locks(0, 1000)");
 }
 
 /// A writer whose lease has ended no longer holds the lock once a reader has acquired it, and its
@@ -98,10 +94,10 @@ fn a_fence_does_not_hold_beside_a_reader_that_took_the_lock_over() {
 fn a_writer_sees_the_reader_whose_renewal_it_has_waited_for() {
     let server = server!();
     drop(server.client());
-    server.run_sql("SELECT leasehold_v2.read_acquire('r', 'reader:1', 600, 0, 0, NULL)");
+    server.run_sql("SELECT leasehold_v1.read_acquire('r', 'reader:1', 600, 0, 0)");
     let mut renewing = server.connect();
     let mut renewal = renewing.transaction().unwrap();
-    let renewed = "SELECT (leasehold_v2.renew('{r}', '{reader:1}', '{60000}', false))[1]::bigint";
+    let renewed = "SELECT (leasehold_v1.renew('{r}', '{reader:1}', '{60000}', false))[1]::bigint";
     assert_eq!(renewal.query_one(renewed, &[]).unwrap().get::<_, i64>(0), 1);
     wait_until("the lease has ended for others", || {
         server.number_of("SELECT count(*) FROM leasehold.share WHERE ends < clock_timestamp()") == 1
@@ -109,7 +105,7 @@ fn a_writer_sees_the_reader_whose_renewal_it_has_waited_for() {
     std::thread::scope(|s| {
         let writes = s.spawn(|| {
             server
-                .number_of("SELECT status::bigint FROM leasehold_v2.write_acquire('r', 'writer:1', 60000, 0, 0, NULL)")
+                .number_of("SELECT status::bigint FROM leasehold_v1.write_acquire('r', 'writer:1', 60000, 0, 0)")
         });
         wait_until("the writer waits for the renewal", || {
             server.number_of(
@@ -121,7 +117,7 @@ fn a_writer_sees_the_reader_whose_renewal_it_has_waited_for() {
         assert_eq!(writes.join().unwrap(), 0, "a reader holds it");
     });
     drop(renewing);
-    server.run_sql("SELECT leasehold_v2.rw_release('r', 'reader:1', 0, 0, '')");
+    server.run_sql("SELECT leasehold_v1.rw_release('r', 'reader:1', 0, 0, '')");
     server.assert_clean();
 }
 
@@ -169,7 +165,7 @@ fn a_fair_waiter_keeps_its_place_without_a_lock_of_the_row() {
     db.batch_execute("SET lock_timeout = '5s'").unwrap();
     let mut ask = |holder: &str, place: i64| {
         let sql = format!(
-            "SELECT status, place FROM leasehold_v2.fair_acquire('q', '{holder}:1', 60000, 0, 60000, {place}, 'c', NULL)"
+            "SELECT status, place FROM leasehold_v1.fair_acquire('q', '{holder}:1', 60000, 0, 60000, {place}, 'c')"
         );
         db.query_one(&sql, &[]).map(|row| (row.get::<_, i32>(0), row.get::<_, i64>(1)))
     };
@@ -193,9 +189,9 @@ fn a_fair_waiter_keeps_its_place_without_a_lock_of_the_row() {
     ));
     assert_eq!(ask("second", second).unwrap(), (0, second));
     assert_eq!(server.number_of("SELECT count(*) FROM leasehold.waiter"), 1);
-    server.run_sql("SELECT leasehold_v2.fair_release('q', 'holder:1', 0, 0, '')");
+    server.run_sql("SELECT leasehold_v1.fair_release('q', 'holder:1', 0, 0, '')");
     assert_eq!(ask("second", second).unwrap().0, 1);
-    server.run_sql("SELECT leasehold_v2.fair_release('q', 'second:1', 0, 0, '')");
+    server.run_sql("SELECT leasehold_v1.fair_release('q', 'second:1', 0, 0, '')");
     drop((db, other));
     server.assert_clean();
 }
@@ -234,9 +230,7 @@ fn a_repeat_gives_back_in_the_order_of_names() {
     drop(server.client());
     // In the order of the rows in the table, c comes before b.
     for (name, holder) in [("a", "other:1"), ("c", "me:1"), ("b", "me:1")] {
-        server.run_sql(&format!(
-            "SELECT leasehold_v2.acquire('{name}', '{holder}', 60000, 0, 0, NULL)"
-        ));
+        server.run_sql(&format!("SELECT leasehold_v1.acquire('{name}', '{holder}', 60000, 0, 0)"));
     }
     let mut other = server.connect();
     let mut transaction = other.transaction().unwrap();
@@ -246,7 +240,7 @@ fn a_repeat_gives_back_in_the_order_of_names() {
             let mut db = server.connect();
             // The plan that reads the whole table.
             db.batch_execute("SET enable_nestloop = off; SET enable_indexscan = off; SET enable_bitmapscan = off").unwrap();
-            let sql = "SELECT status FROM leasehold_v2.multi_acquire('{a,b,c}', '{me:1,me:1,me:1}', '{0,0,0}', 60000, 0, true, NULL)";
+            let sql = "SELECT status FROM leasehold_v1.multi_acquire('{a,b,c}', '{me:1,me:1,me:1}', '{0,0,0}', 60000, 0, true)";
             db.query_one(sql, &[]).map(|row| row.get::<_, i32>(0))
         });
         wait_until("the repeat waits", || {
@@ -262,7 +256,7 @@ fn a_repeat_gives_back_in_the_order_of_names() {
         assert_eq!(repeats.join().unwrap().unwrap(), 0, "a is taken");
     });
     assert_eq!(server.held(), ["a"]);
-    server.run_sql("SELECT leasehold_v2.release('a', 'other:1', 0, '')");
+    server.run_sql("SELECT leasehold_v1.release('a', 'other:1', 0, '')");
     drop(other);
     server.assert_clean();
 }

@@ -255,7 +255,7 @@ fn a_waiter_rides_out_a_server_without_room_for_it() {
         server!(Postgres::start_with("max_connections = 14\nsuperuser_reserved_connections = 8"));
     // Installed by the superuser: it does not use what belongs to a role with fewer rights.
     server.run_sql(&format!(
-        "{POSTGRES_SCHEMA}; CREATE ROLE app LOGIN; GRANT USAGE ON SCHEMA leasehold, leasehold_v2 TO app; \
+        "{POSTGRES_SCHEMA}; CREATE ROLE app LOGIN; GRANT USAGE ON SCHEMA leasehold, leasehold_v1 TO app; \
          GRANT ALL ON ALL TABLES IN SCHEMA leasehold TO app; GRANT ALL ON ALL SEQUENCES IN SCHEMA leasehold TO app"
     ));
     let url = server.url().replace("leasehold@", "app@");

@@ -196,7 +196,7 @@ fn ten_thousand_holds_are_renewed() {
         set.unlock().unwrap();
     }
     let floor = server.number_of("SELECT max(token) FROM leasehold.lock");
-    server.run_sql("SELECT leasehold_v2.sweep(-60, 20000), leasehold_v2.sweep_locks(-60, 20000)");
+    server.run_sql("SELECT leasehold_v1.sweep(-60, 20000), leasehold_v1.sweep_locks(-60, 20000)");
     assert_eq!(server.number_of("SELECT count(*) FROM leasehold.lock"), 0);
     // Tokens of a swept name continue to increase.
     let guard = client.lock("hold-00000").unwrap();

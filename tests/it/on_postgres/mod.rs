@@ -5,7 +5,6 @@ mod blocked;
 mod clock;
 mod connecting;
 mod contention;
-mod earlier_release;
 mod faults;
 mod fence;
 mod full;
@@ -23,6 +22,7 @@ mod search_path;
 mod secure;
 mod sessions;
 mod sweeping;
+mod versions;
 
 /// A server for a test.
 macro_rules! server {

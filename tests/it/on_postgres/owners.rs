@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use leasehold::observe::Severity;
 use leasehold::{ErrorKind, LockClient, POSTGRES_SCHEMA, Postgres as Settings};
 
-use super::{earlier_release, server};
+use super::{server, versions};
 use crate::rig::Postgres;
 
 /// A server with a database of `dba`, in which the roles `app` and `mallory` may create schemas.
@@ -29,7 +29,7 @@ fn open(server: &Postgres, create: bool) -> leasehold::Result<LockClient> {
 }
 
 /// All rights on whatever is there.
-const GRANTS: &str = "GRANT USAGE ON SCHEMA leasehold, leasehold_v2 TO app; \
+const GRANTS: &str = "GRANT USAGE ON SCHEMA leasehold, leasehold_v1 TO app; \
      GRANT ALL ON ALL TABLES IN SCHEMA leasehold TO app; GRANT ALL ON ALL SEQUENCES IN SCHEMA leasehold TO app;";
 
 /// The script as a role that may create schemas runs it.
@@ -45,16 +45,16 @@ fn code_of_another_owner_is_refused_before_it_runs() {
     let cases = [
         ("the schema leasehold", by("mallory")),
         (
-            "the schema leasehold_v2",
-            format!("{installed}; ALTER SCHEMA leasehold_v2 OWNER TO mallory; {GRANTS}"),
+            "the schema leasehold_v1",
+            format!("{installed}; ALTER SCHEMA leasehold_v1 OWNER TO mallory; {GRANTS}"),
         ),
         (
             "leasehold.lock",
             format!("{installed}; ALTER TABLE leasehold.lock OWNER TO mallory; {traps}; {GRANTS}"),
         ),
         (
-            "the function leasehold_v2.micros",
-            format!("{installed}; ALTER FUNCTION leasehold_v2.micros OWNER TO mallory; {GRANTS}"),
+            "the function leasehold_v1.micros",
+            format!("{installed}; ALTER FUNCTION leasehold_v1.micros OWNER TO mallory; {GRANTS}"),
         ),
         // Reading it would run the code.
         (
@@ -66,12 +66,12 @@ fn code_of_another_owner_is_refused_before_it_runs() {
                  ALTER VIEW leasehold.meta OWNER TO mallory; {GRANTS}"
             ),
         ),
-        // Left by version 1 on a table of ours, and run by each fence.
+        // Left by an older version on a table of ours, and run by each fence.
         (
-            "the function leasehold_v1.check_fenced() of the trigger leasehold_v1",
+            "the function leasehold_v0.check_fenced() of the trigger leasehold_v0",
             format!(
-                "{}; {installed}; ALTER FUNCTION leasehold_v1.check_fenced OWNER TO mallory; {GRANTS}",
-                earlier_release::SCHEMA
+                "{}; {installed}; ALTER FUNCTION leasehold_v0.check_fenced OWNER TO mallory; {GRANTS}",
+                versions::older()
             ),
         ),
         // Nothing but a schema: what is installed into it could be replaced.
@@ -107,7 +107,7 @@ fn code_of_another_owner_is_refused_before_it_runs() {
         assert_eq!(server.number_of("SELECT count(*) FROM public.caught"), 0, "{thing}");
         server.run_sql(
             "DROP SCHEMA IF EXISTS leasehold CASCADE; DROP SCHEMA IF EXISTS leasehold_v1 CASCADE; \
-             DROP SCHEMA IF EXISTS leasehold_v2 CASCADE",
+             DROP SCHEMA IF EXISTS leasehold_v0 CASCADE",
         );
     }
 }
@@ -121,7 +121,7 @@ fn the_owner_of_the_database_a_superuser_and_the_role_itself_may_own_them() {
         let client = open(&server, false).unwrap_or_else(|error| panic!("{owner}: {error}"));
         client.lock("k").unwrap().unlock().unwrap();
         drop(client);
-        server.run_sql("DROP SCHEMA leasehold CASCADE; DROP SCHEMA leasehold_v2 CASCADE");
+        server.run_sql("DROP SCHEMA leasehold CASCADE; DROP SCHEMA leasehold_v1 CASCADE");
     }
 }
 
@@ -129,7 +129,7 @@ fn the_owner_of_the_database_a_superuser_and_the_role_itself_may_own_them() {
 #[test]
 fn an_empty_schema_is_filled_or_the_remedy_is_named() {
     let server = server!(set_up());
-    server.run_sql("CREATE SCHEMA leasehold_v2; GRANT USAGE ON SCHEMA leasehold_v2 TO app");
+    server.run_sql("CREATE SCHEMA leasehold_v1; GRANT USAGE ON SCHEMA leasehold_v1 TO app");
     let error = open(&server, false).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unsupported);
     assert!(error.to_string().contains("create_schema is off"), "{error}");
@@ -146,7 +146,7 @@ fn an_empty_schema_is_filled_or_the_remedy_is_named() {
         .unwrap()
         .diagnose();
     assert!(format!("{found:?}").contains("is empty"), "{found:?}");
-    server.run_sql("GRANT CREATE ON SCHEMA leasehold_v2 TO app");
+    server.run_sql("GRANT CREATE ON SCHEMA leasehold_v1 TO app");
     open(&server, true).unwrap().lock("k").unwrap().unlock().unwrap();
     server.assert_clean();
 }
@@ -157,7 +157,7 @@ fn a_role_that_owns_the_empty_schemas_installs_into_them() {
     let server = server!(set_up());
     server.run_sql(
         "REVOKE CREATE ON DATABASE postgres FROM app; \
-         CREATE SCHEMA leasehold AUTHORIZATION app; CREATE SCHEMA leasehold_v2 AUTHORIZATION app",
+         CREATE SCHEMA leasehold AUTHORIZATION app; CREATE SCHEMA leasehold_v1 AUTHORIZATION app",
     );
     let url = server.url().replace("leasehold@", "app@");
     let found = LockClient::builder().url(url).connect_lazily().build().unwrap().diagnose();
@@ -188,6 +188,6 @@ fn a_script_of_a_role_that_others_do_not_trust_warns() {
             warnings.iter().all(|warning| warning.contains("only clients of the role \"app\"")),
             "{warnings:?}"
         );
-        server.run_sql("DROP SCHEMA leasehold CASCADE; DROP SCHEMA leasehold_v2 CASCADE");
+        server.run_sql("DROP SCHEMA leasehold CASCADE; DROP SCHEMA leasehold_v1 CASCADE");
     }
 }

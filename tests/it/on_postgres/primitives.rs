@@ -199,10 +199,10 @@ fn a_latch_opens_for_all() {
 fn a_change_that_is_given_up_gives_nothing_back() {
     let server = server!();
     let count = |kind: &str, what: &str, id: &str| {
-        server
-            .texts(&format!("SELECT leasehold_v2.count('l', '{kind}', '{what}', 1, '{id}', 60000, 0, '', null)::text"))
-            [0]
-        .clone()
+        server.texts(&format!(
+            "SELECT leasehold_v1.count('l', '{kind}', '{what}', 1, '{id}', 60000, 0, '')::text"
+        ))[0]
+            .clone()
     };
     assert_eq!(count("l", "begin", "a"), "(1,1)");
     assert_eq!(count("l", "down", "b"), "(1,0)");

@@ -5,7 +5,6 @@ use leasehold::LockClient;
 
 use super::server;
 use crate::rig::{Fault, Postgres, Proxy, ms, wait_until};
-use crate::support::Clients;
 
 /// The objects that the role `mallory`, which may create functions in the schema `public`, creates
 /// there: functions with the names of PostgreSQL's own, and operators for all types, including
@@ -122,7 +121,7 @@ fn the_library_calls_no_function_of_another_role() {
     drop((client, lossy, proxy));
     // Other uses of the application's rights.
     db.batch_execute(
-        "SET search_path = pg_catalog; SELECT leasehold_v2.sweep(0, 100), leasehold_v2.sweep_locks(0, 100)",
+        "SET search_path = pg_catalog; SELECT leasehold_v1.sweep(0, 100), leasehold_v1.sweep_locks(0, 100)",
     )
     .unwrap();
     assert_eq!(caught(&server), [""; 0]);
@@ -156,31 +155,5 @@ fn a_fence_calls_no_function_of_another_role() {
     assert_eq!(caught(&server), [""; 0]);
     guard.unlock().unwrap();
     drop((client, db));
-    server.assert_clean();
-}
-
-/// Its clients still call the functions of an earlier release, which had no search path.
-#[test]
-fn the_functions_of_an_earlier_release_get_a_search_path() {
-    let server = server!(Postgres::start());
-    server.run_sql(super::earlier_release::SCHEMA);
-    let url = set_up(&server);
-    server.run_sql(
-        "GRANT USAGE ON SCHEMA leasehold, leasehold_v1 TO app; GRANT ALL ON ALL TABLES IN SCHEMA leasehold TO app",
-    );
-    let mut db = session(&server);
-    let take = "SELECT leasehold_v1.acquire('k', 'earlier:1', 60000, 0, 0, NULL)";
-    db.batch_execute(take).unwrap();
-    assert!(caught(&server).contains(&"int8 * interval".to_owned()), "{:?}", caught(&server));
-    server.run_sql("DELETE FROM public.caught");
-    // Any client installs the functions of this release.
-    server.client();
-    db.batch_execute(&format!(
-        "{take}; SELECT leasehold_v1.renew('{{k}}', '{{earlier:1}}', '{{60000}}')"
-    ))
-    .unwrap();
-    assert_eq!(caught(&server), [""; 0]);
-    db.batch_execute("SELECT leasehold_v1.release('k', 'earlier:1', 0, '')").unwrap();
-    drop((db, url));
     server.assert_clean();
 }

@@ -17,7 +17,7 @@ fn a_session_of_another_role_than_the_one_that_logged_in_is_refused_with_the_rea
     drop(server.client());
     server.run_sql(
         "CREATE ROLE owner; CREATE ROLE app LOGIN IN ROLE owner; ALTER ROLE app SET role = owner; \
-         GRANT USAGE ON SCHEMA leasehold, leasehold_v2 TO owner; GRANT ALL ON ALL TABLES IN SCHEMA leasehold TO owner",
+         GRANT USAGE ON SCHEMA leasehold, leasehold_v1 TO owner; GRANT ALL ON ALL TABLES IN SCHEMA leasehold TO owner",
     );
     let url = server.url().replace("leasehold@", "app@");
     let error = LockClient::open(&url).unwrap_err();
@@ -115,7 +115,7 @@ fn a_connection_knows_what_it_has_prepared_after_an_error() {
     let client =
         server.builder().connections(1).lease(LONG).io_timeout(ms(12_000)).build().unwrap();
     let held = client.mutex("held").lock_owned().unwrap();
-    server.run_sql("SELECT leasehold_v2.acquire('busy', 'another:1', 1, 0, 0, NULL)");
+    server.run_sql("SELECT leasehold_v1.acquire('busy', 'another:1', 1, 0, 0)");
     let mut other = server.connect();
     let mut transaction = other.transaction().unwrap();
     transaction.execute("SELECT FROM leasehold.lock WHERE name = 'busy' FOR UPDATE", &[]).unwrap();
@@ -127,7 +127,7 @@ fn a_connection_knows_what_it_has_prepared_after_an_error() {
         wait_until("it waits", || server.number_of(waits) > 0);
         let backend = server.number_of(waits);
         // No release was sent yet on this connection, and no batch of acquires.
-        let overload = "leasehold_v2.release(text, text, bigint, text)";
+        let overload = "leasehold_v1.release(text, text, bigint, text)";
         server.run_sql(&format!(
             "CREATE FUNCTION {overload} RETURNS TABLE (status int, value bigint) LANGUAGE sql AS 'SELECT 0, 0::bigint'"
         ));

@@ -28,8 +28,8 @@ fn last_swept(server: &Postgres, ago: &str) {
 /// As a client does. Says whether it was due, and whether the next one is due at once.
 fn sweep(server: &Postgres) -> (bool, bool) {
     let is = |what: &str| server.number_of(&format!("SELECT ({what})::int::bigint")) == 1;
-    let was_due = is("leasehold_v2.sweep(3600, 1000) IS NOT NULL");
-    (was_due, was_due && is("leasehold_v2.sweep_locks(3600, 1000)"))
+    let was_due = is("leasehold_v1.sweep(3600, 1000) IS NOT NULL");
+    (was_due, was_due && is("leasehold_v1.sweep_locks(3600, 1000)"))
 }
 
 #[test]
@@ -90,25 +90,6 @@ fn a_full_batch_leaves_the_next_sweep_due() {
     server.assert_clean();
 }
 
-/// Tables of a build that did not remember its sweeps, until somebody runs the script again.
-#[test]
-fn tables_that_do_not_remember_their_sweeps_can_be_used() {
-    let server = server!();
-    server.run_sql("ALTER TABLE leasehold.meta DROP COLUMN swept");
-    let client = server.client();
-    client.lock("k").unwrap().unlock().unwrap();
-    drop(client);
-    server.run_sql(leasehold::POSTGRES_SCHEMA);
-    leave(&server, 50);
-    last_swept(&server, "11 minutes");
-    let client = server.client();
-    let guard = client.lock("k").unwrap();
-    wait_until("the old rows are removed", || left(&server) == 0);
-    guard.unlock().unwrap();
-    drop(client);
-    server.assert_clean();
-}
-
 /// The table of locks takes longer than a statement may. The rest is removed all the same, and the
 /// next program does not begin again.
 #[test]
@@ -157,13 +138,13 @@ fn a_sweep_without_an_answer_delays_no_call() {
         .io_timeout(ms(7000))
         .build()
         .unwrap();
-    proxy.inject("leasehold_v2.sweep(", Fault::BlackHoleReply);
+    proxy.inject("leasehold_v1.sweep(", Fault::BlackHoleReply);
     let guard = client.lock("k").unwrap();
     proxy.wait_hits(1);
     let last_asked = |what: &str| {
         server.number_of(&format!(
             "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid() \
-             AND query LIKE '%leasehold_v2.%' AND query {what} '%sweep(%'"
+             AND query LIKE '%leasehold_v1.%' AND query {what} '%sweep(%'"
         ))
     };
     wait_until("it has begun", || last_asked("LIKE") == 1);

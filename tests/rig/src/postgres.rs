@@ -584,8 +584,8 @@ impl Postgres {
         // Everything unused is deleted, and only counters may remain.
         self.run_sql(
             "UPDATE leasehold.lock SET ends = '-infinity', wanted = '-infinity' WHERE number IS NULL; \
-             UPDATE leasehold.once SET ends = '-infinity'; SELECT leasehold_v2.sweep(0, 1000000); \
-             SELECT leasehold_v2.sweep_locks(0, 1000000)",
+             UPDATE leasehold.once SET ends = '-infinity'; SELECT leasehold_v1.sweep(0, 1000000); \
+             SELECT leasehold_v1.sweep_locks(0, 1000000)",
         );
         let stays = self.texts(
             "SELECT name || ' ' || kind::text FROM leasehold.lock WHERE number IS NULL \

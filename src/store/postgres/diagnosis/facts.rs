@@ -13,7 +13,7 @@ pub(super) const FACTS: &str = concat!(
     is_installed!(),
     ", (SELECT bool_and(CASE WHEN to_regnamespace(name) IS NULL THEN has_database_privilege(current_database(), 'CREATE') \
         ELSE has_schema_privilege(to_regnamespace(name)::oid, 'CREATE') END) \
-      FROM (VALUES ('leasehold'), ('leasehold_v2')) s (name)), current_setting('synchronous_standby_names'), \
+      FROM (VALUES ('leasehold'), ('leasehold_v1')) s (name)), current_setting('synchronous_standby_names'), \
     (SELECT count(*) FROM pg_stat_replication), has_function_privilege('pg_control_system()', 'EXECUTE'), current_user"
 );
 
@@ -86,12 +86,11 @@ pub(super) fn about_server(facts: &Facts, pid: i32, single: bool, wanted: u64) -
         facts.most_connections.saturating_sub(facts.reserved).saturating_sub(facts.connections);
     let found =
         format!("{} of {} connections are in use", facts.connections, facts.most_connections);
-    findings.push(match free {
-        free if free < wanted => {
-            Finding::warning(Check::Connections, format!("{found}; a client has up to {wanted}"))
-                .advise("raise max_connections, or let each client have fewer connections")
-        }
-        _ => Finding::ok(Check::Connections, found),
+    findings.push(if free < wanted {
+        Finding::warning(Check::Connections, format!("{found}; a client has up to {wanted}"))
+            .advise("raise max_connections, or let each client have fewer connections")
+    } else {
+        Finding::ok(Check::Connections, found)
     });
     if !facts.in_recovery {
         findings.push(persistence(facts));
@@ -101,18 +100,16 @@ pub(super) fn about_server(facts: &Facts, pid: i32, single: bool, wanted: u64) -
 }
 
 fn role(facts: &Facts, single: bool) -> Finding {
-    match (facts.in_recovery, facts.read_only) {
-        (true, _) if !single => {
-            Finding::ok(Check::Role, "a standby, which takes over when it is promoted")
-        }
-        (true, _) => Finding::problem(Check::Role, "the server is a standby, and takes no writes")
-            .advise("name the primary, or all hosts, in the URL"),
-        (false, true) => Finding::problem(
-            Check::Role,
-            "the database is read-only (default_transaction_read_only)",
-        )
-        .advise("turn it off for the database or the role, or name another database"),
-        (false, false) => Finding::ok(Check::Role, "a primary"),
+    if facts.in_recovery && single {
+        Finding::problem(Check::Role, "the server is a standby, and takes no writes")
+            .advise("name the primary, or all hosts, in the URL")
+    } else if facts.in_recovery {
+        Finding::ok(Check::Role, "a standby, which takes over when it is promoted")
+    } else if facts.read_only {
+        Finding::problem(Check::Role, "the database is read-only (default_transaction_read_only)")
+            .advise("turn it off for the database or the role, or name another database")
+    } else {
+        Finding::ok(Check::Role, "a primary")
     }
 }
 
@@ -124,33 +121,37 @@ fn persistence(facts: &Facts) -> Finding {
         )
         .advise("turn fsync on");
     }
-    match &*facts.synchronous_commit {
-        "off" => Finding::warning(
-            Check::Persistence,
-            "synchronous_commit is off: a crash forgets the last grants",
-        )
-        .advise(
+    let value = &facts.synchronous_commit;
+    if value == "off" {
+        let found = "synchronous_commit is off: a crash forgets the last grants";
+        return Finding::warning(Check::Persistence, found).advise(
             "set synchronous_commit to on for this role: ALTER ROLE .. SET synchronous_commit = on",
-        ),
-        value => Finding::ok(
-            Check::Persistence,
-            format!("each grant is on disk (synchronous_commit {value})"),
-        ),
+        );
     }
+    Finding::ok(Check::Persistence, format!("each grant is on disk (synchronous_commit {value})"))
 }
 
 fn replication(facts: &Facts) -> Finding {
     let waits =
         facts.synchronous_standbys && !matches!(&*facts.synchronous_commit, "off" | "local");
     match facts.standbys {
-        0 if waits => Finding::problem(Check::Replication, "no standby is connected, and each grant waits for one")
-            .advise("bring a standby of synchronous_standby_names back"),
+        0 if waits => {
+            let found = "no standby is connected, and each grant waits for one";
+            Finding::problem(Check::Replication, found)
+                .advise("bring a standby of synchronous_standby_names back")
+        }
         0 => Finding::ok(Check::Replication, "no standby is connected"),
         count if waits => {
-            Finding::ok(Check::Replication, format!("{count} standbys; grants wait for the synchronous ones"))
+            let found = format!("{count} standbys; grants wait for the synchronous ones");
+            Finding::ok(Check::Replication, found)
         }
-        count => Finding::note(Check::Replication, format!("{count} standbys; a failover may forget the last grants"))
-            .advise("set synchronous_standby_names if that must not happen; fenced transactions are safe in any case"),
+        count => {
+            let found = format!("{count} standbys; a failover may forget the last grants");
+            Finding::note(Check::Replication, found).advise(
+                "set synchronous_standby_names if that must not happen; fenced transactions are \
+                 safe in any case",
+            )
+        }
     }
 }
 

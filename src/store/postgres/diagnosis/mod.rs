@@ -70,7 +70,9 @@ impl PostgresStore {
                 ),
             );
         }
-        all.extend(slowest.map(|slowest| lease_finding(asked.lease, slowest)));
+        if let Some(slowest) = slowest {
+            all.push(lease_finding(asked.lease, slowest));
+        }
         all
     }
 }

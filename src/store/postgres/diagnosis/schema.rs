@@ -6,25 +6,25 @@ use crate::base::diagnosis::{Check, Finding};
 use crate::base::error::Result;
 use crate::store::findings::Examined;
 use crate::store::postgres::wire::{
-    BareConnection, Connector, REMEDY, TABLES, foreign, owners_query,
+    BareConnection, Connector, REMEDY, Row, TABLES, foreign, owners_query,
 };
 
 /// Each missing right: the type of the object, its name, the right.
 const MISSING: &str = "\
     SELECT 'SCHEMA', nspname::text, 'USAGE' FROM pg_namespace \
-      WHERE nspname IN ('leasehold', 'leasehold_v2') AND NOT has_schema_privilege(oid, 'USAGE') \
-    UNION ALL SELECT CASE WHEN c.oid IS NULL THEN 'MISSING' ELSE 'TABLE' END, w.name, w.need \
+      WHERE nspname IN ('leasehold', 'leasehold_v1') AND NOT has_schema_privilege(oid, 'USAGE') \
+    UNION ALL SELECT 'TABLE', w.name, w.need \
       FROM (SELECT t.name, r.need FROM (VALUES ('lock'), ('share'), ('waiter'), ('once'), ('fenced'), ('client')) t (name), \
             (VALUES ('SELECT'), ('INSERT'), ('UPDATE'), ('DELETE')) r (need) \
             UNION ALL VALUES ('meta', 'SELECT'), ('meta', 'UPDATE')) w \
-      LEFT JOIN pg_namespace n ON n.nspname = 'leasehold' \
-      LEFT JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = w.name \
-      WHERE c.oid IS NULL OR NOT has_table_privilege(c.oid, w.need) \
+      JOIN pg_namespace n ON n.nspname = 'leasehold' \
+      JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = w.name \
+      WHERE NOT has_table_privilege(c.oid, w.need) \
     UNION ALL SELECT 'SEQUENCE', c.relname::text, 'USAGE' FROM pg_class c \
       JOIN pg_namespace n ON n.oid = c.relnamespace AND n.nspname = 'leasehold' \
       WHERE CASE WHEN c.relkind = 'S' THEN NOT has_sequence_privilege(c.oid, 'USAGE') END \
     UNION ALL SELECT DISTINCT 'FUNCTION', p.proname::text, 'EXECUTE' FROM pg_proc p \
-      JOIN pg_namespace n ON n.oid = p.pronamespace AND n.nspname = 'leasehold_v2' \
+      JOIN pg_namespace n ON n.oid = p.pronamespace AND n.nspname = 'leasehold_v1' \
       WHERE NOT has_function_privilege(p.oid, 'EXECUTE')";
 
 /// If more rights are missing than these, they are one finding: nobody has granted any.
@@ -33,7 +33,7 @@ const FEW: usize = 3;
 /// All rights that a role needs, as in the chapter on PostgreSQL.
 fn all_rights(role: &str, missing: usize) -> Finding {
     let grants = [
-        "GRANT USAGE ON SCHEMA leasehold, leasehold_v2",
+        "GRANT USAGE ON SCHEMA leasehold, leasehold_v1",
         "GRANT SELECT, INSERT, UPDATE, DELETE ON leasehold.lock, leasehold.share, leasehold.waiter, leasehold.once, \
          leasehold.fenced, leasehold.client",
         "GRANT SELECT, UPDATE ON leasehold.meta",
@@ -62,14 +62,14 @@ pub(super) fn about_schema(
     }
     if !facts.has_schema {
         let creates = connector.server.create_schema && facts.may_create;
-        examined.add(if creates { Finding::note(
-            Check::Schema,
-            "the schema leasehold_v2 does not exist, or is empty; the first connection installs it",
-        ) } else { Finding::problem(
-            Check::Schema,
-            format!("the schema leasehold_v2 does not exist, or is empty, and {role:?} does not create it"),
-        )
-        .advise(Advice::InstallSchema) });
+        let what = "the schema leasehold_v1 does not exist, or is empty";
+        examined.add(if creates {
+            let found = format!("{what}; the first connection installs it");
+            Finding::note(Check::Schema, found)
+        } else {
+            let found = format!("{what}, and {role:?} does not create it");
+            Finding::problem(Check::Schema, found).advise(Advice::InstallSchema)
+        });
         // Connecting would install it, and a diagnosis changes nothing.
         return Ok(false);
     }
@@ -78,33 +78,24 @@ pub(super) fn about_schema(
     let mut lacking = Vec::new();
     for row in &missing {
         let [Some(on), Some(name), Some(right)] = &row[..] else { continue };
-        let schema = if on == "FUNCTION" { "leasehold_v2" } else { "leasehold" };
+        let schema = if on == "FUNCTION" { "leasehold_v1" } else { "leasehold" };
         let full = if on == "SCHEMA" { name.clone() } else { format!("{schema}.{name}") };
-        let finding = match (&**on, &**name) {
-            ("MISSING", _) if right != "SELECT" => continue,
-            ("MISSING", _) => {
-                Finding::note(Check::Schema, format!("the table {full} does not exist"))
-                    .advise(Advice::InstallSchema)
-            }
-            (_, "client") => Finding::note(
-                Check::Right,
-                format!("{role:?} lacks {right} on {full}: others cannot see who holds a lock"),
-            )
-            .advise(format!("GRANT {right} ON {full} TO {role:?}")),
-            _ => {
-                complete = false;
-                let on = if on == "TABLE" { String::new() } else { format!("{on} ") };
-                lacking.push(
-                    Finding::problem(
-                        Check::Right,
-                        format!("{role:?} lacks {right} on {full}, which locks need"),
-                    )
-                    .advise(format!("GRANT {right} ON {on}{full} TO {role:?}")),
-                );
-                continue;
-            }
-        };
-        examined.add(finding);
+        if name == "client" {
+            let found =
+                format!("{role:?} lacks {right} on {full}: others cannot see who holds a lock");
+            examined.add(
+                Finding::note(Check::Right, found)
+                    .advise(format!("GRANT {right} ON {full} TO {role:?}")),
+            );
+            continue;
+        }
+        complete = false;
+        let on = if on == "TABLE" { String::new() } else { format!("{on} ") };
+        let found = format!("{role:?} lacks {right} on {full}, which locks need");
+        lacking.push(
+            Finding::problem(Check::Right, found)
+                .advise(format!("GRANT {right} ON {on}{full} TO {role:?}")),
+        );
     }
     if lacking.len() > FEW {
         lacking = vec![all_rights(role, lacking.len())];
@@ -122,9 +113,13 @@ pub(super) fn about_schema(
             .advise(format!("GRANT EXECUTE ON FUNCTION pg_control_system() TO {role:?}")),
         );
     }
-    let may_read = !missing.iter().any(|row| {
-        matches!(&row[..], [_, Some(name), Some(right)] if name == "leasehold" || name == "meta" && right == "SELECT")
-    });
+    let keeps_from_reading = |row: &Row| match &row[..] {
+        [_, Some(name), Some(right)] => {
+            name == "leasehold" || (name == "meta" && right == "SELECT")
+        }
+        _ => false,
+    };
+    let may_read = !missing.iter().any(keeps_from_reading);
     if complete {
         examined.add(Finding::ok(Check::Right, "the role has every right that locks need"));
     }
@@ -134,7 +129,7 @@ pub(super) fn about_schema(
         examined.add(if version == TABLES.to_string() {
             Finding::ok(
                 Check::Schema,
-                format!("the schema leasehold_v2 exists, with tables of version {version}"),
+                format!("the schema leasehold_v1 exists, with tables of version {version}"),
             )
         } else {
             complete = false;

@@ -64,9 +64,9 @@ impl Flight {
         }
         // Only now: until then answers are due.
         let answers = outcomes.iter_mut().filter_map(|outcome| outcome.as_mut()?.as_mut().ok());
-        answers
-            .filter_map(|answer| answer.rows.as_mut().err())
-            .for_each(|error| connection.find_blocker(error));
+        for error in answers.filter_map(|answer| answer.rows.as_mut().err()) {
+            connection.find_blocker(error);
+        }
         Ok(())
     }
 }

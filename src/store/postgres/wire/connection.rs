@@ -240,7 +240,9 @@ impl Connection {
     ) -> std::result::Result<Answer, PostgresFailure> {
         let mut flight = self.send(&[vec![(request, request.statement)]])?;
         let mut rows = only(self.recv(&mut flight, 1)?);
-        let _ = rows.as_mut().map_err(|error| self.find_blocker(error));
+        if let Err(error) = &mut rows {
+            self.find_blocker(error);
+        }
         Ok(Answer { rows, sent_at: flight.sent_at })
     }
 
@@ -258,10 +260,9 @@ impl Connection {
             answers.push(Answer { rows, sent_at: flight.sent_at });
         }
         // Only now: until then answers are due.
-        answers
-            .iter_mut()
-            .filter_map(|answer| answer.rows.as_mut().err())
-            .for_each(|error| self.find_blocker(error));
+        for error in answers.iter_mut().filter_map(|answer| answer.rows.as_mut().err()) {
+            self.find_blocker(error);
+        }
         Ok(answers)
     }
 

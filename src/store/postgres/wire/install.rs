@@ -14,25 +14,24 @@ use crate::base::log;
 /// The version of the tables that this release knows.
 pub(crate) const TABLES: u32 = 1;
 
-/// Whether the tables and functions exist: true if the youngest function of this version does, and
-/// the table that is read first. Empty schemas, which an administrator has made beforehand, are not
-/// enough; nor is what a build before the first release has left, whose tables lack columns. The
-/// catalogues are asked, because a name like `leasehold.meta` is refused to a role that may not use
-/// the schema.
+/// Whether the tables and functions exist. Empty schemas, which an administrator has made
+/// beforehand, are not enough; nor are tables with the functions of another version. The catalogues
+/// are asked, because a name like `leasehold.meta` is refused to a role that may not use the
+/// schema.
 macro_rules! is_installed {
     () => {
         "(EXISTS (SELECT FROM pg_class WHERE relname = 'meta' AND relnamespace = to_regnamespace('leasehold')) \
-         AND EXISTS (SELECT FROM pg_proc WHERE proname = 'sweep_locks' AND pronamespace = to_regnamespace('leasehold_v2')))"
+         AND EXISTS (SELECT FROM pg_proc WHERE pronamespace = to_regnamespace('leasehold_v1')))"
     };
 }
 pub(crate) use is_installed;
 
 /// The version of the tables, and whether a sweep is due: none has left nothing for ten minutes.
 /// Asked here, because most programs live for less than the ten minutes between two sweeps of a
-/// client. Tables of an earlier build do not have that column. A time in the future is of a clock
-/// that was stepped back since.
-const META: &str = "SELECT tables, NOT coalesce((to_jsonb(m) ->> 'swept')::timestamptz \
-    BETWEEN clock_timestamp() - interval '600 s' AND clock_timestamp(), true) FROM leasehold.meta m";
+/// client. A time in the future is of a clock that was stepped back since.
+const META: &str = "SELECT tables, \
+    swept NOT BETWEEN clock_timestamp() - interval '600 s' AND clock_timestamp() \
+    FROM leasehold.meta";
 
 /// For the very first connection: another client may be installing at the same time, and a busy
 /// server needs time for this many statements.
@@ -43,16 +42,15 @@ const PATIENCE: Duration = Duration::from_secs(10);
 pub(super) fn install(transport: &mut Transport, is_there: bool, may_create: bool) -> Result<bool> {
     if !is_there {
         if !may_create {
-            let why = "the schema leasehold_v2 is not in the database, or is empty, and create_schema is off";
+            let why = "the schema leasehold_v1 is not in the database, or is empty, and create_schema is off";
             return Err(Error::new(ErrorKind::Unsupported, why).advise(Advice::InstallSchema));
         }
         transport.handshake = Some(Instant::now() + PATIENCE);
         let installed = Connection::simple(transport, POSTGRES_SCHEMA)?;
         // The handshake may have used up its time: the rest has an I/O timeout of its own.
-        transport.handshake = None;
-        transport.handshake = Some(transport.deadline());
+        transport.handshake = Some(Instant::now() + transport.io_timeout);
         installed.map_err(|e| refused(&e))?;
-        log::info!("the schema leasehold_v2 was installed");
+        log::info!("the schema leasehold_v1 was installed");
     }
     // Before anything in the schemas is used.
     let foreign = Connection::simple(transport, owners_query())?.map_err(|e| e.to_error())?;
@@ -78,10 +76,10 @@ fn refused(error: &ServerError) -> Error {
         ErrorKind::Denied => said
             .reworded(|said| {
                 format!(
-                    "the schema leasehold_v2 is not in the database, or is empty, and the role may not create it ({said})"
+                    "the schema leasehold_v1 is not in the database, or is empty, and the role may not create it ({said})"
                 )
             })
             .advise(Advice::InstallSchema),
-        _ => said.and_also("while installing the schema leasehold_v2"),
+        _ => said.and_also("while installing the schema leasehold_v1"),
     }
 }

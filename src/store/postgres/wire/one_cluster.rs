@@ -33,9 +33,7 @@ impl Connector {
             return Err(another_cluster(&hosts[place], "the one that this client has used"));
         }
         let deadline = Instant::now() + self.io_timeout.min(OTHERS);
-        for other in
-            hosts.iter().enumerate().filter(|(other, _)| *other != place).map(|(_, host)| host)
-        {
+        for (_, other) in hosts.iter().enumerate().filter(|(other, _)| *other != place) {
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 break;

@@ -39,7 +39,9 @@ pub(super) fn log_in(
     let mut parameters =
         vec![("user", &*url.user), ("database", &*url.database), ("client_encoding", "UTF8")];
     parameters.push(("application_name", application));
-    parameters.extend(url.options.as_deref().map(|options| ("options", options)));
+    if let Some(options) = &url.options {
+        parameters.push(("options", options));
+    }
     send(transport, |out| frontend::startup_message(parameters, out))?;
     let mut log_in = LogIn { url, scram: None, asked: false, done: false, proven: false };
     let mut pid = None;

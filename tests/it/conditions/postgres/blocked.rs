@@ -12,7 +12,7 @@ fn with_rows_locked(chooses: fn(&str) -> bool, passes: bool) -> OnPostgres {
         move |stage, names| {
             for name in names.iter().flat_map(|name| [name.clone(), second(name)]) {
                 let used = format!(
-                    "SELECT leasehold_v2.acquire('{name}', 'another:1', 1, 0, 0, NULL) \
+                    "SELECT leasehold_v1.acquire('{name}', 'another:1', 1, 0, 0) \
                      WHERE NOT EXISTS (SELECT FROM leasehold.lock WHERE name = '{name}')"
                 );
                 stage.sql(&used);

@@ -55,7 +55,7 @@ const SOME: [(&str, &str); 4] = [
     ("SELECT", "leasehold.lock"),
     ("INSERT", "leasehold.share"),
     ("DELETE", "leasehold.once"),
-    ("USAGE", "SCHEMA leasehold_v2"),
+    ("USAGE", "SCHEMA leasehold_v1"),
 ];
 
 /// One at a time, or only those that `LEASEHOLD_RIGHT` is a part of.

@@ -19,11 +19,10 @@ fn expand(sql: &str) -> String {
         "UPDATE leasehold.waiter SET deadline = now() - interval '1 s' WHERE holder = 'third'";
     let sql =
         sql.replace("$end", &format!("{}; {}", end("lock"), end("share"))).replace("$dead", dead);
-    let sql = sql.replace("$late", "now() - interval '1 s'");
     let calls: Vec<String> = sql
         .split("; ")
         .map(|one| match one.strip_prefix('$') {
-            Some(call) => format!("SELECT (leasehold_v2.{call})::text"),
+            Some(call) => format!("SELECT (leasehold_v1.{call})::text"),
             None => one.to_owned(),
         })
         .collect();
@@ -94,7 +93,7 @@ fn each_function_may_run_twice_in_every_state() {
             // has a live entry from then on, and goes first with its next attempt.
             if *state == "free, all are dead"
                 && first.starts_with("(0,1,")
-                && call.contains(", 60000, 0, 'c', null")
+                && call.contains(", 60000, 0, 'c')")
             {
                 assert_eq!(status(&second), "1", "{what}");
                 continue;
@@ -120,43 +119,50 @@ fn each_function_may_run_twice_in_every_state() {
     );
 }
 
-/// Late requests are refused after their not-after, and acquire nothing.
-#[test]
-fn late_requests_take_nothing() {
-    let server = server!();
-    let mut db = server.connect();
-    for (call, ..) in calls().iter().filter(|(call, ..)| call.contains("$late")) {
-        db.batch_execute(EMPTY).unwrap();
-        let answer = run(&mut db, &expand(call));
-        // A semaphore that does not exist has no permits, whenever it is asked.
-        let wanted = if call.starts_with("$permit") { "4" } else { "3" };
-        assert_eq!(status(&answer), wanted, "{call}");
-        assert!(server.held().is_empty(), "{call}");
-    }
-}
-
 /// Each token of a grant with several tokens can be fenced like the grant, and none before or after
 /// them.
 #[test]
 fn each_token_of_a_grant_is_fenced() {
     let server = server!();
     let mut db = server.connect();
-    for acquire in ["acquire", "acquire_now"] {
+    for waits in [true, false] {
         let sql =
-            format!("SELECT value FROM leasehold_v2.{acquire}('k', 'me', 60000, 0, 0, null, 5)");
+            format!("SELECT value FROM leasehold_v1.acquire('k', 'me', 60000, 0, 0, 5, {waits})");
         let first: i64 = db.query_one(&sql, &[]).unwrap().get(0);
         for fence in ["fence", "fence_at_commit"] {
-            let sql = format!("SELECT leasehold_v2.{fence}('k', $1)");
+            let sql = format!("SELECT leasehold_v1.{fence}('k', $1)");
             let mut holds = |token: i64| db.execute(&sql, &[&token]).is_ok();
             let fenced: Vec<bool> = (-1..=5).map(|more| holds(first + more)).collect();
-            assert_eq!(fenced, [false, true, true, true, true, true, false], "{acquire}, {fence}");
+            assert_eq!(fenced, [false, true, true, true, true, true, false], "{waits}, {fence}");
         }
         // One more level belongs to the same grant.
-        db.execute("SELECT leasehold_v2.acquire('k', 'me', 60000, 1, 0, null)", &[]).unwrap();
-        db.execute("SELECT leasehold_v2.fence('k', $1)", &[&(first + 4)]).unwrap();
-        let sql = "SELECT value FROM leasehold_v2.acquire('k', 'me', 60000, 0, 0, null)";
+        db.execute("SELECT leasehold_v1.acquire('k', 'me', 60000, 1, 0)", &[]).unwrap();
+        db.execute("SELECT leasehold_v1.fence('k', $1)", &[&(first + 4)]).unwrap();
+        let sql = "SELECT value FROM leasehold_v1.acquire('k', 'me', 60000, 0, 0)";
         let next: i64 = db.query_one(sql, &[]).unwrap().get(0);
-        assert!(next > first + 4, "{acquire}: no token is issued twice");
-        assert!(db.execute("SELECT leasehold_v2.fence('k', $1)", &[&(first + 4)]).is_err());
+        assert!(next > first + 4, "{waits}: no token is issued twice");
+        assert!(db.execute("SELECT leasehold_v1.fence('k', $1)", &[&(first + 4)]).is_err());
     }
+}
+
+/// A crash must not forget that a lock stays taken, whatever was freed with it.
+#[test]
+fn a_release_is_synchronous_if_a_lock_stays_taken() {
+    let server = server!();
+    let mut db = server.connect();
+    for (kept, synchronous) in [("0,0", "off"), ("0,30000", "on"), ("30000,0", "on")] {
+        for name in ["j", "k"] {
+            let sql = format!("SELECT leasehold_v1.acquire('{name}', 'me', 60000, 0, 0)");
+            db.execute(&sql, &[]).unwrap();
+        }
+        let mut transaction = db.transaction().unwrap();
+        let sql = format!(
+            "SELECT leasehold_v1.multi_release('{{j,k}}', '{{me,me}}', '{{0,0}}', '{{{kept}}}', '{{w,w}}')"
+        );
+        transaction.execute(&sql, &[]).unwrap();
+        let commit = transaction.query_one("SHOW synchronous_commit", &[]).unwrap();
+        assert_eq!(commit.get::<_, String>(0), synchronous, "{kept}");
+        transaction.rollback().unwrap();
+    }
+    db.execute("DELETE FROM leasehold.lock", &[]).unwrap();
 }
