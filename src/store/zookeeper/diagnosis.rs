@@ -46,10 +46,10 @@ impl ZooKeeperStore {
         all: &mut Vec<Finding>,
     ) -> Result<()> {
         let ask = |request: Request| {
-            let mut exchange = self.ask(&[request]).map_err(super::ZooKeeperFailure::into_error)?;
+            let mut exchange = self.ask(&[request])?;
             Ok::<_, crate::base::error::Error>(exchange.replies.remove(0))
         };
-        self.catch_up().map_err(super::ZooKeeperFailure::into_error)?;
+        self.catch_up()?;
         all.push(Finding::ok(Check::Connect, "a session for locks can be opened"));
         all.extend(self.client.granted().map(|granted| session(granted, self.asked_lease)));
         let configuration = ask(Request::get_data(CONFIGURATION, false))?;
@@ -71,7 +71,7 @@ impl ZooKeeperStore {
         let mut round_trips = Vec::with_capacity(ROUND_TRIPS);
         while round_trips.len() < ROUND_TRIPS && began.elapsed() < self.client.io_timeout() {
             let sent = Instant::now();
-            self.catch_up().map_err(super::ZooKeeperFailure::into_error)?;
+            self.catch_up()?;
             round_trips.push(sent.elapsed());
         }
         let slowest = round_trips.iter().max().copied().unwrap_or_default();

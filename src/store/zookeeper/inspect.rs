@@ -1,8 +1,7 @@
 //! Looking at locks: who has one, and who waits.
 
-use super::client::ZooKeeperFailure;
-use super::queue::{Asked, Recency, certain};
-use super::wire::{Code, Request};
+use super::listing::{Unreadable, owners_of};
+use super::queue::{Asked, Recency};
 use super::{ZooKeeperStore, names};
 use crate::base::error::Result;
 use crate::base::lock_name::{Kind, LockName};
@@ -15,8 +14,7 @@ const MOST_HOLDERS: usize = 1000;
 impl QueueStore for ZooKeeperStore {
     /// In a queue of ZooKeeper the holder is the first entry.
     fn queue_of(&self, name: &LockName, _client: &str) -> Result<(usize, Option<usize>)> {
-        let look = || self.list(&self.paths(name).base, Recency::Any);
-        let list = self.looked(look).map_err(ZooKeeperFailure::into_error)?;
+        let list = self.looked(|| self.list(&self.paths(name).base, Recency::Any))?;
         let list = names::sorted(name.kind, list);
         let own = self.nodes.waiting(name);
         let is_own = |node: &String| own.iter().any(|path| names::last_of(path) == node);
@@ -27,7 +25,7 @@ impl QueueStore for ZooKeeperStore {
 
 impl ZooKeeperStore {
     pub(super) fn status(&self, name: &LockName) -> Result<Option<LockStatus>> {
-        self.looked(|| self.holders_of(name)).map_err(ZooKeeperFailure::into_error)
+        self.looked(|| self.holders_of(name))
     }
 
     fn holders_of(&self, name: &LockName) -> Asked<Option<LockStatus>> {
@@ -40,32 +38,14 @@ impl ZooKeeperStore {
             Self::holders_in(name.kind, &list)
         };
         let nodes = &nodes[..nodes.len().min(MOST_HOLDERS)];
-        if nodes.is_empty() {
+        let places = self.places(directory, nodes, Unreadable::Fails)?;
+        if places.is_empty() {
             return Ok(None);
         }
-        let looks: Vec<Request> = nodes
-            .iter()
-            .map(|node| Request::get_data(&format!("{directory}/{node}"), false))
-            .collect();
-        let exchange = self.ask(&looks)?;
-        let mut holders = Vec::with_capacity(nodes.len());
-        let mut owners = Vec::new();
-        for (reply, node) in exchange.replies.iter().zip(nodes) {
-            match reply.code {
-                Code::OK => {}
-                // It was deleted in the meantime.
-                Code::NO_NODE => continue,
-                code => return Err(certain(code.to_error(directory))),
-            }
-            let (data, _) = reply.data().map_err(certain)?;
-            let id = holder_in(&data, node);
-            let owner = owner_in(&data, &id);
-            let id = if names::is_write(node) { format!("{id}:write") } else { id };
-            owners.extend(owner.map(|owner| (id.clone(), owner)));
-            holders.push((id, 1));
-        }
+        let owners = owners_of(&places);
+        let holders = places.into_iter().map(|place| (place.id, 1)).collect();
         // Only the server knows when a session that nobody renews ends.
-        Ok((!holders.is_empty()).then_some(LockStatus { ttl: None, holders, owners }))
+        Ok(Some(LockStatus { ttl: None, holders, owners }))
     }
 }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::client::ZooKeeperFailure;
 use super::inspect::{holder_in, owner_in};
 use super::names::Paths;
-use super::queue::{Asked, certain, children_in, done};
+use super::queue::{Asked, children_in, data_in};
 use super::wire::{Code, Request};
 use super::{ZooKeeperStore, names};
 use crate::base::error::{ErrorKind, Result};
@@ -18,15 +18,15 @@ const PAGE: usize = 100;
 
 /// What to do about nodes of holders and waiters that the user may not read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Unreadable {
+pub(super) enum Unreadable {
     /// For a list of all names, which one such node must not end. The name of the node has an id.
     HasAnId,
     Fails,
 }
 
 /// A node of a holder or a waiter, in order.
-struct ListedPlace {
-    id: String,
+pub(super) struct ListedPlace {
+    pub(super) id: String,
     owner: Option<HolderOwner>,
 }
 
@@ -120,21 +120,16 @@ impl ZooKeeperStore {
                     .map(|(count, _)| count);
                 all.push(self.found_semaphore(name, [leases, turns], count, unreadable)?);
             }
-            None if replies[1].code != Code::NO_NODE => {
-                done(&replies[1], &paths.base)?;
-                let (data, _) = replies[1].data().map_err(certain)?;
-                let count = <[u8; 4]>::try_from(&*data)
-                    .ok()
-                    .map(|bytes| i64::from(i32::from_be_bytes(bytes)));
+            None => {
+                let data = data_in(&replies[1], &paths.base)?;
+                let bytes = data.and_then(|(data, _)| <[u8; 4]>::try_from(data).ok());
                 // Any program may keep four bytes in a node.
-                let unknown = |number| Found {
+                all.extend(bytes.map(|bytes| Found {
                     kind: None,
-                    number: Some(number),
+                    number: Some(i32::from_be_bytes(bytes).into()),
                     ..Found::new(&name.key, Kind::Latch)
-                };
-                all.extend(count.map(unknown));
+                }));
             }
-            None => {}
         }
         Ok(all)
     }
@@ -153,7 +148,7 @@ impl ZooKeeperStore {
         let holding = Self::holders_in(kind, &nodes).len();
         let is_written =
             kind == Kind::Read && nodes.first().is_some_and(|node| names::is_write(node));
-        let mut places = self.places(&self.paths(name).base, &nodes, unreadable)?;
+        let mut places = self.places(&self.paths(name).base, first(&nodes), unreadable)?;
         if places.is_empty() {
             return Ok(None);
         }
@@ -186,8 +181,8 @@ impl ZooKeeperStore {
         let turns = names::sorted(Kind::Semaphore, turns);
         let (taken, waiting) =
             (i64::try_from(leases.len()).unwrap_or(i64::MAX), turns.len() as u64);
-        let permits = self.places(&paths.leases, &leases, unreadable)?;
-        let turns = self.places(&paths.locks, &turns, unreadable)?;
+        let permits = self.places(&paths.leases, first(&leases), unreadable)?;
+        let turns = self.places(&paths.locks, first(&turns), unreadable)?;
         let owners = owners_of(permits.iter().chain(&turns));
         let mut holders: Vec<FoundHolder> = Vec::new();
         for ListedPlace { id, .. } in permits {
@@ -211,14 +206,13 @@ impl ZooKeeperStore {
         })
     }
 
-    /// The owners of the first nodes, without nodes that are gone by now.
-    fn places(
+    /// Whose these nodes are, without nodes that are gone by now.
+    pub(super) fn places(
         &self,
         directory: &str,
         nodes: &[String],
         unreadable: Unreadable,
     ) -> Asked<Vec<ListedPlace>> {
-        let nodes = &nodes[..nodes.len().min(MOST_LISTED)];
         if nodes.is_empty() {
             return Ok(Vec::new());
         }
@@ -230,10 +224,11 @@ impl ZooKeeperStore {
         let mut places = Vec::with_capacity(nodes.len());
         for (reply, node) in exchange.replies.iter().zip(nodes) {
             let data = match reply.code {
-                Code::OK => reply.data().map_err(certain)?.0,
-                Code::NO_NODE => continue,
                 Code::NO_AUTH if unreadable == Unreadable::HasAnId => Vec::new(),
-                code => return Err(certain(code.to_error(directory))),
+                _ => match data_in(reply, directory)? {
+                    Some((data, _)) => data,
+                    None => continue,
+                },
             };
             let id = holder_in(&data, node);
             let owner = owner_in(&data, &id);
@@ -244,7 +239,13 @@ impl ZooKeeperStore {
     }
 }
 
-fn owners_of<'p>(places: impl IntoIterator<Item = &'p ListedPlace>) -> Vec<(String, HolderOwner)> {
+fn first(nodes: &[String]) -> &[String] {
+    &nodes[..nodes.len().min(MOST_LISTED)]
+}
+
+pub(super) fn owners_of<'p>(
+    places: impl IntoIterator<Item = &'p ListedPlace>,
+) -> Vec<(String, HolderOwner)> {
     places.into_iter().filter_map(|place| Some((place.id.clone(), place.owner.clone()?))).collect()
 }
 
@@ -274,10 +275,10 @@ impl ListingStore for ZooKeeperStore {
             None => self.looked(|| self.list_below(wanted)),
         };
         let is_certain = |found: &Found| found.kind.is_some();
-        Ok(found.map_err(ZooKeeperFailure::into_error)?.into_iter().filter(is_certain).collect())
+        Ok(found?.into_iter().filter(is_certain).collect())
     }
 
     fn look_at(&self, name: &LockName) -> Result<Vec<Found>> {
-        self.looked(|| self.found(name, Unreadable::Fails)).map_err(ZooKeeperFailure::into_error)
+        self.looked(|| self.found(name, Unreadable::Fails))
     }
 }

@@ -5,13 +5,13 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use super::ZooKeeperStore;
-use super::client::{NodeWatch, ZooKeeperFailure};
+use super::client::NodeWatch;
 use super::nodes::Node;
+use super::queue::is_there;
 use super::wire::{Code, Request};
 use crate::base::error::{Error, Result};
-use crate::base::lock_name::Kind;
 use crate::base::log;
-use crate::store::{Renewal, Renewed, Undo};
+use crate::store::{LockStore, Renewal, Renewed, Undo};
 
 /// Maximum number of requests whose answers the background waits for at once.
 const CHUNK: usize = 100;
@@ -96,8 +96,7 @@ impl ZooKeeperStore {
         if requests.is_empty() {
             return Ok(());
         }
-        let exchange =
-            self.client.ask_watching(&requests, watches).map_err(ZooKeeperFailure::into_error)?;
+        let exchange = self.client.ask(&requests, watches)?;
         let mut all = Ok(());
         for (reply, (path, node)) in exchange.replies.iter().zip(paths()) {
             if reply.code.is_ok() {
@@ -114,15 +113,17 @@ impl ZooKeeperStore {
 
     /// One request for all: a majority has to agree to it, and every node has to exist.
     pub(super) fn extend_all(&self, renewals: &[Renewal]) -> Result<Vec<Renewed>> {
-        renewals.iter().try_for_each(|one| self.check_lease(one.lease))?;
+        for one in renewals {
+            self.check_lease(one.lease)?;
+        }
         let nodes: Vec<Option<Node>> = renewals.iter().map(|one| self.held_node(one)).collect();
         let mut requests = vec![self.client.quorum_check()];
         for node in nodes.iter().flatten() {
             requests
                 .extend(Self::guarded_paths(node).iter().map(|path| Request::exists(path, false)));
         }
-        let exchange = self.looked(|| self.ask(&requests)).map_err(ZooKeeperFailure::into_error)?;
-        self.agreed_in(&exchange.replies[0]).map_err(ZooKeeperFailure::into_error)?;
+        let exchange = self.looked(|| self.ask(&requests))?;
+        self.agreed_in(&exchange.replies[0])?;
         let mut replies = exchange.replies.iter().skip(1);
         let mut outcomes = Vec::with_capacity(renewals.len());
         for (one, node) in renewals.iter().zip(nodes) {
@@ -130,20 +131,16 @@ impl ZooKeeperStore {
                 outcomes.push(Renewed::Gone);
                 continue;
             };
-            let mut is_there = node.session.generation == exchange.session.generation;
+            let mut exists = node.session.generation == exchange.session.generation;
             for path in Self::guarded_paths(&node) {
                 let reply = replies.next().expect("a reply for each request");
-                match reply.code {
-                    Code::OK => {}
-                    Code::NO_NODE => is_there = false,
-                    code => return Err(code.to_error(path)),
-                }
+                exists &= is_there(reply, path)?;
             }
-            if !is_there {
+            if !exists {
                 self.leave_later(&one.name, &one.holder);
             }
             let held = Renewed::Held { sent_at: exchange.sent_at, again: false, beside: None };
-            outcomes.push(if is_there { held } else { Renewed::Gone });
+            outcomes.push(if exists { held } else { Renewed::Gone });
         }
         Ok(outcomes)
     }
@@ -160,11 +157,7 @@ impl ZooKeeperStore {
         let mut kept = Vec::new();
         for mut undo in rest.by_ref() {
             let mut unknowns = undo.unknowns.clone();
-            let released = match undo.name.kind {
-                Kind::Semaphore => self.release_permits(&undo.release(), &mut unknowns),
-                Kind::CountingSemaphore | Kind::Latch => continue,
-                _ => self.release_lock(&undo.release(), &mut unknowns),
-            };
+            let released = self.release(&undo.release(), &mut unknowns);
             let mut is_over = began.elapsed() >= SETTLING;
             if let Err(error) = released {
                 log::debug!(

@@ -94,11 +94,18 @@ pub(super) enum ZooKeeperFailure {
     Unknown { error: Error, generation: u64 },
 }
 
-impl ZooKeeperFailure {
-    pub(super) fn into_error(self) -> Error {
-        match self {
-            Self::NotSent(error) | Self::Unknown { error, .. } => error,
+impl From<ZooKeeperFailure> for Error {
+    fn from(failure: ZooKeeperFailure) -> Self {
+        match failure {
+            ZooKeeperFailure::NotSent(error) | ZooKeeperFailure::Unknown { error, .. } => error,
         }
+    }
+}
+
+/// An error of the caller's own, which leaves nothing unknown.
+impl From<Error> for ZooKeeperFailure {
+    fn from(error: Error) -> Self {
+        Self::NotSent(error)
     }
 }
 
@@ -135,34 +142,21 @@ impl Client {
         self.inner.io_timeout
     }
 
-    /// Sends requests in one write and waits for their replies. If `watch` is given, it is notified
-    /// when something happens to the node at this path: one of the requests has to watch it.
+    /// Sends requests in one write and waits for their replies. Each of the `watches` is notified
+    /// when something happens to the node at its path: one of the requests has to watch it.
     ///
     /// Waits for a connection first, but fails as soon as every server has been tried in vain. Each
     /// of the two waits takes at most the I/O timeout.
     pub(super) fn ask(
         &self,
         requests: &[Request],
-        watch: Option<(&str, NodeWatch)>,
-    ) -> std::result::Result<Exchange, ZooKeeperFailure> {
-        self.ask_watching(
-            requests,
-            watch.into_iter().map(|(path, watch)| (path.to_owned(), watch)).collect(),
-        )
-    }
-
-    /// [`ask`](Self::ask) with any number of watches.
-    pub(super) fn ask_watching(
-        &self,
-        requests: &[Request],
         watches: Vec<(String, NodeWatch)>,
     ) -> std::result::Result<Exchange, ZooKeeperFailure> {
-        requests
-            .iter()
-            .try_for_each(|request| check_length(request.length()))
-            .map_err(ZooKeeperFailure::NotSent)?;
+        for request in requests {
+            check_length(request.length())?;
+        }
         let slot = Arc::new(Slot::new(requests.len()));
-        let mut state = self.connected().map_err(ZooKeeperFailure::NotSent)?;
+        let mut state = self.connected()?;
         let session = state.present();
         let sent_at = self.now();
         for (path, watch) in watches {
