@@ -117,7 +117,17 @@ impl Node {
                 if let Some(earlier) = earlier {
                     flight.unknown.includes(&earlier);
                 }
-                let sent = Some(Exchange::new(connection, flight, missing, kills, own, unknowns));
+                let kill_count = kills.len();
+                let sent = Some(Exchange {
+                    connection,
+                    flight,
+                    earlier: missing,
+                    requests: kills.into_iter().chain(own).collect(),
+                    replies: Vec::new(),
+                    kills: kill_count,
+                    resolves: unknowns,
+                    quarantined: false,
+                });
                 Ok(NodeCall { node: self, sent, holder: holder.cloned(), failed: None })
             }
             Err(mut failure) => {

@@ -94,24 +94,6 @@ struct UnreadReply {
     witness: Witness,
 }
 
-impl UnreadReply {
-    /// Reads what has arrived, without waiting. True when nothing more will come.
-    ///
-    /// A script that the master did not know is sent to it here, under the mutex of the master's
-    /// state. That does not block: the master has just answered, so it has read all that was sent
-    /// on this connection.
-    fn read(&mut self) -> std::result::Result<bool, RedisFailure> {
-        if !self.exchange.read_available()? {
-            return Ok(false);
-        }
-        match self.exchange.repeat_unknown_scripts()? {
-            Some(sent_at) => self.since = sent_at,
-            None => return Ok(true),
-        }
-        Ok(false)
-    }
-}
-
 /// A master that is down is not asked until the background thread has reached it again.
 struct Down {
     error: Error,
@@ -301,7 +283,7 @@ impl Node {
         let mut gave_up = false;
         let now = self.clock().now();
         for (mut unread, ready) in std::mem::take(&mut state.unread).into_iter().zip(answered) {
-            let read = if ready { unread.read() } else { Ok(false) };
+            let read = if ready { unread.exchange.read_available() } else { Ok(false) };
             match read {
                 Ok(true) => unread.witness.tell(&state.settle(unread.exchange)),
                 Ok(false)
