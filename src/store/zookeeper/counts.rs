@@ -61,21 +61,7 @@ impl CountStore for ZooKeeperStore {
     }
 
     fn counted(&self, name: &LockName) -> Result<(i64, i64)> {
-        let paths = self.paths(name);
-        let path = self.count_path(name);
-        let look = [Request::get_data(path, false), Request::children(&paths.leases, false)];
-        let look = if name.kind == Kind::Latch { &look[..1] } else { &look };
-        let exchange = self.looked(|| self.ask(look))?;
-        let read = count_in(&exchange.replies[0], path)?;
-        let count = read.map_or(0, |(count, _)| count);
-        if name.kind == Kind::Latch {
-            return Ok((count, self.latches.lock().read(path, read)));
-        }
-        let permits = children_in(&exchange.replies[1], &paths.leases)?;
-        let taken = permits.unwrap_or_default().len();
-        // In Java, a caller that waits for permits has already made them: those are not held.
-        let held = i64::try_from(taken).unwrap_or(i64::MAX).min(count.max(0));
-        Ok((count - held, held))
+        self.looked(|| self.read_count(name))
     }
 }
 
@@ -83,6 +69,24 @@ impl ZooKeeperStore {
     fn count_path<'n>(&self, name: &'n LockName) -> &'n str {
         let paths = self.paths(name);
         if name.kind == Kind::Latch { &paths.base } else { &paths.permits }
+    }
+
+    fn read_count(&self, name: &LockName) -> Asked<(i64, i64)> {
+        let paths = self.paths(name);
+        let path = self.count_path(name);
+        let look = [Request::get_data(path, false), Request::children(&paths.leases, false)];
+        let look = if name.kind == Kind::Latch { &look[..1] } else { &look };
+        let exchange = self.ask(look)?;
+        let read = count_in(&exchange.replies[0], path)?;
+        let count = read.map_or(0, |(count, _)| count);
+        if name.kind == Kind::Latch {
+            return Ok((count, self.latches.lock().read(path, read)));
+        }
+        let taken =
+            children_in(&exchange.replies[1], &paths.leases)?.map_or(0, |permits| permits.len());
+        // In Java, a caller that waits for permits has already made them: those are not held.
+        let held = i64::try_from(taken).unwrap_or(i64::MAX).min(count.max(0));
+        Ok((count - held, held))
     }
 
     fn change_count(
@@ -103,8 +107,8 @@ impl ZooKeeperStore {
                 return Err(certain(Error::new(ErrorKind::Server, why)));
             }
             self.agreed_in(&exchange.replies[0])?;
-            // An error taken for "it has not run" would make the change run into its own mark, again
-            // and again.
+            // An error taken for "it has not run" would make the change run into its own mark,
+            // again and again.
             let has_run = is_there(&exchange.replies[1], &mark)?;
             if has_run {
                 self.client.delete_later(unsettled.generation, [mark]);

@@ -3,9 +3,10 @@
 use std::time::{Duration, Instant};
 
 use super::ZooKeeperStore;
+use super::client::ZooKeeperFailure;
+use super::queue::Asked;
 use super::wire::{Code, Permission, Request, ServerStatus};
 use crate::base::diagnosis::{Check, Finding, latency_finding, lease_finding};
-use crate::base::error::Result;
 use crate::store::Diagnose;
 use crate::store::findings::{Examined, ROUND_TRIPS, examine_each, failed, reachable};
 
@@ -34,7 +35,8 @@ impl ZooKeeperStore {
             each.flat_map(|(address, examined)| examined.at(&format!("{address:?}"))).collect();
         all.append(&mut together);
         // If none can be reached, the findings of each server already state the reason.
-        all.extend(served.err().filter(|_| reached > 0).map(|e| failed(&e)));
+        let error = served.err().filter(|_| reached > 0).map(ZooKeeperFailure::into_error);
+        all.extend(error.map(|e| failed(&e)));
         all
     }
 
@@ -44,10 +46,10 @@ impl ZooKeeperStore {
         asked: &Diagnose<'_>,
         reached: usize,
         all: &mut Vec<Finding>,
-    ) -> Result<()> {
+    ) -> Asked<()> {
         let ask = |request: Request| {
             let mut exchange = self.ask(&[request])?;
-            Ok::<_, crate::base::error::Error>(exchange.replies.remove(0))
+            Ok::<_, ZooKeeperFailure>(exchange.replies.remove(0))
         };
         self.catch_up()?;
         all.push(Finding::ok(Check::Connect, "a session for locks can be opened"));

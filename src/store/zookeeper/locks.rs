@@ -258,7 +258,7 @@ impl ZooKeeperStore {
                 // It looks again and begins to watch.
                 _ => self.acquire_lock(next, &mut of_next),
             },
-            Err(failure) => Err(failure.into()),
+            Err(failure) => Err(failure.into_error()),
         };
         Some(HandedOver { released, acquired, unknowns: of_next })
     }
@@ -298,7 +298,7 @@ impl ZooKeeperStore {
             ZooKeeperFailure::NotSent(error) => error,
         })?;
         for reply in &exchange.replies {
-            is_there(reply, directory)?;
+            is_there(reply, directory).map_err(ZooKeeperFailure::into_error)?;
         }
         Ok(exchange.replies.iter().any(|reply| reply.code.is_ok()))
     }

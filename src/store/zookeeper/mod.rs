@@ -30,7 +30,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use self::client::Client;
+use self::client::{Client, ZooKeeperFailure};
 use self::names::Paths;
 use self::nodes::Nodes;
 use self::remembered::BusyNames;
@@ -95,7 +95,7 @@ impl ZooKeeperStore {
     pub(crate) fn connect_now(&self) -> Result<()> {
         let connected = self.catch_up().and_then(|()| self.make_chroot());
         // A client that is never returned is never closed.
-        Ok(connected.inspect_err(|_| self.client.close())?)
+        connected.inspect_err(|_| self.client.close()).map_err(ZooKeeperFailure::into_error)
     }
 
     fn paths<'n>(&self, name: &'n LockName) -> &'n Paths {

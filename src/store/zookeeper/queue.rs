@@ -99,7 +99,7 @@ impl ZooKeeperStore {
                 if let ZooKeeperFailure::Unknown { generation, .. } = &failure {
                     unknowns.set(Unsettled { generation: *generation });
                 }
-                Err(failure.into())
+                Err(failure.into_error())
             }
         }
     }
@@ -128,7 +128,8 @@ impl ZooKeeperStore {
     /// The same for what changes nothing: the connection may have ended before the request, and the
     /// session goes on over the next one.
     pub(super) fn looked<T>(&self, look: impl Fn() -> Asked<T>) -> Result<T> {
-        Ok(self.repeated(&mut UnknownOutcomes::default(), |_| look())?)
+        let outcome = self.repeated(&mut UnknownOutcomes::default(), |_| look());
+        outcome.map_err(ZooKeeperFailure::into_error)
     }
 
     /// What is read from now on shows at least what the leader had when this was called.
@@ -234,10 +235,10 @@ impl ZooKeeperStore {
         first
     }
 
-    /// The nodes of these places, with the changes that made them, if the server did not report
-    /// those. `None`: one of the nodes is gone. The number in the reply to the change is not it: the
-    /// server may have processed later changes by then, and a token that is too large keeps the next
-    /// holder out of the resource.
+    /// The nodes of these places, with the changes that made them: a server that did not report
+    /// one is asked. The number in its reply to the change would not do: it may have processed
+    /// later changes by then, and a token that is too large keeps the next holder out of the
+    /// resource. `None`: one of the nodes is gone.
     fn with_czxids(&self, places: &[Place<'_>]) -> Asked<Option<Vec<Node>>> {
         let mut nodes = Vec::with_capacity(places.len());
         for &(name, holder) in places {
@@ -254,7 +255,7 @@ impl ZooKeeperStore {
         Ok(Some(nodes))
     }
 
-    /// What is in the queues of these places, which the holder enters unless it has a place in each.
+    /// What is in the queues of these places. The holder enters them unless it has a place in each.
     pub(super) fn queues_with(
         &self,
         places: &[Place<'_>],

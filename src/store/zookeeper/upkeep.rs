@@ -5,9 +5,9 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use super::ZooKeeperStore;
-use super::client::NodeWatch;
+use super::client::{NodeWatch, ZooKeeperFailure};
 use super::nodes::Node;
-use super::queue::is_there;
+use super::queue::{Asked, certain, is_there};
 use super::wire::{Code, Request};
 use crate::base::error::{Error, Result};
 use crate::base::log;
@@ -41,7 +41,8 @@ impl ZooKeeperStore {
                 && node.downgraded.is_none()
                 && Self::guarded_paths(node).iter().any(|path| unguarded.contains(&**path))
         };
-        let trouble = self.guard(&settled().filter(is_new).collect::<Vec<_>>()).err();
+        let guarded = self.guard(&settled().filter(is_new).collect::<Vec<_>>());
+        let trouble = guarded.err().map(ZooKeeperFailure::into_error);
         let outcome = |(one, node): (&Renewal, &Option<Node>)| match (node, &trouble) {
             (None, _) => Renewed::Gone,
             (Some(node), _) if node.is_gone() && self.is_still_at(one, node) => Renewed::Gone,
@@ -82,7 +83,7 @@ impl ZooKeeperStore {
     }
 
     /// Watches these nodes for their holders. Nodes that are already gone are marked.
-    fn guard(&self, nodes: &[&Node]) -> Result<()> {
+    fn guard(&self, nodes: &[&Node]) -> Asked<()> {
         let paths = || {
             nodes
                 .iter()
@@ -105,7 +106,7 @@ impl ZooKeeperStore {
             self.client.unguard(std::slice::from_ref(path));
             match reply.code {
                 Code::NO_NODE => node.is_lost.store(true, Ordering::Release),
-                code => all = Err(code.to_error(path)),
+                code => all = Err(certain(code.to_error(path))),
             }
         }
         all
@@ -116,13 +117,17 @@ impl ZooKeeperStore {
         for one in renewals {
             self.check_lease(one.lease)?;
         }
+        self.looked(|| self.ask_for_all(renewals))
+    }
+
+    fn ask_for_all(&self, renewals: &[Renewal]) -> Asked<Vec<Renewed>> {
         let nodes: Vec<Option<Node>> = renewals.iter().map(|one| self.held_node(one)).collect();
         let mut requests = vec![self.client.quorum_check()];
         for node in nodes.iter().flatten() {
             requests
                 .extend(Self::guarded_paths(node).iter().map(|path| Request::exists(path, false)));
         }
-        let exchange = self.looked(|| self.ask(&requests))?;
+        let exchange = self.ask(&requests)?;
         self.agreed_in(&exchange.replies[0])?;
         let mut replies = exchange.replies.iter().skip(1);
         let mut outcomes = Vec::with_capacity(renewals.len());

@@ -94,10 +94,12 @@ pub(super) enum ZooKeeperFailure {
     Unknown { error: Error, generation: u64 },
 }
 
-impl From<ZooKeeperFailure> for Error {
-    fn from(failure: ZooKeeperFailure) -> Self {
-        match failure {
-            ZooKeeperFailure::NotSent(error) | ZooKeeperFailure::Unknown { error, .. } => error,
+impl ZooKeeperFailure {
+    /// No `From`: with one, the public type would have a second conversion, and `?` in a closure of
+    /// a user could no longer tell which error is meant.
+    pub(super) fn into_error(self) -> Error {
+        match self {
+            Self::NotSent(error) | Self::Unknown { error, .. } => error,
         }
     }
 }
