@@ -25,7 +25,7 @@ use crate::base::holder::Holder;
 use crate::base::lease::Moment;
 use crate::base::random::Backoff;
 use crate::os::atomic::{AtomicU64, Ordering};
-use crate::os::{self, Mutex};
+use crate::os::{self, Condvar, Mutex};
 use crate::store::redis::script;
 use crate::store::redis::wire::{Connection, Connector, RedisFailure, Reply, UnknownOutcome};
 
@@ -42,6 +42,8 @@ pub(super) struct Node {
     /// How often any master became reachable again.
     returns: Arc<AtomicU64>,
     state: Mutex<MasterState>,
+    /// A connect has ended, or a connection is free.
+    changed: Condvar,
 }
 
 struct MasterState {
@@ -57,33 +59,6 @@ struct MasterState {
     connecting: Option<Moment>,
     health: NodeHealth,
     closed: bool,
-}
-
-impl MasterState {
-    /// All replies of an exchange have come: takes back its connection, and returns the replies to
-    /// its own requests.
-    fn settle(&mut self, exchange: Exchange) -> Vec<Reply> {
-        let Exchange { mut connection, mut replies, kills, resolves, quarantined, .. } = exchange;
-        let own = replies.split_off(kills);
-        self.health.suspicious |= quarantined || own.iter().any(script::says_quarantined);
-        if own.iter().any(Reply::is_logged_out) {
-            // The kills were refused as well, and the idle connections have the same identity.
-            self.free.clear();
-            return own;
-        }
-        // After a refused kill (the master runs somebody's long script, for example) an earlier
-        // request can still run: it is killed again before the next request.
-        if replies.iter().all(|killed| matches!(killed, Reply::Int(_))) {
-            self.unknowns.retain(|(unknown, _)| {
-                !resolves.iter().any(|resolved| resolved.same_connection(unknown))
-            });
-        }
-        if !own.iter().any(Reply::is_demotion) && !self.closed && self.down.is_none() {
-            connection.mark_idle();
-            self.free.push(connection);
-        }
-        own
-    }
 }
 
 /// A connection whose last caller returned before its reply came.
@@ -148,7 +123,7 @@ impl Node {
             health,
             closed: false,
         };
-        Self { connector, returns, state: Mutex::new(state) }
+        Self { connector, returns, state: Mutex::new(state), changed: Condvar::new() }
     }
 
     fn clock(&self) -> &Arc<dyn Clock> {
@@ -229,8 +204,9 @@ impl Node {
     /// # Errors
     /// The connect of another call takes long: the master looks slow.
     fn take_turn(&self) -> Result<Turn<'_>> {
+        let patience = self.connector.io_timeout / PATIENCE;
+        let mut state = self.state.lock();
         loop {
-            let mut state = self.state.lock();
             if let Some(down) = &state.down {
                 return Err(down.error.clone());
             }
@@ -243,12 +219,11 @@ impl Node {
                 return Ok(Turn::Connects(Connecting(self)));
             };
             let spent = now.since(since);
-            if spent > self.connector.io_timeout / PATIENCE {
+            if spent >= patience {
                 let why = format!("a connection to it has been under way for {spent:?}");
                 return Err(Error::new(ErrorKind::Unreachable, why));
             }
-            drop(state);
-            os::thread::sleep(Duration::from_millis(1));
+            self.changed.wait_for(&mut state, patience - spent);
         }
     }
 
@@ -285,7 +260,7 @@ impl Node {
         for (mut unread, ready) in std::mem::take(&mut state.unread).into_iter().zip(answered) {
             let read = if ready { unread.exchange.read_available() } else { Ok(false) };
             match read {
-                Ok(true) => unread.witness.tell(&state.settle(unread.exchange)),
+                Ok(true) => unread.witness.tell(&self.settle(state, unread.exchange)),
                 Ok(false)
                     if now.since(unread.since) <= self.connector.io_timeout
                         && kept.len() < MAX_UNREAD =>
@@ -311,12 +286,36 @@ impl Node {
         Ok(())
     }
 
-    /// Takes back a connection on which nothing was sent.
-    fn give_back(&self, mut connection: Connection) {
-        connection.mark_idle();
-        let mut state = self.state.lock();
+    /// All replies of an exchange have come: takes back its connection, and returns the replies to
+    /// its own requests.
+    fn settle(&self, state: &mut MasterState, exchange: Exchange) -> Vec<Reply> {
+        let Exchange { connection, mut replies, kills, resolves, quarantined, .. } = exchange;
+        let own = replies.split_off(kills);
+        state.health.suspicious |= quarantined || own.iter().any(script::says_quarantined);
+        if own.iter().any(Reply::is_logged_out) {
+            // The kills were refused as well, and the idle connections have the same identity.
+            state.free.clear();
+            return own;
+        }
+        // After a refused kill (the master runs somebody's long script, for example) an earlier
+        // request can still run: it is killed again before the next request.
+        if replies.iter().all(|killed| matches!(killed, Reply::Int(_))) {
+            state.unknowns.retain(|(unknown, _)| {
+                !resolves.iter().any(|resolved| resolved.same_connection(unknown))
+            });
+        }
+        if !own.iter().any(Reply::is_demotion) {
+            self.give_back(state, connection);
+        }
+        own
+    }
+
+    /// Takes back a connection that owes no replies.
+    fn give_back(&self, state: &mut MasterState, mut connection: Connection) {
         if !state.closed && state.down.is_none() {
+            connection.mark_idle();
             state.free.push(connection);
+            self.changed.notify_one();
         }
     }
 
@@ -369,12 +368,9 @@ impl Node {
         let connected = self.connect();
         let mut state = self.state.lock();
         match connected {
-            Ok(mut connection) => {
-                connection.mark_idle();
+            Ok(connection) => {
                 state.down = None;
-                if !state.closed {
-                    state.free.push(connection);
-                }
+                self.give_back(&mut state, connection);
                 self.returns.fetch_add(1, Ordering::AcqRel);
             }
             Err(error) => {
@@ -458,6 +454,7 @@ struct Connecting<'n>(&'n Node);
 impl Drop for Connecting<'_> {
     fn drop(&mut self) {
         self.0.state.lock().connecting = None;
+        self.0.changed.notify_all();
     }
 }
 
