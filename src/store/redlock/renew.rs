@@ -56,7 +56,7 @@ impl RedlockStore {
                 } else if is_final(gone, all) {
                     Renewed::Gone
                 } else {
-                    let none = || self.no_quorum(&round.outcomes, |_| "answered".to_owned());
+                    let none = || self.no_quorum(&round.outcomes, |_| "answered");
                     Renewed::Failed(refused.unwrap_or_else(none))
                 }
             })
