@@ -24,11 +24,7 @@ impl QueueStore for ZooKeeperStore {
 }
 
 impl ZooKeeperStore {
-    pub(super) fn status(&self, name: &LockName) -> Result<Option<LockStatus>> {
-        self.looked(|| self.holders_of(name))
-    }
-
-    fn holders_of(&self, name: &LockName) -> Asked<Option<LockStatus>> {
+    pub(super) fn holders_of(&self, name: &LockName) -> Asked<Option<LockStatus>> {
         let paths = self.paths(name);
         let directory = if name.kind == Kind::Semaphore { &paths.leases } else { &paths.base };
         let list = names::sorted(name.kind, self.list(directory, Recency::Any)?);

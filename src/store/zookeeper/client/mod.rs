@@ -419,9 +419,9 @@ impl Client {
         }
         let now = self.now();
         let slot = Arc::new(Slot::new(1));
-        let sent = state.link.as_mut().map(|link| {
-            link.send([(&Request::close_session(), Then::Answer(slot.clone(), 0))].into_iter(), now)
-        });
+        let answer = Then::Answer(slot.clone(), 0);
+        let sent =
+            state.link.as_mut().map(|link| link.send_one(&Request::close_session(), answer, now));
         drop(state);
         if let Some(Ok(())) = sent
             && let Some(Ok(replies)) = slot.wait(deadline)
