@@ -144,36 +144,19 @@ impl Stream {
         host: &str,
         deadline: Instant,
     ) -> io::Result<Self> {
-        let socket = match self.socket {
-            Socket::Tcp(stream) => {
-                TlsStream::connect(stream, client, host, deadline).map(Socket::Tls)?
-            }
-            #[cfg(unix)]
-            Socket::Unix(_) => {
-                return Err(io::Error::new(
-                    io::ErrorKind::InvalidInput,
-                    "a unix socket has no TLS",
-                ));
-            }
-            Socket::Tls(_) => {
-                return Err(io::Error::new(
-                    io::ErrorKind::InvalidInput,
-                    "the connection has TLS already",
-                ));
-            }
+        let Socket::Tcp(stream) = self.socket else {
+            let why = "only TCP without TLS can have TLS";
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
         };
+        let socket = TlsStream::connect(stream, client, host, deadline).map(Socket::Tls)?;
         Ok(Self { socket, meter: self.meter, limit: self.limit })
     }
 
     /// Whether its bytes cross a network unencrypted: not on this machine, and not with TLS.
     pub(crate) fn is_exposed(&self) -> bool {
-        match &self.socket {
-            Socket::Tcp(stream) => !stream.peer_addr().is_ok_and(|peer| peer.ip().is_loopback()),
-            #[cfg(unix)]
-            Socket::Unix(_) => false,
-            #[cfg(feature = "tls-core")]
-            Socket::Tls(_) => false,
-        }
+        let is_remote =
+            |stream: &TcpStream| !stream.peer_addr().is_ok_and(|peer| peer.ip().is_loopback());
+        matches!(&self.socket, Socket::Tcp(stream) if is_remote(stream))
     }
 
     /// The server's certificate, where there is TLS.
@@ -397,13 +380,7 @@ impl Write for Stream {
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        match &mut self.socket {
-            Socket::Tcp(stream) => stream.flush(),
-            #[cfg(unix)]
-            Socket::Unix(stream) => stream.flush(),
-            #[cfg(feature = "tls-core")]
-            Socket::Tls(_) => Ok(()),
-        }
+        Ok(())
     }
 }
 
