@@ -234,11 +234,11 @@ impl LockStore for RedlockStore {
         let _ = nodes.into_iter().any(Node::probe);
         let quarantine = self.quarantine.maintain(&self.nodes);
         let now = self.clock.now();
-        self.lacking.renew_what_is_missing(
-            self.all_nodes(),
-            NodeSet::of(&self.nodes, Node::is_well),
-            now,
-        );
+        for node in &self.nodes {
+            node.read_unread();
+        }
+        let well = NodeSet::of(&self.nodes, Node::is_well);
+        self.lacking.renew_what_is_missing(self.all_nodes(), well, now);
         let probes = self.nodes.iter().filter_map(Node::probe_at).min();
         let next = [quarantine, probes]
             .into_iter()

@@ -112,7 +112,7 @@ pub(super) fn ask_all(
 }
 
 impl Round {
-    fn finished(&mut self, (index, outcome): (usize, Finished)) {
+    fn note(&mut self, (index, outcome): (usize, Finished)) {
         self.outcomes[index] = match outcome {
             Ok((replies, repeated)) => {
                 if repeated {
@@ -178,7 +178,7 @@ impl Round {
                     // It connects and waits: only when the replies of the others have been read.
                     repeats.push((index, call));
                 } else {
-                    self.finished(finish((index, call)));
+                    self.note(finish((index, call)));
                 }
             }
             if left == Duration::ZERO && calls.len() == asked {
@@ -194,7 +194,7 @@ impl Round {
             };
         }
         for finished in side_by_side(repeats, finish) {
-            self.finished(finished);
+            self.note(finished);
         }
     }
 }

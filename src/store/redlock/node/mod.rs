@@ -55,7 +55,7 @@ struct MasterState {
     /// sent.
     unknowns: Vec<(UnknownOutcome, Option<Holder>)>,
     down: Option<Down>,
-    /// Since when a call has been making a connection, see [`Node::take_turn`].
+    /// Since when a call has been making a connection, see [`Node::take`].
     connecting: Option<Moment>,
     health: NodeHealth,
     closed: bool,
@@ -149,82 +149,62 @@ impl Node {
 
     /// A connection for the next request of `holder`, how many replies to earlier requests come
     /// before its own, and the unknown outcome of those requests.
+    ///
+    /// Calls connect one after the other, and wait for that only for a part of the I/O timeout: a
+    /// master that hangs must not keep each of them for all of it, and with them those that wait
+    /// for a round.
     fn take(
         &self,
         holder: Option<&Holder>,
         effort: Effort,
     ) -> Result<(Connection, usize, Option<UnknownOutcome>)> {
-        let mut state = self.state.lock();
-        if state.closed {
-            return Err(Error::new(ErrorKind::Closed, "the client was closed"));
-        }
-        if let Some(down) = &state.down {
-            return Err(down.error.clone());
-        }
-        self.drain(&mut state)?;
-        if let Some(at) = holder
-            .and_then(|holder| state.unread.iter().position(|unread| unread.holder == *holder))
-        {
-            let unread = state.unread.swap_remove(at);
-            let missing = unread.exchange.missing();
-            let Exchange { connection, flight, .. } = unread.exchange;
-            return Ok((connection, missing, Some(flight.unknown)));
-        }
-        if let Some(connection) = state.free.pop() {
-            return Ok((connection, 0, None));
-        }
-        // The master is slow: a connect would most likely take as long.
-        if let Some(oldest) = state.unread.iter().map(|unread| unread.since).min()
-            && effort != Effort::Anyway
-        {
-            let silent = self.clock().now().since(oldest);
-            return Err(Error::new(
-                ErrorKind::Unreachable,
-                format!("it has not answered for {silent:?}"),
-            ));
-        }
-        drop(state);
-        if effort == Effort::Open {
-            return Err(Error::new(ErrorKind::Unreachable, "no connection to it is open"));
-        }
-        let _turn = match effort {
-            Effort::Connect => match self.take_turn()? {
-                Turn::Free(connection) => return Ok((*connection, 0, None)),
-                Turn::Connects(connecting) => Some(connecting),
-            },
-            _ => None,
-        };
-        self.connect().inspect_err(|e| self.mark_down(e)).map(|connection| (connection, 0, None))
-    }
-
-    /// Waits until this call may make a connection, or there is a free one. Calls connect one after
-    /// the other, and wait for that only for a part of the I/O timeout: a master that hangs must
-    /// not keep each of them for all of it, and with them those that wait for a round.
-    ///
-    /// # Errors
-    /// The connect of another call takes long: the master looks slow.
-    fn take_turn(&self) -> Result<Turn<'_>> {
+        let unreachable = |why| Error::new(ErrorKind::Unreachable, why);
         let patience = self.connector.io_timeout / PATIENCE;
         let mut state = self.state.lock();
         loop {
+            if state.closed {
+                return Err(Error::new(ErrorKind::Closed, "the client was closed"));
+            }
             if let Some(down) = &state.down {
                 return Err(down.error.clone());
             }
+            self.drain(&mut state)?;
+            let is_own = |unread: &UnreadReply| Some(&unread.holder) == holder;
+            if let Some(at) = state.unread.iter().position(is_own) {
+                let unread = state.unread.swap_remove(at);
+                let missing = unread.exchange.missing();
+                let Exchange { connection, flight, .. } = unread.exchange;
+                return Ok((connection, missing, Some(flight.unknown)));
+            }
             if let Some(connection) = state.free.pop() {
-                return Ok(Turn::Free(Box::new(connection)));
+                return Ok((connection, 0, None));
+            }
+            if effort == Effort::Anyway {
+                break;
             }
             let now = self.clock().now();
+            // The master is slow: a connect would most likely take as long.
+            if let Some(oldest) = state.unread.iter().map(|unread| unread.since).min() {
+                let silent = now.since(oldest);
+                return Err(unreachable(format!("it has not answered for {silent:?}")));
+            }
+            if effort == Effort::Open {
+                return Err(unreachable("no connection to it is open".to_owned()));
+            }
             let Some(since) = state.connecting else {
                 state.connecting = Some(now);
-                return Ok(Turn::Connects(Connecting(self)));
+                break;
             };
             let spent = now.since(since);
             if spent >= patience {
                 let why = format!("a connection to it has been under way for {spent:?}");
-                return Err(Error::new(ErrorKind::Unreachable, why));
+                return Err(unreachable(why));
             }
             self.changed.wait_for(&mut state, patience - spent);
         }
+        drop(state);
+        let _connecting = (effort == Effort::Connect).then(|| Connecting(self));
+        self.connect().inspect_err(|e| self.mark_down(e)).map(|connection| (connection, 0, None))
     }
 
     fn connect(&self) -> Result<Connection> {
@@ -425,8 +405,7 @@ impl Node {
 
     /// Whether it can be asked, is not late with earlier answers, and has a vote.
     pub(super) fn is_well(&self) -> bool {
-        let mut state = self.state.lock();
-        let _ = self.drain(&mut state);
+        let state = self.state.lock();
         state.down.is_none()
             && state.unread.is_empty()
             && matches!(state.health.voting, Voting::Yes)
@@ -438,14 +417,6 @@ impl Node {
         state.free.clear();
         state.unread.clear();
     }
-}
-
-/// What a call that needs a connection does.
-enum Turn<'n> {
-    /// It uses this one.
-    Free(Box<Connection>),
-    /// It makes one.
-    Connects(Connecting<'n>),
 }
 
 /// The next call may connect as soon as this is dropped.
