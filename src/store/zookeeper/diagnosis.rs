@@ -35,8 +35,11 @@ impl ZooKeeperStore {
             each.flat_map(|(address, examined)| examined.at(&format!("{address:?}"))).collect();
         all.append(&mut together);
         // If none can be reached, the findings of each server already state the reason.
-        let error = served.err().filter(|_| reached > 0).map(ZooKeeperFailure::into_error);
-        all.extend(error.map(|e| failed(&e)));
+        if reached > 0
+            && let Err(failure) = served
+        {
+            all.push(failed(&failure.into_error()));
+        }
         all
     }
 
@@ -53,7 +56,9 @@ impl ZooKeeperStore {
         };
         self.catch_up()?;
         all.push(Finding::ok(Check::Connect, "a session for locks can be opened"));
-        all.extend(self.client.granted().map(|granted| session(granted, self.asked_lease)));
+        if let Some(granted) = self.client.granted() {
+            all.push(session(granted, self.asked_lease));
+        }
         let configuration = ask(Request::get_data(CONFIGURATION, false))?;
         let text = configuration.code.is_ok().then(|| configuration.data()).transpose()?;
         let text = text.map(|(bytes, _)| String::from_utf8_lossy(&bytes).into_owned());

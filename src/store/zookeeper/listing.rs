@@ -6,6 +6,7 @@ use super::client::ZooKeeperFailure;
 use super::inspect::{holder_in, owner_in};
 use super::names::Paths;
 use super::queue::{Asked, children_in, data_in};
+use super::semaphore::count_in;
 use super::wire::{Code, Request};
 use super::{ZooKeeperStore, names};
 use crate::base::error::{ErrorKind, Result};
@@ -58,10 +59,11 @@ impl ZooKeeperStore {
                     let children = children_in(reply, path)?.unwrap_or_default();
                     let key = format!("{slash}{of}");
                     let is_lock = kind_of(&children).is_some() && wanted.name_of(&key).is_some();
-                    if let Some(name) = is_lock.then(|| self.named(&key)).flatten() {
-                        found.extend(
-                            self.readable(&name)?.into_iter().map(|one| (one.key.clone(), one)),
-                        );
+                    if is_lock
+                        && let Some(name) = self.named(&key)
+                        && let Some(one) = self.readable(&name)?
+                    {
+                        found.insert(one.key.clone(), one);
                     }
                     let is_directory = |child: &&String| {
                         let is_own =
@@ -84,19 +86,19 @@ impl ZooKeeperStore {
         LockName::new("", key, Kind::Mutex).ok().filter(|name| self.check(name).is_ok())
     }
 
-    /// Empty if the user may not read it, or if something else has this name.
-    fn readable(&self, name: &LockName) -> Asked<Vec<Found>> {
+    /// `None` also if the user may not read it, or if something else has this name.
+    fn readable(&self, name: &LockName) -> Asked<Option<Found>> {
         match self.found(name, Unreadable::HasAnId) {
             Err(ZooKeeperFailure::NotSent(e))
                 if matches!(e.kind(), ErrorKind::Denied | ErrorKind::WrongType) =>
             {
-                Ok(Vec::new())
+                Ok(None)
             }
             found => found,
         }
     }
 
-    fn found(&self, name: &LockName, unreadable: Unreadable) -> Asked<Vec<Found>> {
+    fn found(&self, name: &LockName, unreadable: Unreadable) -> Asked<Option<Found>> {
         let paths = self.paths(name);
         let looks = [
             Request::children(&paths.base, false),
@@ -107,31 +109,28 @@ impl ZooKeeperStore {
         ];
         let exchange = self.ask(&looks)?;
         let replies = &exchange.replies;
-        let Some(children) = children_in(&replies[0], &paths.base)? else { return Ok(Vec::new()) };
-        let mut all = Vec::new();
+        let Some(children) = children_in(&replies[0], &paths.base)? else { return Ok(None) };
         match kind_of(&children) {
             Some(kind @ (Kind::Mutex | Kind::Read)) => {
-                all.extend(self.found_lock(name, kind, children, unreadable)?);
+                self.found_lock(name, kind, children, unreadable)
             }
             Some(_) => {
                 let leases = children_in(&replies[2], &paths.leases)?.unwrap_or_default();
                 let turns = children_in(&replies[3], &paths.locks)?.unwrap_or_default();
-                let count = super::semaphore::count_in(&replies[4], &paths.permits)?
-                    .map(|(count, _)| count);
-                all.push(self.found_semaphore(name, [leases, turns], count, unreadable)?);
+                let count = count_in(&replies[4], &paths.permits)?.map(|(count, _)| count);
+                self.found_semaphore(name, [leases, turns], count, unreadable).map(Some)
             }
             None => {
                 let data = data_in(&replies[1], &paths.base)?;
                 let bytes = data.and_then(|(data, _)| <[u8; 4]>::try_from(data).ok());
                 // Any program may keep four bytes in a node.
-                all.extend(bytes.map(|bytes| Found {
+                Ok(bytes.map(|bytes| Found {
                     kind: None,
                     number: Some(i32::from_be_bytes(bytes).into()),
                     ..Found::new(&name.key, Kind::Latch)
-                }));
+                }))
             }
         }
-        Ok(all)
     }
 
     fn found_lock(
@@ -155,17 +154,11 @@ impl ZooKeeperStore {
         let owners = owners_of(&places);
         let queue = places.split_off(holding.min(places.len()));
         Ok(Some(Found {
-            holders: places
-                .into_iter()
-                .map(|place| FoundHolder { id: place.id, count: 1, left: None })
-                .collect(),
+            holders: places.into_iter().map(|place| holder(place.id)).collect(),
             owners,
             unlisted: holding.saturating_sub(MOST_LISTED) as u64,
             waiting: Some(nodes.len().saturating_sub(holding) as u64),
-            queue: queue
-                .into_iter()
-                .map(|place| FoundWaiter { id: place.id, left: None })
-                .collect(),
+            queue: waiters(queue),
             ..Found::new(&name.key, if is_written { Kind::Write } else { kind })
         }))
     }
@@ -188,7 +181,7 @@ impl ZooKeeperStore {
         for ListedPlace { id, .. } in permits {
             match holders.iter_mut().find(|one| one.id == id) {
                 Some(one) => one.count += 1,
-                None => holders.push(FoundHolder { id, count: 1, left: None }),
+                None => holders.push(holder(id)),
             }
         }
         Ok(Found {
@@ -198,10 +191,7 @@ impl ZooKeeperStore {
             // In Java, a caller that waits for permits has already made them: those are not held.
             number: count.map(|count| count - taken.min(count.max(0))),
             waiting: Some(waiting),
-            queue: turns
-                .into_iter()
-                .map(|place| FoundWaiter { id: place.id, left: None })
-                .collect(),
+            queue: waiters(turns),
             ..Found::new(&name.key, Kind::Semaphore)
         })
     }
@@ -239,6 +229,14 @@ impl ZooKeeperStore {
     }
 }
 
+fn holder(id: String) -> FoundHolder {
+    FoundHolder { id, count: 1, left: None }
+}
+
+fn waiters(places: Vec<ListedPlace>) -> Vec<FoundWaiter> {
+    places.into_iter().map(|place| FoundWaiter { id: place.id, left: None }).collect()
+}
+
 fn first(nodes: &[String]) -> &[String] {
     &nodes[..nodes.len().min(MOST_LISTED)]
 }
@@ -265,20 +263,17 @@ fn kind_of(children: &[String]) -> Option<Kind> {
 
 impl ListingStore for ZooKeeperStore {
     fn list(&self, wanted: &Wanted) -> Result<Vec<Found>> {
-        let found = match wanted.pattern.only() {
-            Some(only) => {
-                let name = self.named(&format!("{}{only}", wanted.prefix));
-                name.map_or(Ok(Vec::new()), |name| {
-                    self.looked(|| self.found(&name, Unreadable::Fails))
-                })
-            }
-            None => self.looked(|| self.list_below(wanted)),
-        };
-        let is_certain = |found: &Found| found.kind.is_some();
-        Ok(found?.into_iter().filter(is_certain).collect())
+        let found = self.looked(|| match wanted.pattern.only() {
+            Some(only) => match self.named(&format!("{}{only}", wanted.prefix)) {
+                Some(name) => Ok(self.found(&name, Unreadable::Fails)?.into_iter().collect()),
+                None => Ok(Vec::new()),
+            },
+            None => self.list_below(wanted),
+        })?;
+        Ok(found.into_iter().filter(|found| found.kind.is_some()).collect())
     }
 
     fn look_at(&self, name: &LockName) -> Result<Vec<Found>> {
-        self.looked(|| self.found(name, Unreadable::Fails))
+        Ok(self.looked(|| self.found(name, Unreadable::Fails))?.into_iter().collect())
     }
 }

@@ -35,7 +35,7 @@ impl ZooKeeperStore {
             self.leave_all_later(&place);
         }
         Ok(match self.note(outcome, unknowns)? {
-            Turns::Come(nodes) => Acquired::Granted(self.granted(acquire, &nodes[0], sent_at)),
+            Turns::Come(nodes) => self.grant(acquire, &nodes[0], sent_at),
             Turns::Behind { .. } => self.busy(),
         })
     }
@@ -45,16 +45,16 @@ impl ZooKeeperStore {
         Acquired::Busy { ttl: Some(self.lease()) }
     }
 
-    pub(super) fn granted(&self, acquire: &Acquire<'_>, node: &Node, sent_at: Moment) -> Granted {
+    /// It is the turn of the holder of this node.
+    fn grant(&self, acquire: &Acquire<'_>, node: &Node, sent_at: Moment) -> Acquired {
         let Acquire { name, holder, token, .. } = *acquire;
-        self.has_its_turn(name, holder);
+        self.begin_hold(name, holder);
         let has_token = token != TokenRule::Off && name.kind.is_exclusive();
-        let token = if has_token { self.token_of(node.czxid) } else { 0 };
-        Granted { token, sent_at, session: Some(node.session.term.clone()), next: None }
+        held(node, if has_token { self.token_of(node.czxid) } else { 0 }, sent_at)
     }
 
     /// From now on its node is held, and no longer waits.
-    pub(super) fn has_its_turn(&self, name: &LockName, holder: &Holder) {
+    pub(super) fn begin_hold(&self, name: &LockName, holder: &Holder) {
         let mut has_waited = false;
         self.nodes.update(name, holder, |node| {
             node.granted = true;
@@ -74,15 +74,7 @@ impl ZooKeeperStore {
     pub(super) fn reenter(&self, acquire: &Acquire<'_>) -> Acquired {
         let Acquire { name, holder, .. } = *acquire;
         match self.node_of(name, holder).filter(|node| node.granted) {
-            Some(node) => {
-                let session = Some(node.session.term);
-                Acquired::Granted(Granted {
-                    token: 0,
-                    sent_at: self.client.now(),
-                    session,
-                    next: None,
-                })
-            }
+            Some(node) => held(&node, 0, self.client.now()),
             None => Acquired::Gone,
         }
     }
@@ -174,7 +166,7 @@ impl ZooKeeperStore {
             created_in(&exchange.replies[0], &both, &read).inspect_err(clear_if_nothing_ran)?.pop();
         match created {
             Some(created) => {
-                self.reads_now(name, holder, created.path);
+                self.set_read_node(name, holder, created.path);
                 Ok(Released::Freed { listeners: None, next: None })
             }
             // An earlier attempt has run, or the writer's node is gone.
@@ -182,7 +174,7 @@ impl ZooKeeperStore {
                 let own = |node: &String| names::is_of(node, &id);
                 match self.list(directory, Recency::Majority)?.into_iter().find(own) {
                     Some(node) if names::is_read(&node) => {
-                        self.reads_now(name, holder, read);
+                        self.set_read_node(name, holder, read);
                         Ok(Released::Freed { listeners: None, next: None })
                     }
                     Some(_) => Err(certain(busy_directory(directory))),
@@ -195,8 +187,8 @@ impl ZooKeeperStore {
         }
     }
 
-    /// From now on the hold has another node.
-    fn reads_now(&self, name: &LockName, holder: &Holder, path: String) {
+    /// From now on the hold has the reader's node.
+    fn set_read_node(&self, name: &LockName, holder: &Holder, path: String) {
         self.nodes.update(name, holder, |node| {
             node.path = path;
             node.downgraded = None;
@@ -252,9 +244,7 @@ impl ZooKeeperStore {
             .and_then(|node| Ok((node, exchange.replies[1].children()?)));
         let acquired = match listed {
             Ok((node, list)) => match self.standing(next.name, next.holder, list) {
-                Standing::First if node.czxid != 0 => {
-                    Ok(Acquired::Granted(self.granted(next, &node, sent_at)))
-                }
+                Standing::First if node.czxid != 0 => Ok(self.grant(next, &node, sent_at)),
                 // It looks again and begins to watch.
                 _ => self.acquire_lock(next, &mut of_next),
             },
@@ -302,4 +292,10 @@ impl ZooKeeperStore {
         }
         Ok(exchange.replies.iter().any(|reply| reply.code.is_ok()))
     }
+}
+
+/// The answer to a holder that has this node.
+pub(super) fn held(node: &Node, token: u64, sent_at: Moment) -> Acquired {
+    let session = Some(node.session.term.clone());
+    Acquired::Granted(Granted { token, sent_at, session, next: None })
 }

@@ -34,7 +34,7 @@ impl MultiStore for ZooKeeperStore {
             self.leave_all_later(&places);
         }
         Ok(match self.note(outcome, unknowns)? {
-            Turns::Come(nodes) => self.all_granted(acquire, nodes, sent_at),
+            Turns::Come(nodes) => self.grant_all(acquire, nodes, sent_at),
             Turns::Behind { at } => AcquiredAll::Busy { at: fresh[at], ttl: Some(self.lease()) },
         })
     }
@@ -102,7 +102,7 @@ impl ZooKeeperStore {
     }
 
     /// `nodes`: those of the parts that were not held before.
-    fn all_granted(
+    fn grant_all(
         &self,
         acquire: &AcquireAll<'_>,
         nodes: Vec<Node>,
@@ -117,7 +117,7 @@ impl ZooKeeperStore {
             let drawn = node.as_ref().filter(|_| draws);
             tokens.push(drawn.map_or(0, |node| self.token_of(node.czxid)));
             session = session.or(node.map(|node| node.session.term));
-            self.has_its_turn(name, holder);
+            self.begin_hold(name, holder);
         }
         AcquiredAll::Granted { tokens, sent_at, session }
     }

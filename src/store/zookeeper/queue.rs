@@ -184,7 +184,7 @@ impl ZooKeeperStore {
         }
         if !waits && unknowns.is_empty() {
             for (at, (name, _)) in places.iter().enumerate() {
-                if self.is_still_busy(name)? {
+                if self.ask_whether_busy(name)? {
                     return Ok(Turns::Behind { at });
                 }
             }
@@ -411,7 +411,7 @@ impl ZooKeeperStore {
     }
 
     /// Whether a lock that other clients held recently is still not free, as the leader knows it.
-    pub(super) fn is_still_busy(&self, name: &LockName) -> Asked<bool> {
+    pub(super) fn ask_whether_busy(&self, name: &LockName) -> Asked<bool> {
         if !self.was_busy(name) {
             return Ok(false);
         }

@@ -5,6 +5,7 @@
 use std::time::Duration;
 
 use super::client::{NodeWatch, Session, check_length};
+use super::locks::held;
 use super::nodes::Node;
 use super::queue::{
     Asked, Recency, Standing, TRIES, busy_directory, certain, children_in, created_in, data_in,
@@ -16,9 +17,7 @@ use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::holder::Holder;
 use crate::base::lease::Moment;
 use crate::base::lock_name::LockName;
-use crate::store::{
-    Acquire, Acquired, Granted, Release, Released, Topic, UnknownOutcomes, Waiting,
-};
+use crate::store::{Acquire, Acquired, Release, Released, Topic, UnknownOutcomes, Waiting};
 
 /// A count: four bytes, as Curator's `SharedCount`. `None`: there is no such node.
 pub(super) fn count_in(reply: &Reply, path: &str) -> Asked<Option<(i64, super::wire::Stat)>> {
@@ -65,11 +64,12 @@ impl ZooKeeperStore {
     fn try_permits(&self, acquire: &Acquire<'_>, unknowns: &UnknownOutcomes) -> Asked<Acquired> {
         let Acquire { name, holder, .. } = *acquire;
         let sent_at = self.client.now();
-        if let Some(node) = self.node_of(name, holder).filter(|node| node.granted) {
-            return Ok(Acquired::Granted(permits_granted(&node, sent_at)));
-        }
-        if let Some(node) = self.find_permits(acquire, unknowns)? {
-            return Ok(Acquired::Granted(permits_granted(&node, sent_at)));
+        let granted = match self.node_of(name, holder).filter(|node| node.granted) {
+            Some(node) => Some(node),
+            None => self.find_permits(acquire, unknowns)?,
+        };
+        if let Some(node) = granted {
+            return Ok(held(&node, 0, sent_at));
         }
         let is_try = acquire.waiting == Waiting::No;
         if is_try && unknowns.is_empty() && self.was_busy(name) {
@@ -216,7 +216,7 @@ impl ZooKeeperStore {
         self.client.unwatch(&turn_topic);
         let node = Node::with_permits(&turn.session, permits);
         self.nodes.put(name, holder, node.clone());
-        Ok(Some(Acquired::Granted(permits_granted(&node, sent_at))))
+        Ok(Some(held(&node, 0, sent_at)))
     }
 
     /// One transaction makes the permits and gives the turn back, so that a permit that exists is
@@ -303,8 +303,4 @@ impl ZooKeeperStore {
         }
         Ok(Released::NotHeld)
     }
-}
-
-fn permits_granted(node: &Node, sent_at: Moment) -> Granted {
-    Granted { token: 0, sent_at, session: Some(node.session.term.clone()), next: None }
 }

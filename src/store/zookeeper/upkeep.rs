@@ -9,7 +9,7 @@ use super::client::{NodeWatch, ZooKeeperFailure};
 use super::nodes::Node;
 use super::queue::{Asked, certain, is_there};
 use super::wire::{Code, Request};
-use crate::base::error::{Error, Result};
+use crate::base::error::Result;
 use crate::base::log;
 use crate::store::{LockStore, Renewal, Renewed, Undo};
 
@@ -34,7 +34,11 @@ impl ZooKeeperStore {
             self.client.unguarded(settled().flat_map(Self::guarded_paths))
         else {
             let error = self.client.last_error();
-            return chunk.iter().map(|one| self.without_connection(one, &error)).collect();
+            let outcome = |node: &Option<Node>| match node {
+                Some(_) => Renewed::Failed(error.clone()),
+                None => Renewed::Gone,
+            };
+            return nodes.iter().map(outcome).collect();
         };
         let is_new = |node: &&Node| {
             node.session.generation == session.generation
@@ -43,23 +47,22 @@ impl ZooKeeperStore {
         };
         let guarded = self.guard(&settled().filter(is_new).collect::<Vec<_>>());
         let trouble = guarded.err().map(ZooKeeperFailure::into_error);
-        let outcome = |(one, node): (&Renewal, &Option<Node>)| match (node, &trouble) {
-            (None, _) => Renewed::Gone,
-            (Some(node), _) if node.is_gone() && self.is_still_at(one, node) => Renewed::Gone,
-            (Some(node), Some(error)) if is_new(&node) => Renewed::Failed(error.clone()),
-            (Some(_), _) => Renewed::Held { sent_at, again: false, beside: None },
-        };
-        chunk
-            .iter()
-            .zip(chunk.iter().zip(&nodes).map(outcome))
-            .map(|(one, outcome)| {
-                if matches!(outcome, Renewed::Gone) {
-                    // Nobody else deletes what else the holder has, such as other permits.
-                    self.leave_later(&one.name, &one.holder);
+        let outcome = |(one, node): (&Renewal, &Option<Node>)| {
+            let is_gone =
+                node.as_ref().is_none_or(|node| node.is_gone() && self.is_still_at(one, node));
+            if is_gone {
+                // Nobody else deletes what else the holder has, such as other permits.
+                self.leave_later(&one.name, &one.holder);
+                return Renewed::Gone;
+            }
+            match &trouble {
+                Some(error) if node.as_ref().is_some_and(|node| is_new(&node)) => {
+                    Renewed::Failed(error.clone())
                 }
-                outcome
-            })
-            .collect()
+                _ => Renewed::Held { sent_at, again: false, beside: None },
+            }
+        };
+        chunk.iter().zip(&nodes).map(outcome).collect()
     }
 
     /// Whether its node is the same as before the request. A downgrade that was sent in between has
@@ -73,10 +76,6 @@ impl ZooKeeperStore {
         self.node_of(&hold.name, &hold.holder).filter(|node| node.granted)
     }
 
-    fn without_connection(&self, hold: &Renewal, error: &Error) -> Renewed {
-        if self.held_node(hold).is_some() { Renewed::Failed(error.clone()) } else { Renewed::Gone }
-    }
-
     /// The nodes of a hold that somebody else may delete: its own, or its permits.
     fn guarded_paths(node: &Node) -> &[String] {
         if node.permits.is_empty() { std::slice::from_ref(&node.path) } else { &node.permits }
@@ -84,22 +83,21 @@ impl ZooKeeperStore {
 
     /// Watches these nodes for their holders. Nodes that are already gone are marked.
     fn guard(&self, nodes: &[&Node]) -> Asked<()> {
-        let paths = || {
-            nodes
-                .iter()
-                .flat_map(|node| Self::guarded_paths(node).iter().map(move |path| (path, *node)))
-        };
-        let watches = paths()
-            .map(|(path, node)| (path.clone(), NodeWatch::Own(node.is_lost.clone())))
-            .collect();
-        let requests: Vec<Request> =
-            paths().map(|(path, _)| Request::get_data(path, true)).collect();
-        if requests.is_empty() {
+        let mut paths = Vec::new();
+        for &node in nodes {
+            paths.extend(Self::guarded_paths(node).iter().map(|path| (path, node)));
+        }
+        if paths.is_empty() {
             return Ok(());
         }
-        let exchange = self.client.ask(&requests, watches)?;
+        let requests: Vec<Request> =
+            paths.iter().map(|(path, _)| Request::get_data(path, true)).collect();
+        let watch = |(path, node): &(&String, &Node)| {
+            ((*path).clone(), NodeWatch::Own(node.is_lost.clone()))
+        };
+        let exchange = self.client.ask(&requests, paths.iter().map(watch).collect())?;
         let mut all = Ok(());
-        for (reply, (path, node)) in exchange.replies.iter().zip(paths()) {
+        for (reply, (path, node)) in exchange.replies.iter().zip(paths) {
             if reply.code.is_ok() {
                 continue;
             }
