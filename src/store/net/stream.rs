@@ -24,8 +24,9 @@ use crate::store::tls::TlsClient;
 /// How often keepalive probes are sent.
 const PROBES_EVERY: Duration = Duration::from_secs(2);
 
-/// The shortest timeout of a socket: what is less counts as none for the system.
-const SHORTEST: Duration = Duration::from_micros(1);
+/// The shortest timeout of a socket: what is less counts as none for the system, which keeps
+/// microseconds, or on Windows milliseconds.
+const SHORTEST: Duration = Duration::from_micros(if cfg!(windows) { 1000 } else { 1 });
 
 fn keepalive() -> socket2::TcpKeepalive {
     socket2::TcpKeepalive::new().with_time(KEEPALIVE_PAUSE).with_interval(PROBES_EVERY)

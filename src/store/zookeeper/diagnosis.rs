@@ -91,15 +91,13 @@ impl ZooKeeperStore {
     /// scheme shows which identity has the rights: the server keeps a hash.
     fn rights(&self, acl: &[Permission]) -> Finding {
         let root = self.root();
-        let open = acl
-            .iter()
-            .filter(|one| one.scheme == "world")
-            .fold(0, |rights, one| rights | one.rights);
+        let rights_of = |world: bool| {
+            let those = acl.iter().filter(|one| (one.scheme == "world") == world);
+            those.fold(0, |rights, one| rights | one.rights)
+        };
+        let open = rights_of(true);
+        let for_identities = rights_of(false);
         let has_digest = self.client.servers().digest.is_some();
-        let for_identities = acl
-            .iter()
-            .filter(|one| one.scheme != "world")
-            .fold(0, |rights, one| rights | one.rights);
         if open & NEEDED == NEEDED {
             let found = format!("anybody may read, write, make and delete nodes below {root}");
             return Finding::ok(Check::Right, found);

@@ -1,7 +1,7 @@
 //! Looking at locks: who has one, and who waits.
 
-use super::listing::{Unreadable, owners_of};
-use super::queue::{Asked, Recency};
+use super::queue::{Asked, Recency, data_in};
+use super::wire::{Code, Request};
 use super::{ZooKeeperStore, names};
 use crate::base::error::Result;
 use crate::base::lock_name::{Kind, LockName};
@@ -10,6 +10,20 @@ use crate::store::{LockStatus, QueueStore};
 
 /// Maximum number of holders whose ids are read.
 const MOST_HOLDERS: usize = 1000;
+
+/// What to do about nodes of holders and waiters that the user may not read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Unreadable {
+    /// For a list of all names, which one such node must not end. The name of the node has an id.
+    HasAnId,
+    Fails,
+}
+
+/// A node of a holder or a waiter, in order.
+pub(super) struct ListedPlace {
+    pub(super) id: String,
+    owner: Option<HolderOwner>,
+}
 
 impl QueueStore for ZooKeeperStore {
     /// In a queue of ZooKeeper the holder is the first entry.
@@ -43,6 +57,44 @@ impl ZooKeeperStore {
         // Only the server knows when a session that nobody renews ends.
         Ok(Some(LockStatus { ttl: None, holders, owners }))
     }
+
+    /// Whose these nodes are, without nodes that are gone by now.
+    pub(super) fn places(
+        &self,
+        directory: &str,
+        nodes: &[String],
+        unreadable: Unreadable,
+    ) -> Asked<Vec<ListedPlace>> {
+        if nodes.is_empty() {
+            return Ok(Vec::new());
+        }
+        let looks: Vec<Request> = nodes
+            .iter()
+            .map(|node| Request::get_data(&format!("{directory}/{node}"), false))
+            .collect();
+        let exchange = self.ask(&looks)?;
+        let mut places = Vec::with_capacity(nodes.len());
+        for (reply, node) in exchange.replies.iter().zip(nodes) {
+            let data = match reply.code {
+                Code::NO_AUTH if unreadable == Unreadable::HasAnId => Vec::new(),
+                _ => match data_in(reply, directory)? {
+                    Some((data, _)) => data,
+                    None => continue,
+                },
+            };
+            let id = holder_in(&data, node);
+            let owner = owner_in(&data, &id);
+            let id = if names::is_write(node) { format!("{id}:write") } else { id };
+            places.push(ListedPlace { id, owner });
+        }
+        Ok(places)
+    }
+}
+
+pub(super) fn owners_of<'p>(
+    places: impl IntoIterator<Item = &'p ListedPlace>,
+) -> Vec<(String, HolderOwner)> {
+    places.into_iter().filter_map(|place| Some((place.id.clone(), place.owner.clone()?))).collect()
 }
 
 /// The id of a holder: what a client of this crate wrote into its node, otherwise the id in the

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::client::ZooKeeperFailure;
-use super::inspect::{holder_in, owner_in};
+use super::inspect::{ListedPlace, Unreadable, owners_of};
 use super::names::Paths;
 use super::queue::{Asked, children_in, data_in};
 use super::semaphore::count_in;
@@ -11,25 +11,10 @@ use super::wire::{Code, Request};
 use super::{ZooKeeperStore, names};
 use crate::base::error::{ErrorKind, Result};
 use crate::base::lock_name::{Kind, LockName};
-use crate::base::owner::HolderOwner;
 use crate::store::{Found, FoundHolder, FoundWaiter, ListingStore, LockStore, MOST_LISTED, Wanted};
 
 /// How many directories are listed in one write.
 const PAGE: usize = 100;
-
-/// What to do about nodes of holders and waiters that the user may not read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Unreadable {
-    /// For a list of all names, which one such node must not end. The name of the node has an id.
-    HasAnId,
-    Fails,
-}
-
-/// A node of a holder or a waiter, in order.
-pub(super) struct ListedPlace {
-    pub(super) id: String,
-    owner: Option<HolderOwner>,
-}
 
 impl ZooKeeperStore {
     /// Walks over all directories, those of one depth side by side.
@@ -195,38 +180,6 @@ impl ZooKeeperStore {
             ..Found::new(&name.key, Kind::Semaphore)
         })
     }
-
-    /// Whose these nodes are, without nodes that are gone by now.
-    pub(super) fn places(
-        &self,
-        directory: &str,
-        nodes: &[String],
-        unreadable: Unreadable,
-    ) -> Asked<Vec<ListedPlace>> {
-        if nodes.is_empty() {
-            return Ok(Vec::new());
-        }
-        let looks: Vec<Request> = nodes
-            .iter()
-            .map(|node| Request::get_data(&format!("{directory}/{node}"), false))
-            .collect();
-        let exchange = self.ask(&looks)?;
-        let mut places = Vec::with_capacity(nodes.len());
-        for (reply, node) in exchange.replies.iter().zip(nodes) {
-            let data = match reply.code {
-                Code::NO_AUTH if unreadable == Unreadable::HasAnId => Vec::new(),
-                _ => match data_in(reply, directory)? {
-                    Some((data, _)) => data,
-                    None => continue,
-                },
-            };
-            let id = holder_in(&data, node);
-            let owner = owner_in(&data, &id);
-            let id = if names::is_write(node) { format!("{id}:write") } else { id };
-            places.push(ListedPlace { id, owner });
-        }
-        Ok(places)
-    }
 }
 
 fn holder(id: String) -> FoundHolder {
@@ -239,12 +192,6 @@ fn waiters(places: Vec<ListedPlace>) -> Vec<FoundWaiter> {
 
 fn first(nodes: &[String]) -> &[String] {
     &nodes[..nodes.len().min(MOST_LISTED)]
-}
-
-pub(super) fn owners_of<'p>(
-    places: impl IntoIterator<Item = &'p ListedPlace>,
-) -> Vec<(String, HolderOwner)> {
-    places.into_iter().filter_map(|place| Some((place.id.clone(), place.owner.clone()?))).collect()
 }
 
 /// What kind of directory has these children: a lock ([`Kind::Mutex`]), a read-write lock

@@ -301,18 +301,14 @@ impl Node {
 
     /// Records that a connection broke. The idle ones have most likely ended, too.
     fn record_failure(&self, failure: RedisFailure, holder: Option<&Holder>) -> RedisFailure {
-        match &failure {
-            RedisFailure::Unknown { stale: true, unknown, .. } => {
-                let mut state = self.state.lock();
+        if let RedisFailure::Unknown { error, unknown, stale } = &failure {
+            let mut state = self.state.lock();
+            state.unknowns.push((unknown.clone(), holder.cloned()));
+            if *stale {
                 state.free.clear();
-                state.unknowns.push((unknown.clone(), holder.cloned()));
-            }
-            RedisFailure::Unknown { error, unknown, .. } => {
-                let mut state = self.state.lock();
-                state.unknowns.push((unknown.clone(), holder.cloned()));
+            } else {
                 self.set_down(&mut state, error);
             }
-            RedisFailure::NotSent(_) => {}
         }
         failure
     }

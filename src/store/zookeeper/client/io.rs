@@ -227,18 +227,7 @@ impl Inner {
     fn serve(&self, reading: &mut Reading) -> Error {
         let ended = || Error::new(ErrorKind::Unreachable, "the connection was given up");
         loop {
-            let taken = loop {
-                match reading.reader.next() {
-                    Ok(Some(frame)) => {
-                        if let Err(error) = self.take_in(reading.number, &frame) {
-                            break Err(error);
-                        }
-                    }
-                    Ok(None) => break Ok(()),
-                    Err(error) => break Err(error),
-                }
-            };
-            match taken.and_then(|()| self.keep_alive(reading.number)) {
+            match self.take_in_all(reading).and_then(|()| self.keep_alive(reading.number)) {
                 Ok(true) => {}
                 Ok(false) => return ended(),
                 Err(error) => return error,
@@ -256,6 +245,14 @@ impl Inner {
                 _ => {}
             }
         }
+    }
+
+    /// Takes in what was read.
+    fn take_in_all(&self, reading: &mut Reading) -> Result<()> {
+        while let Some(frame) = reading.reader.next()? {
+            self.take_in(reading.number, &frame)?;
+        }
+        Ok(())
     }
 
     /// # Errors

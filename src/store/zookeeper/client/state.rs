@@ -406,6 +406,7 @@ impl Slot {
     /// All replies, or why some are missing. `None`: the deadline has passed.
     pub(super) fn wait(&self, deadline: Instant) -> Option<Result<Vec<Reply>>> {
         let mut state = self.state.lock();
+        let mut is_over = false;
         loop {
             if state.missing == 0 {
                 return Some(Ok(state.replies.iter_mut().filter_map(Option::take).collect()));
@@ -413,12 +414,10 @@ impl Slot {
             if let Some(error) = &state.failed {
                 return Some(Err(error.clone()));
             }
-            if self.done.wait_until(&mut state, deadline).timed_out()
-                && state.missing > 0
-                && state.failed.is_none()
-            {
+            if is_over {
                 return None;
             }
+            is_over = self.done.wait_until(&mut state, deadline).timed_out();
         }
     }
 }
