@@ -191,7 +191,7 @@ fn wait(inputs: &[&Pipe], timeout: Option<Duration>) -> Vec<bool> {
         }
         // Entered in the same step as the look, so that whoever changes something wakes it.
         let parker = Arc::new(Parker::default());
-        for input in &inputs {
+        for input in inputs {
             input.state().sleepers.push(parker.clone());
         }
         let until = inputs.iter().filter_map(|input| input.next()).chain(deadline).min();
