@@ -259,8 +259,9 @@ impl SessionState {
         for deletion in &mut self.deletions {
             deletion.sent = false;
         }
-        // The next connection watches all.
+        // The next connection watches all, and deletes all.
         self.unwatched.clear();
+        self.again_at = None;
         self.watches.ended()
     }
 
