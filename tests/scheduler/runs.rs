@@ -86,7 +86,7 @@ pub(crate) fn main() -> ExitCode {
         }
     };
     if arguments.list {
-        for scenario in &SCENARIOS {
+        for scenario in SCENARIOS {
             println!("{}", scenario.name);
         }
         return ExitCode::SUCCESS;

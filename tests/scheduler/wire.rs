@@ -106,7 +106,7 @@ impl Wire {
     /// Stops the servers when nobody is connected any more, and waits for all threads.
     pub(crate) fn stop(self) {
         self.nothing_left("connections", |server| server.connections().0 == 0);
-        for server in &self.servers {
+        for server in self.servers.iter() {
             server.stop();
         }
         wait_for("threads", || running().is_empty(), || format!("{:?}", running()));

@@ -33,7 +33,7 @@ pub(crate) fn check(play: Play) {
         .map(|client| stage.client(client == Client::One))
         .collect();
     for client in living.iter().copied().chain([&third]) {
-        for thing in (0..program.things.len()) {
+        for thing in 0..program.things.len() {
             is_free(&program, client, thing);
         }
     }
@@ -75,7 +75,7 @@ pub(crate) fn check(play: Play) {
         _ => true,
     };
     if program.settings.listener == Code::Calm && !program.any(|step| !is_even(step)) {
-        for ears in &ears {
+        for ears in ears.iter() {
             ears.check();
         }
     }

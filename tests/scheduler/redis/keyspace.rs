@@ -33,7 +33,7 @@ impl Value {
             }
             Self::List(values) => {
                 out.extend(format!("*{}\r\n", values.len()).bytes());
-                for value in &values {
+                for value in values {
                     value.write(out);
                 }
             }

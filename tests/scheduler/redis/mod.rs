@@ -389,7 +389,7 @@ impl State {
 
     fn send(&self, id: u64, values: &[Value]) {
         let mut out = Vec::new();
-        for value in &values {
+        for value in values {
             value.write(&mut out);
         }
         if let Some(socket) = self.connections.get(&id).filter(|_| !out.is_empty()) {

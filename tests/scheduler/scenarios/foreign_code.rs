@@ -48,7 +48,7 @@ pub(crate) fn panicking_logger() {
     let stage = Stage::new();
     let failure = [Failure::BeforeItRan, Failure::AfterItRan][choose(2)];
     stage.faults.fail_next([Operation::Acquire, Operation::Release][choose(2)], failure);
-    for _ in (0..choose(3)) {
+    for _ in 0..choose(3) {
         stage.faults.fail_next(Operation::Release, failure);
     }
     logger_panics(true);
