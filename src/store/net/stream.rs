@@ -8,6 +8,8 @@ use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
+use socket2::SockRef;
+
 use super::address::Address;
 use super::limits::{KEEPALIVE_PAUSE, is_timeout, time_left, within_limit};
 use super::names::Network;
@@ -21,6 +23,10 @@ use crate::store::tls::TlsClient;
 
 /// How often keepalive probes are sent.
 const PROBES_EVERY: Duration = Duration::from_secs(2);
+
+/// The shortest timeout of a socket: what is less counts as none for the system, which keeps
+/// microseconds, or on Windows milliseconds.
+const SHORTEST: Duration = Duration::from_micros(if cfg!(windows) { 1000 } else { 1 });
 
 fn keepalive() -> socket2::TcpKeepalive {
     socket2::TcpKeepalive::new().with_time(KEEPALIVE_PAUSE).with_interval(PROBES_EVERY)
@@ -70,8 +76,7 @@ impl Socket {
                 let addresses = network.names.resolve(host, *port, deadline)?;
                 let stream = connect_tcp(&addresses, deadline)?;
                 #[cfg(any(target_os = "android", target_os = "fuchsia", target_os = "linux"))]
-                socket2::SockRef::from(&stream)
-                    .set_tcp_user_timeout(Some(user_timeout(timeout)))?;
+                SockRef::from(&stream).set_tcp_user_timeout(Some(user_timeout(timeout)))?;
                 Ok(Self::Tcp(stream))
             }
             #[cfg(unix)]
@@ -80,7 +85,7 @@ impl Socket {
                     socket2::Socket::new(socket2::Domain::UNIX, socket2::Type::STREAM, None)?;
                 // On Linux this also limits the connect; elsewhere a full accept queue refuses at
                 // once.
-                socket.set_write_timeout(Some(time_left(deadline)?))?;
+                socket.set_write_timeout(Some(time_left(deadline)?.max(SHORTEST)))?;
                 socket.connect(&socket2::SockAddr::unix(path)?)?;
                 Ok(Self::Unix(UnixStream::from(std::os::fd::OwnedFd::from(socket))))
             }
@@ -140,36 +145,19 @@ impl Stream {
         host: &str,
         deadline: Instant,
     ) -> io::Result<Self> {
-        let socket = match self.socket {
-            Socket::Tcp(stream) => {
-                TlsStream::connect(stream, client, host, deadline).map(Socket::Tls)?
-            }
-            #[cfg(unix)]
-            Socket::Unix(_) => {
-                return Err(io::Error::new(
-                    io::ErrorKind::InvalidInput,
-                    "a unix socket has no TLS",
-                ));
-            }
-            Socket::Tls(_) => {
-                return Err(io::Error::new(
-                    io::ErrorKind::InvalidInput,
-                    "the connection has TLS already",
-                ));
-            }
+        let Socket::Tcp(stream) = self.socket else {
+            let why = "only TCP without TLS can have TLS";
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
         };
+        let socket = TlsStream::connect(stream, client, host, deadline).map(Socket::Tls)?;
         Ok(Self { socket, meter: self.meter, limit: self.limit })
     }
 
     /// Whether its bytes cross a network unencrypted: not on this machine, and not with TLS.
     pub(crate) fn is_exposed(&self) -> bool {
-        match &self.socket {
-            Socket::Tcp(stream) => !stream.peer_addr().is_ok_and(|peer| peer.ip().is_loopback()),
-            #[cfg(unix)]
-            Socket::Unix(_) => false,
-            #[cfg(feature = "tls-core")]
-            Socket::Tls(_) => false,
-        }
+        let is_remote =
+            |stream: &TcpStream| !stream.peer_addr().is_ok_and(|peer| peer.ip().is_loopback());
+        matches!(&self.socket, Socket::Tcp(stream) if is_remote(stream))
     }
 
     /// The server's certificate, where there is TLS.
@@ -200,39 +188,18 @@ impl Stream {
     }
 
     fn set_socket_timeouts(&self, read: Duration, write: Duration) -> io::Result<()> {
-        let read = Some(read);
-        let write = Some(write);
-        match &self.socket {
-            Socket::Tcp(stream) => {
-                stream.set_read_timeout(read).and_then(|()| stream.set_write_timeout(write))
-            }
-            #[cfg(unix)]
-            Socket::Unix(stream) => {
-                stream.set_read_timeout(read).and_then(|()| stream.set_write_timeout(write))
-            }
-            #[cfg(feature = "tls-core")]
-            Socket::Tls(stream) => stream
-                .socket()
-                .set_read_timeout(read)
-                .and_then(|()| stream.socket().set_write_timeout(write)),
-        }
+        let socket = SockRef::from(self);
+        socket.set_read_timeout(Some(read.max(SHORTEST)))?;
+        socket.set_write_timeout(Some(write.max(SHORTEST)))
     }
 
     /// From now on reads and writes return at once, with `WouldBlock` if they cannot proceed.
     pub(crate) fn set_nonblocking(&self) -> io::Result<()> {
-        let set = |stream: &TcpStream| {
-            // It would still be waited for, see `read_in_time`.
-            #[cfg(windows)]
-            stream.set_read_timeout(None)?;
-            stream.set_nonblocking(true)
-        };
-        match &self.socket {
-            Socket::Tcp(stream) => set(stream),
-            #[cfg(unix)]
-            Socket::Unix(stream) => stream.set_nonblocking(true),
-            #[cfg(feature = "tls-core")]
-            Socket::Tls(stream) => set(stream.socket()),
-        }
+        let socket = SockRef::from(self);
+        // It would still be waited for, see `read_in_time`.
+        #[cfg(windows)]
+        socket.set_read_timeout(None)?;
+        socket.set_nonblocking(true)
     }
 
     /// Whether a read would return now, also because the connection has ended. With TLS: whether it
@@ -320,14 +287,8 @@ impl Stream {
 
     pub(crate) fn shutdown(&self) {
         self.meter.ends();
-        let _ = match &self.socket {
-            Socket::Tcp(stream) => stream.shutdown(Shutdown::Both),
-            #[cfg(unix)]
-            Socket::Unix(stream) => stream.shutdown(Shutdown::Both),
-            // Without the close_notify of TLS: this may be called while another thread writes.
-            #[cfg(feature = "tls-core")]
-            Socket::Tls(stream) => stream.socket().shutdown(Shutdown::Both),
-        };
+        // Without the close_notify of TLS: this may be called while another thread writes.
+        let _ = SockRef::from(self).shutdown(Shutdown::Both);
     }
 
     /// For the handshake: neither reads nor writes go on after `deadline`, even while single bytes
@@ -387,10 +348,10 @@ fn connect_tcp(addresses: &[SocketAddr], deadline: Instant) -> io::Result<TcpStr
     let mut last = io::Error::new(io::ErrorKind::NotFound, "the host name has no address");
     for (address, untried) in addresses.iter().zip((1..=addresses.len() as u32).rev()) {
         let share = time_left(deadline)? / untried;
-        match TcpStream::connect_timeout(address, share.max(Duration::from_micros(1))) {
+        match TcpStream::connect_timeout(address, share.max(SHORTEST)) {
             Ok(stream) => {
                 stream.set_nodelay(true)?;
-                let socket = socket2::SockRef::from(&stream);
+                let socket = SockRef::from(&stream);
                 socket.set_tcp_keepalive(&keepalive())?;
                 // Closing then discards what the kernel has not sent yet, so that those requests
                 // cannot run.
@@ -420,13 +381,7 @@ impl Write for Stream {
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        match &mut self.socket {
-            Socket::Tcp(stream) => stream.flush(),
-            #[cfg(unix)]
-            Socket::Unix(stream) => stream.flush(),
-            #[cfg(feature = "tls-core")]
-            Socket::Tls(_) => Ok(()),
-        }
+        Ok(())
     }
 }
 
@@ -522,9 +477,8 @@ impl Read for UntilWoken<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         // A caller that does not wait need not call poll first. With TLS the last reader may have
         // left a message that poll does not report.
-        let looks = self.timeout.is_zero() || self.stream.has_read_ahead();
-        if !looks && !self.waker.wait_with_one(self.stream, self.timeout) {
-            return Err(io::ErrorKind::TimedOut.into());
+        if !self.timeout.is_zero() && !self.stream.has_read_ahead() {
+            self.waker.wait_with(std::iter::once(&*self.stream), self.timeout);
         }
         self.stream.read_now(buffer)
     }
@@ -580,7 +534,7 @@ mod tests {
                 &Network::default(),
             )
             .unwrap();
-            let socket = socket2::SockRef::from(&stream);
+            let socket = SockRef::from(&stream);
             assert!(socket.keepalive().unwrap());
             let first = socket.tcp_keepalive_time().unwrap();
             assert!(first + 3 * socket.tcp_keepalive_interval().unwrap() <= at_least);

@@ -11,30 +11,13 @@ use super::store::RedlockStore;
 use crate::base::advice::Advice;
 use crate::base::error::{Error, Result};
 use crate::base::holder::is_foreign;
-use crate::base::lease::Moment;
 use crate::os::atomic::Ordering;
 use crate::store::redis::script::{self, NodeReply};
 use crate::store::redis::wire::{Connection, RedisFailure, Reply};
-use crate::store::{Acquire, Release, Spent, TokenRule, UnknownOutcomes};
+use crate::store::{Acquire, Acquired, Granted, Release, Spent, TokenRule, UnknownOutcomes};
 
 /// How far ahead of a master's clock a client may propose a token, in microseconds.
 const DAY: u64 = 24 * 60 * 60 * 1_000_000;
-
-/// The outcome of one round.
-pub(super) enum Tally {
-    Granted {
-        token: u64,
-        sent_at: Moment,
-    },
-    Busy {
-        ttl: Option<Duration>,
-    },
-    /// Several contenders have some masters each, and none has a majority.
-    Split {
-        round: Duration,
-    },
-    Gone,
-}
 
 /// A master's reply, or `None` if the round ended before it came.
 type Vote = Result<Option<NodeReply>>;
@@ -57,7 +40,7 @@ impl RedlockStore {
         &self,
         acquire: &Acquire<'_>,
         unknowns: &mut UnknownOutcomes,
-    ) -> Result<Tally> {
+    ) -> Result<Acquired> {
         let all = self.nodes.len();
         let quorum = majority(self.nodes.len());
         let wall = u64::try_from(self.clock.wall().as_micros()).unwrap_or(u64::MAX);
@@ -75,21 +58,20 @@ impl RedlockStore {
             let holding = may_hold(&round, &count);
             self.add_nodes_of(acquire.holder, holding);
             self.lacking.note(self.all_nodes().without(holding));
-            if acquire.held > 0 || acquire.token == TokenRule::Off {
-                return Ok(Tally::Granted { token: 0, sent_at: round.sent_at });
-            }
-            return match self.agree_on_token(acquire, proposal, &count) {
-                Ok(token) => Ok(Tally::Granted { token, sent_at: round.sent_at }),
-                Err(error) => {
-                    self.take_back(acquire, &round, &count, unknowns);
-                    Err(error)
-                }
+            let has_token = acquire.held == 0 && acquire.token != TokenRule::Off;
+            let token = if has_token {
+                self.agree_on_token(acquire, proposal, &count)
+                    .inspect_err(|_| self.take_back(acquire, &round, &count, unknowns))?
+            } else {
+                0
             };
+            let sent_at = round.sent_at;
+            return Ok(Acquired::Granted(Granted { token, sent_at, session: None, next: None }));
         }
         if acquire.held > 0 {
             // Nothing is taken back: that would release the outer hold.
             return if is_final(count.gone, all) {
-                Ok(Tally::Gone)
+                Ok(Acquired::Gone)
             } else {
                 Err(self.refused(&votes))
             };
@@ -155,7 +137,7 @@ impl RedlockStore {
             return Ok(highest);
         }
         let describe = |outcome: &NodeOutcome| {
-            if knows(outcome) { "knows the token" } else { "does not know the token" }.to_owned()
+            if knows(outcome) { "knows the token" } else { "does not know the token" }
         };
         Err(self.no_quorum(&round.outcomes, describe))
     }
@@ -184,12 +166,14 @@ impl RedlockStore {
         let seen_redisson = self.seen_redisson.load(Ordering::Relaxed);
         let Acquire { name, holder, permits, .. } = *acquire;
         let release = Release::of_attempt(name, holder, permits);
-        let ask = |_: usize, _: &Connection, _: &str| match is_quiet {
-            true if seen_redisson => {
+        let ask = |_: usize, _: &Connection, _: &str| {
+            if !is_quiet {
+                vec![script::release(&release, || self.clock.now())]
+            } else if seen_redisson {
                 vec![script::take_back(name, holder), script::wake_redisson(name)]
+            } else {
+                vec![script::take_back(name, holder)]
             }
-            true => vec![script::take_back(name, holder)],
-            false => vec![script::release(&release, || self.clock.now())],
         };
         let all_released = |outcomes: &[NodeOutcome]| {
             count.granted.without(NodeSet::of(outcomes, NodeOutcome::has_run)).is_empty()
@@ -220,7 +204,7 @@ impl Count {
     }
 
     /// A majority of `all` masters answered, and some are held by others.
-    fn contended(self, all: usize, round: Duration) -> Tally {
+    fn contended(self, all: usize, round: Duration) -> Acquired {
         let quorum = majority(all);
         // All Redisson holders count as one: each has another id on every master, and publishes a
         // message when it gives a master's lock back.
@@ -230,25 +214,33 @@ impl Count {
         let most = self.holders.iter().map(held_by).max().unwrap_or(0);
         if most >= quorum {
             let missing = quorum - self.granted.len();
-            return Tally::Busy { ttl: until_free(self.ttls, missing) };
+            return Acquired::Busy { ttl: until_free(self.ttls, missing) };
         }
         // One holder may have a majority if the masters that did not answer are counted. If it has
         // none, it takes its grants back, perhaps without a message.
         if most + all - self.answered() >= quorum {
-            return Tally::Busy { ttl: None };
+            return Acquired::Busy { ttl: None };
         }
-        Tally::Split { round }
+        Acquired::Split { round }
     }
 }
 
 /// True when replies that are still missing cannot change the outcome of the round.
 fn is_decided(outcomes: &[NodeOutcome]) -> bool {
     let all = outcomes.len();
-    let quorum = majority(outcomes.len());
-    let count = |sort| outcomes.iter().filter(|outcome| sort_of(outcome) == Some(sort)).count();
-    let granted = count(Sort::Granted);
-    let busy = count(Sort::Busy);
-    let void = count(Sort::Void);
+    let quorum = majority(all);
+    let mut granted = 0;
+    let mut busy = 0;
+    // The master has failed, or has no vote.
+    let mut void = 0;
+    for vote in outcomes.iter().map(vote_of) {
+        match vote {
+            Ok(Some(NodeReply::Granted { .. })) => granted += 1,
+            Ok(Some(NodeReply::Busy { .. })) => busy += 1,
+            Ok(Some(NodeReply::Gone | NodeReply::Quarantined)) | Err(_) => void += 1,
+            Ok(None) => {}
+        }
+    }
     // If no majority of grants is possible, a majority of grants and refusals is still needed to
     // distinguish "busy" from "no quorum".
     granted >= quorum
@@ -278,28 +270,6 @@ fn may_hold(round: &Round, count: &Count) -> NodeSet {
         NodeOutcome::Failed(RedisFailure::NotSent(_)) | NodeOutcome::Skipped => false,
     };
     count.granted | NodeSet::of(&round.outcomes, is_unknown)
-}
-
-/// How a reply counts. Found without parsing it, because this is asked after every reply.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Sort {
-    Granted,
-    /// Another holder has it.
-    Busy,
-    /// Neither: the master failed, or has no vote.
-    Void,
-}
-
-fn sort_of(outcome: &NodeOutcome) -> Option<Sort> {
-    match outcome {
-        NodeOutcome::Replies(replies) => Some(match &replies[..] {
-            [reply] if reply.status() == Some(1) => Sort::Granted,
-            [reply] if reply.status() == Some(0) => Sort::Busy,
-            _ => Sort::Void,
-        }),
-        NodeOutcome::Failed(_) => Some(Sort::Void),
-        NodeOutcome::Unread(_) | NodeOutcome::Skipped => None,
-    }
 }
 
 fn vote_of(outcome: &NodeOutcome) -> Vote {

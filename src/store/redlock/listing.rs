@@ -5,11 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::node::{error_of, single};
-use super::quorum::majority;
-use super::scatter::{NodeOutcome, ask_all};
 use super::store::RedlockStore;
 use super::supported::check_kind;
-use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::error::Result;
 use crate::base::holder::hold_on_many;
 use crate::base::lock_name::{Kind, LockName};
 use crate::store::redis::listing::{
@@ -27,25 +25,6 @@ impl RedlockStore {
         let _permit = self.begin_query()?;
         let answer = self.nodes[index].ask_alone(|_, _| requests.to_vec());
         answer.map_err(|failure| error_of(&failure).clone())
-    }
-
-    /// The answers of those masters that have answered.
-    ///
-    /// # Errors
-    /// `NoQuorum` if they are no majority.
-    fn of_a_majority<T>(&self, answers: Vec<Result<T>>) -> Result<Vec<T>> {
-        if answers.iter().flatten().count() >= majority(self.nodes.len()) {
-            return Ok(answers.into_iter().flatten().collect());
-        }
-        let say = |answer: &Result<_>| {
-            answer.as_ref().map_or_else(|e| e.message().to_owned(), |_| "answered".into())
-        };
-        let texts: Vec<String> = answers.iter().map(say).collect();
-        // Usually all masters have the same users.
-        let denied = answers
-            .into_iter()
-            .find_map(|answer| answer.err().filter(|e| e.kind() == ErrorKind::Denied));
-        Err(denied.unwrap_or_else(|| self.no_quorum_with(&texts)))
     }
 
     /// # Errors
@@ -118,34 +97,9 @@ impl ListingStore for RedlockStore {
     fn look_at(&self, name: &LockName) -> Result<Vec<Found>> {
         check_kind(name)?;
         let _permit = self.begin_query()?;
-        let round =
-            ask_all(&self.nodes, None, |_, _, _| vec![look(name)], self.all_nodes(), |_| false);
-        let answer = |outcome: NodeOutcome| match outcome {
-            NodeOutcome::Replies(replies) => {
-                let found = single(replies).and_then(|reply| look_answer(reply, &name.key, true));
-                found.map(|found| found.into_iter().collect())
-            }
-            NodeOutcome::Failed(failure) => Err(error_of(&failure).clone()),
-            NodeOutcome::Unread(_) | NodeOutcome::Skipped => {
-                Err(Error::new(ErrorKind::Unreachable, "it was not asked"))
-            }
-        };
-        self.merge_all(round.outcomes.into_iter().map(answer).collect())
-    }
-}
-
-impl RedlockStore {
-    /// Each master's replies, or why there are none.
-    fn ask_each(&self, requests: impl Fn() -> Vec<Request> + Sync) -> Vec<Result<Vec<Reply>>> {
-        let round = ask_all(&self.nodes, None, |_, _, _| requests(), self.all_nodes(), |_| false);
-        let replies = |outcome: NodeOutcome| match outcome {
-            NodeOutcome::Replies(replies) => Ok(replies),
-            NodeOutcome::Failed(failure) => Err(super::node::error_of(&failure).clone()),
-            NodeOutcome::Unread(_) | NodeOutcome::Skipped => {
-                Err(Error::new(ErrorKind::Unreachable, "it was not asked"))
-            }
-        };
-        round.outcomes.into_iter().map(replies).collect()
+        let found = |reply| Ok(look_answer(reply, &name.key, true)?.into_iter().collect());
+        let answers = self.ask_each(|| vec![look(name)]).into_iter();
+        self.merge_all(answers.map(|replies| replies.and_then(single).and_then(found)).collect())
     }
 }
 
@@ -184,7 +138,7 @@ impl OwnerStore for RedlockStore {
         let _permit = self.begin_query()?;
         let mut refused = Ok(None);
         for answer in self.ask_each(|| vec![script::announced(key)]) {
-            match answer.and_then(super::node::single).and_then(script::announced_answer) {
+            match answer.and_then(single).and_then(script::announced_answer) {
                 Ok(Some(announced)) => return Ok(Some(announced)),
                 Ok(None) => {}
                 Err(error) => refused = Err(error),

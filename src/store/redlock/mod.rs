@@ -20,7 +20,6 @@ mod supported;
 use std::sync::Arc;
 use std::time::Duration;
 
-use self::acquire::Tally;
 use self::node::{Node, Voting};
 pub(crate) use self::quarantine::QuarantineSettings;
 use self::quorum::{NodeSet, UnknownNodes, is_final, majority};
@@ -38,9 +37,9 @@ use crate::store::redis::keys::check_name;
 use crate::store::redis::wire::Connector;
 use crate::store::redis::{script, subscribe_to};
 use crate::store::{
-    Acquire, Acquired, CountStore, Diagnose, FenceStore, Granted, HandedOver, HoldCounts,
-    ListingStore, LockStatus, LockStore, MultiStore, OwnerStore, QueueStore, Release, Released,
-    Renewal, Renewed, Subscriber, SubscriptionSender, Undo, UnknownOutcomes,
+    Acquire, Acquired, CountStore, Diagnose, FenceStore, HandedOver, HoldCounts, ListingStore,
+    LockStatus, LockStore, MultiStore, OwnerStore, QueueStore, Release, Released, Renewal, Renewed,
+    Subscriber, SubscriptionSender, Undo, UnknownOutcomes,
 };
 
 /// Undos resolved in one call.
@@ -65,14 +64,7 @@ impl LockStore for RedlockStore {
     fn acquire(&self, acquire: &Acquire<'_>, unknowns: &mut UnknownOutcomes) -> Result<Acquired> {
         self.quarantine.check_lease(acquire.lease)?;
         let _permit = self.begin_round()?;
-        Ok(match self.acquire_once(acquire, unknowns)? {
-            Tally::Granted { token, sent_at } => {
-                Acquired::Granted(Granted { token, sent_at, session: None, next: None })
-            }
-            Tally::Busy { ttl } => Acquired::Busy { ttl },
-            Tally::Split { round } => Acquired::Split { round },
-            Tally::Gone => Acquired::Gone,
-        })
+        self.acquire_once(acquire, unknowns)
     }
 
     fn release(&self, release: &Release<'_>, unknowns: &mut UnknownOutcomes) -> Result<Released> {
@@ -113,10 +105,10 @@ impl LockStore for RedlockStore {
         let outcome = match (freed, still_held) {
             _ if is_final(missing, all) => Ok(Released::NotHeld),
             (0, 0) => Err(refused.unwrap_or_else(|| {
-                self.no_quorum(&outcomes, |_| "no answer yet when the round ended".to_owned())
+                self.no_quorum(&outcomes, |_| "no answer yet when the round ended")
             })),
             _ if freed + still_held + missing < quorum => {
-                Err(refused.unwrap_or_else(|| self.no_quorum(&outcomes, |_| "answered".to_owned())))
+                Err(refused.unwrap_or_else(|| self.no_quorum(&outcomes, |_| "answered")))
             }
             (0, _) => Ok(Released::StillHeld),
             _ => Ok(Released::Freed { listeners, next: None }),
@@ -151,25 +143,23 @@ impl LockStore for RedlockStore {
 
     fn resolve(&self, undos: &mut Vec<Undo>) {
         let mut chunk: Vec<Undo> = undos.drain(..undos.len().min(RESOLVE_CHUNK)).collect();
-        for undo in chunk.iter_mut().filter(|undo| undo.unknowns.is_empty()) {
-            let nodes = self.nodes_of(&undo.holder);
-            UnknownNodes { nodes, unread: Vec::new() }.store(&mut undo.unknowns);
-        }
         // One round for each undo, because its release must follow the holder's earlier requests on
         // the same connection. With a slow master all of them could take minutes, and renewals must
         // not wait that long.
         let until = self.clock.now().plus(self.nodes[0].connector.io_timeout);
         for undo in &mut chunk {
-            if self.clock.now() >= until {
-                break;
-            }
             let mut unknown = UnknownNodes::of(&undo.unknowns);
-            self.read_unread_releases(&mut unknown, &undo.holder);
-            let asked = unknown.unsent();
-            if !asked.is_empty() {
-                let outcomes = self.release_on(asked, &undo.release(), |_| false).outcomes;
-                unknown.nodes = unknown.nodes.without(asked)
-                    | self.unreleased(asked, &undo.holder, outcomes).nodes;
+            if undo.unknowns.is_empty() {
+                unknown.nodes = self.nodes_of(&undo.holder);
+            }
+            if self.clock.now() < until {
+                self.read_unread_releases(&mut unknown, &undo.holder);
+                let asked = unknown.unsent();
+                if !asked.is_empty() {
+                    let outcomes = self.release_on(asked, &undo.release(), |_| false).outcomes;
+                    unknown.nodes = unknown.nodes.without(asked)
+                        | self.unreleased(asked, &undo.holder, outcomes).nodes;
+                }
             }
             unknown.store(&mut undo.unknowns);
         }
@@ -244,11 +234,11 @@ impl LockStore for RedlockStore {
         let _ = nodes.into_iter().any(Node::probe);
         let quarantine = self.quarantine.maintain(&self.nodes);
         let now = self.clock.now();
-        self.lacking.renew_what_is_missing(
-            self.all_nodes(),
-            NodeSet::of(&self.nodes, Node::is_well),
-            now,
-        );
+        for node in &self.nodes {
+            node.read_unread();
+        }
+        let well = NodeSet::of(&self.nodes, Node::is_well);
+        self.lacking.renew_what_is_missing(self.all_nodes(), well, now);
         let probes = self.nodes.iter().filter_map(Node::probe_at).min();
         let next = [quarantine, probes]
             .into_iter()

@@ -56,7 +56,7 @@ impl RedlockStore {
                 } else if is_final(gone, all) {
                     Renewed::Gone
                 } else {
-                    let none = || self.no_quorum(&round.outcomes, |_| "answered".to_owned());
+                    let none = || self.no_quorum(&round.outcomes, |_| "answered");
                     Renewed::Failed(refused.unwrap_or_else(none))
                 }
             })
@@ -111,19 +111,15 @@ impl RedlockStore {
         let ask = |index: usize, _: &Connection, run_id: &str| {
             let acquire_again = |&n: &usize| {
                 let Renewal { name, holder, permits, lease, token } = &batch[n];
-                let rule = if *token == 0 { TokenRule::Off } else { TokenRule::On };
-                let permits = *permits;
-                let lease = *lease;
-                let waiting = Waiting::No;
                 let acquire = Acquire {
                     name,
                     holder,
-                    permits,
-                    lease,
+                    permits: *permits,
+                    lease: *lease,
                     held: 0,
-                    token: rule,
+                    token: if *token == 0 { TokenRule::Off } else { TokenRule::On },
                     tokens: 1,
-                    waiting,
+                    waiting: Waiting::No,
                     goes_on: false,
                 };
                 script::acquire_on_node(&acquire, *token, run_id)

@@ -43,9 +43,9 @@ impl NodeOutcome {
 }
 
 pub(super) struct Round {
-    /// The instant before the first byte was sent to any master.
+    /// The instant before the first byte was sent to any master. Connects before that take nothing
+    /// from the lease. [`Moment::NEVER`] if nothing was sent.
     pub(super) sent_at: Moment,
-    has_sent: bool,
     pub(super) outcomes: Vec<NodeOutcome>,
     /// The masters that were asked twice, because their connection had ended while idle: the first
     /// request may have run as well.
@@ -53,6 +53,8 @@ pub(super) struct Round {
 }
 
 type Sending<'n> = std::result::Result<NodeCall<'n>, RedisFailure>;
+/// The replies, and whether the master was asked twice.
+type Finished = std::result::Result<(Vec<Reply>, bool), RedisFailure>;
 
 /// Sends each of the masters in `asked` the requests that `ask` makes from its index, the
 /// connection, and the run_id of the process at the other end. Reads until all have answered, until
@@ -71,27 +73,29 @@ pub(super) fn ask_all(
     decided: impl Fn(&[NodeOutcome]) -> bool,
 ) -> Round {
     let outcomes = nodes.iter().map(|_| NodeOutcome::Skipped).collect();
-    let sent_at = nodes[0].connector.clock.now();
-    let mut round = Round { sent_at, has_sent: false, outcomes, repeated: NodeSet::default() };
-    let mut calls: Vec<Option<NodeCall<'_>>> = nodes.iter().map(|_| None).collect();
+    let mut round = Round { sent_at: Moment::NEVER, outcomes, repeated: NodeSet::default() };
     let order: Vec<usize> = (0..nodes.len()).filter(|&index| asked.contains(index)).collect();
     let quorum = majority(nodes.len());
     let ask = &ask;
     let make =
         |index: usize| move |connection: &Connection, run_id: &str| ask(index, connection, run_id);
 
-    let now = |&index: &usize| (index, nodes[index].send_now(holder, make(index)));
-    let (now, later): (Vec<_>, Vec<_>) =
-        order.iter().map(now).partition(|(_, sent)| sent.is_some());
-    round.enter(&mut calls, now.into_iter().filter_map(|(index, sent)| Some((index, sent?))));
-    let connected =
-        side_by_side(later, |(index, _)| (index, nodes[index].send(holder, make(index))));
-    round.enter(&mut calls, connected.into_iter());
+    let mut sent = Vec::new();
+    let mut later = Vec::new();
+    for &index in &order {
+        match nodes[index].send_now(holder, make(index)) {
+            Some(call) => sent.push((index, call)),
+            None => later.push(index),
+        }
+    }
+    let mut calls = round.begin(sent);
+    let connected = side_by_side(later, |index| (index, nodes[index].send(holder, make(index))));
+    calls.extend(round.begin(connected));
     // Masters that are slow to answer earlier requests are asked only if a majority needs them: at
     // once if too few others can be asked, or when too few of the others have voted.
     let enough = |masters: usize| order.len() < quorum || masters >= quorum;
-    if enough(calls.iter().flatten().count()) {
-        gather(nodes, &mut calls, &mut round, ask, holder.is_some(), &decided);
+    if enough(calls.len()) {
+        round.gather(nodes, std::mem::take(&mut calls), ask, holder.is_some(), &decided);
         if enough(round.outcomes.iter().filter(|outcome| outcome.has_voted()).count()) {
             return round;
         }
@@ -102,17 +106,13 @@ pub(super) fn ask_all(
     let unasked: Vec<usize> = order.into_iter().filter(is_unasked).collect();
     let anyway =
         side_by_side(unasked, |index| (index, nodes[index].send_anyway(holder, make(index))));
-    round.enter(&mut calls, anyway.into_iter());
-    gather(nodes, &mut calls, &mut round, ask, holder.is_some(), &decided);
+    calls.extend(round.begin(anyway));
+    round.gather(nodes, calls, ask, holder.is_some(), &decided);
     round
 }
 
 impl Round {
-    fn finished(
-        &mut self,
-        index: usize,
-        outcome: std::result::Result<(Vec<Reply>, bool), RedisFailure>,
-    ) {
+    fn note(&mut self, (index, outcome): (usize, Finished)) {
         self.outcomes[index] = match outcome {
             Ok((replies, repeated)) => {
                 if repeated {
@@ -124,24 +124,77 @@ impl Round {
         };
     }
 
-    /// Notes what came of sending to each of these masters.
-    fn enter<'n>(
-        &mut self,
-        calls: &mut [Option<NodeCall<'n>>],
-        sent: impl Iterator<Item = (usize, Sending<'n>)>,
-    ) {
+    /// Notes what came of sending to each of these masters, and returns the calls under way.
+    fn begin<'n>(&mut self, sent: Vec<(usize, Sending<'n>)>) -> Vec<(usize, NodeCall<'n>)> {
+        let mut calls = Vec::new();
         for (index, sent) in sent {
             match sent {
                 Ok(call) => {
-                    // Connects before the first byte take nothing from the lease.
-                    let earliest = if self.has_sent { self.sent_at } else { call.sent_at() };
-                    self.sent_at = earliest.min(call.sent_at());
-                    self.has_sent = true;
+                    self.sent_at = self.sent_at.min(call.sent_at());
                     self.outcomes[index] = NodeOutcome::Skipped;
-                    calls[index] = Some(call);
+                    calls.push((index, call));
                 }
                 Err(failure) => self.outcomes[index] = NodeOutcome::Failed(failure),
             }
+        }
+        calls
+    }
+
+    /// Reads the replies to these calls.
+    fn gather(
+        &mut self,
+        nodes: &[Node],
+        mut calls: Vec<(usize, NodeCall<'_>)>,
+        ask: &(impl Fn(usize, &Connection, &str) -> Vec<Request> + Sync),
+        may_leave: bool,
+        decided: &impl Fn(&[NodeOutcome]) -> bool,
+    ) {
+        let clock = &nodes[0].connector.clock;
+        let started = clock.now();
+        let timeout = nodes.iter().map(|node| node.connector.io_timeout).max().unwrap_or_default();
+        let mut until = started.plus(timeout);
+        let mut is_decided = false;
+        let mut repeats = Vec::new();
+        let finish = |(index, call): (usize, NodeCall<'_>)| {
+            (index, call.finish(|connection, run_id| ask(index, connection, run_id)))
+        };
+        while !calls.is_empty() {
+            if !is_decided && may_leave && decided(&self.outcomes) {
+                is_decided = true;
+                let now = clock.now();
+                until = until.min(now.plus(grace(now.since(started))));
+            }
+            let left = until.since(clock.now());
+            let connections: Vec<&Connection> =
+                calls.iter().map(|(_, call)| call.connection()).collect();
+            let answered = Connection::answered(&connections, left);
+            let asked = calls.len();
+            for ((index, mut call), is_ready) in
+                std::mem::take(&mut calls).into_iter().zip(answered)
+            {
+                if !is_ready || !call.read_available() {
+                    calls.push((index, call));
+                } else if call.must_repeat() {
+                    // It connects and waits: only when the replies of the others have been read.
+                    repeats.push((index, call));
+                } else {
+                    self.note(finish((index, call)));
+                }
+            }
+            if left == Duration::ZERO && calls.len() == asked {
+                break;
+            }
+        }
+        for (index, call) in calls {
+            self.outcomes[index] = if is_decided {
+                NodeOutcome::Unread(call.leave_unread())
+            } else {
+                let why = "it did not answer within its timeout (io_timeout)";
+                NodeOutcome::Failed(call.give_up(Error::new(ErrorKind::Unreachable, why)))
+            };
+        }
+        for finished in side_by_side(repeats, finish) {
+            self.note(finished);
         }
     }
 }
@@ -171,72 +224,4 @@ fn side_by_side<X: Send, T: Send>(items: Vec<X>, ask: impl Fn(X) -> T + Sync) ->
         };
         threads.into_iter().map(join).collect()
     })
-}
-
-fn gather(
-    nodes: &[Node],
-    calls: &mut [Option<NodeCall<'_>>],
-    round: &mut Round,
-    ask: &(impl Fn(usize, &Connection, &str) -> Vec<Request> + Sync),
-    may_leave: bool,
-    decided: &impl Fn(&[NodeOutcome]) -> bool,
-) {
-    let clock = &nodes[0].connector.clock;
-    let started = clock.now();
-    let timeout = nodes.iter().map(|node| node.connector.io_timeout).max().unwrap_or_default();
-    let mut until = started.plus(timeout);
-    let mut is_decided = false;
-    let mut repeats = Vec::new();
-    loop {
-        let waiting: Vec<usize> =
-            (0..calls.len()).filter(|&index| calls[index].is_some()).collect();
-        if waiting.is_empty() {
-            break;
-        }
-        if !is_decided && may_leave && decided(&round.outcomes) {
-            is_decided = true;
-            let now = clock.now();
-            until = until.min(now.plus(grace(now.since(started))));
-        }
-        let left = until.since(clock.now());
-        let connections: Vec<&Connection> = waiting
-            .iter()
-            .map(|&index| calls[index].as_ref().expect("it waits").connection())
-            .collect();
-        let answered = Connection::answered(&connections, left);
-        let mut is_news = false;
-        for (&index, _) in waiting.iter().zip(&answered).filter(|(_, ready)| **ready) {
-            if !calls[index].as_mut().expect("it waits").read_available() {
-                continue;
-            }
-            is_news = true;
-            let call = calls[index].take().expect("it waits");
-            // Its repeat connects and waits: only when the replies of the others have been read.
-            if call.must_repeat() {
-                repeats.push((index, call));
-                continue;
-            }
-            round.finished(index, call.finish(|connection, run_id| ask(index, connection, run_id)));
-        }
-        if left == Duration::ZERO && !is_news {
-            break;
-        }
-    }
-    for (call, outcome) in
-        calls.iter_mut().zip(&mut round.outcomes).filter(|(call, _)| call.is_some())
-    {
-        let call = call.take().expect("it waits");
-        *outcome = if is_decided {
-            NodeOutcome::Unread(call.leave_unread())
-        } else {
-            let why = "it did not answer within its timeout (io_timeout)";
-            NodeOutcome::Failed(call.give_up(Error::new(ErrorKind::Unreachable, why)))
-        };
-    }
-    let finish = |(index, call): (usize, NodeCall<'_>)| {
-        (index, call.finish(|connection, run_id| ask(index, connection, run_id)))
-    };
-    for (index, outcome) in side_by_side(repeats, finish) {
-        round.finished(index, outcome);
-    }
 }

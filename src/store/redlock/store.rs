@@ -103,8 +103,9 @@ impl RedlockStore {
             }
         }
         if reached < majority(self.nodes.len()) {
-            return Err(uncertified
-                .unwrap_or_else(|| self.no_quorum(&round.outcomes, |_| "reached".to_owned())));
+            return Err(
+                uncertified.unwrap_or_else(|| self.no_quorum(&round.outcomes, |_| "reached"))
+            );
         }
         self.quarantine.maintain(&self.nodes);
         Ok(())
@@ -216,44 +217,67 @@ impl RedlockStore {
         !self.nodes[index].may_still_run(holder)
     }
 
-    /// Asks all masters, waits for all of them, and needs valid answers from a majority.
+    /// Asks all masters, and waits for all of them: the replies of each, or why there are none.
+    pub(super) fn ask_each(
+        &self,
+        requests: impl Fn() -> Vec<Request> + Sync,
+    ) -> Vec<Result<Vec<Reply>>> {
+        let round = ask_all(&self.nodes, None, |_, _, _| requests(), self.all_nodes(), |_| false);
+        let replies = |outcome: NodeOutcome| match outcome {
+            NodeOutcome::Replies(replies) => Ok(replies),
+            NodeOutcome::Failed(failure) => Err(error_of(&failure).clone()),
+            NodeOutcome::Unread(_) | NodeOutcome::Skipped => {
+                Err(Error::new(ErrorKind::Unreachable, "it was not asked"))
+            }
+        };
+        round.outcomes.into_iter().map(replies).collect()
+    }
+
+    /// The answers of the masters to one request each.
+    ///
+    /// # Errors
+    /// As for [`of_a_majority`](Self::of_a_majority).
     pub(super) fn ask_majority<T>(
         &self,
         request: impl Fn() -> Request + Sync,
         parse: impl Fn(Reply) -> Result<T>,
     ) -> Result<Vec<T>> {
         let _permit = self.begin_query()?;
-        let round =
-            ask_all(&self.nodes, None, |_, _, _| vec![request()], self.all_nodes(), |_| false);
-        let mut answers = Vec::new();
-        let mut refused = None;
-        for outcome in &round.outcomes {
-            if let NodeOutcome::Replies(replies) = outcome {
-                match single(replies.clone()).and_then(&parse) {
-                    Ok(answer) => answers.push(answer),
-                    Err(error) => refused = Some(error),
-                }
-            }
+        let answers = self.ask_each(|| vec![request()]).into_iter();
+        self.of_a_majority(
+            answers.map(|replies| replies.and_then(single).and_then(&parse)).collect(),
+        )
+    }
+
+    /// The answers of those masters that have answered.
+    ///
+    /// # Errors
+    /// If they are no majority: an error about the request itself if a master returned one,
+    /// otherwise `NoQuorum` with the answer of each master.
+    pub(super) fn of_a_majority<T>(&self, answers: Vec<Result<T>>) -> Result<Vec<T>> {
+        if answers.iter().flatten().count() >= majority(self.nodes.len()) {
+            return Ok(answers.into_iter().flatten().collect());
         }
-        if answers.len() >= majority(self.nodes.len()) {
-            return Ok(answers);
-        }
-        Err(refused.unwrap_or_else(|| self.no_quorum(&round.outcomes, |_| "answered".to_owned())))
+        let texts: Vec<String> = answers
+            .iter()
+            .map(|answer| answer.as_ref().err().map_or("answered", Error::message).to_owned())
+            .collect();
+        let refused =
+            answers.into_iter().filter_map(Result::err).find(|error| !error.kind().is_outage());
+        Err(refused.unwrap_or_else(|| self.no_quorum_with(&texts)))
     }
 
     /// `describe`: the text for a master whose request did not fail.
     pub(super) fn no_quorum(
         &self,
         outcomes: &[NodeOutcome],
-        describe: impl Fn(&NodeOutcome) -> String,
+        describe: impl Fn(&NodeOutcome) -> &'static str,
     ) -> Error {
-        let texts: Vec<String> = outcomes
-            .iter()
-            .map(|outcome| match outcome {
-                NodeOutcome::Failed(failure) => error_of(failure).message().to_owned(),
-                other => describe(other),
-            })
-            .collect();
+        let text = |outcome: &NodeOutcome| match outcome {
+            NodeOutcome::Failed(failure) => error_of(failure).message().to_owned(),
+            other => describe(other).to_owned(),
+        };
+        let texts: Vec<String> = outcomes.iter().map(text).collect();
         self.no_quorum_with(&texts)
     }
 
@@ -317,9 +341,9 @@ pub(super) struct RoundPermit<'s> {
 impl Drop for RoundPermit<'_> {
     fn drop(&mut self) {
         self.store.under_way.lock().0[self.asks as usize] -= 1;
-        self.store.round_ended.iter().for_each(|ended| {
+        for ended in &self.store.round_ended {
             ended.notify_one();
-        });
+        }
     }
 }
 

@@ -5,10 +5,11 @@
 //! read, and makes an ephemeral mark with the id of the change. Whoever gets no answer looks for
 //! the mark.
 
-use super::client::ZooKeeperFailure;
-use super::queue::{Asked, Recency, TRIES, busy_directory, certain, children_in, unsettled};
+use super::queue::{
+    Asked, Recency, TRIES, busy_directory, certain, children_in, is_there, transacted, unsettled,
+};
 use super::semaphore::count_in;
-use super::wire::{Change, Code, Mode, Request};
+use super::wire::{Code, Mode, Request, Transacted};
 use super::{ZooKeeperStore, names};
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::limits::MOST_PERMITS;
@@ -60,22 +61,7 @@ impl CountStore for ZooKeeperStore {
     }
 
     fn counted(&self, name: &LockName) -> Result<(i64, i64)> {
-        let paths = self.paths(name);
-        let path = self.count_path(name);
-        let look = [Request::get_data(path, false), Request::children(&paths.leases, false)];
-        let look = if name.kind == Kind::Latch { &look[..1] } else { &look };
-        let exchange = self.looked(|| self.ask(look)).map_err(ZooKeeperFailure::into_error)?;
-        let read = count_in(&exchange.replies[0], path).map_err(ZooKeeperFailure::into_error)?;
-        let count = read.map_or(0, |(count, _)| count);
-        if name.kind == Kind::Latch {
-            return Ok((count, self.latches.lock().read(path, read)));
-        }
-        let permits = children_in(&exchange.replies[1], &paths.leases)
-            .map_err(ZooKeeperFailure::into_error)?;
-        let taken = permits.unwrap_or_default().len();
-        // In Java, a caller that waits for permits has already made them: those are not held.
-        let held = i64::try_from(taken).unwrap_or(i64::MAX).min(count.max(0));
-        Ok((count - held, held))
+        self.looked(|| self.read_count(name))
     }
 }
 
@@ -83,6 +69,24 @@ impl ZooKeeperStore {
     fn count_path<'n>(&self, name: &'n LockName) -> &'n str {
         let paths = self.paths(name);
         if name.kind == Kind::Latch { &paths.base } else { &paths.permits }
+    }
+
+    fn read_count(&self, name: &LockName) -> Asked<(i64, i64)> {
+        let paths = self.paths(name);
+        let path = self.count_path(name);
+        let look = [Request::get_data(path, false), Request::children(&paths.leases, false)];
+        let look = if name.kind == Kind::Latch { &look[..1] } else { &look };
+        let exchange = self.ask(look)?;
+        let read = count_in(&exchange.replies[0], path)?;
+        let count = read.map_or(0, |(count, _)| count);
+        if name.kind == Kind::Latch {
+            return Ok((count, self.latches.lock().read(path, read)));
+        }
+        let taken =
+            children_in(&exchange.replies[1], &paths.leases)?.map_or(0, |permits| permits.len());
+        // In Java, a caller that waits for permits has already made them: those are not held.
+        let held = i64::try_from(taken).unwrap_or(i64::MAX).min(count.max(0));
+        Ok((count - held, held))
     }
 
     fn change_count(
@@ -103,13 +107,9 @@ impl ZooKeeperStore {
                 return Err(certain(Error::new(ErrorKind::Server, why)));
             }
             self.agreed_in(&exchange.replies[0])?;
-            let has_run = match exchange.replies[1].code {
-                Code::OK => true,
-                Code::NO_NODE => false,
-                // Taken for "it has not run", the change would run into its own mark, again and
-                // again.
-                code => return Err(certain(code.to_error(&mark))),
-            };
+            // An error taken for "it has not run" would make the change run into its own mark,
+            // again and again.
+            let has_run = is_there(&exchange.replies[1], &mark)?;
             if has_run {
                 self.client.delete_later(unsettled.generation, [mark]);
                 let exchange = self.ask(&[Request::get_data(path, false)])?;
@@ -121,8 +121,7 @@ impl ZooKeeperStore {
         for _ in 0..TRIES {
             let exchange = self.ask(&[Request::get_data(path, false)])?;
             let read = count_in(&exchange.replies[0], path)?;
-            let effect =
-                effect(change, name.kind, read.map(|(count, _)| count)).map_err(certain)?;
+            let effect = effect(change, name.kind, read.map(|(count, _)| count))?;
             let (mut changes, value) = match effect {
                 Effect::Nothing(value) => return Ok(CountAnswer { done: false, value }),
                 Effect::Becomes(value) => {
@@ -144,19 +143,22 @@ impl ZooKeeperStore {
                 changes.push(Request::create(&mark, &[], self.acl, Mode::Ephemeral));
             }
             let exchange = self.ask(&[Request::multi(&changes)])?;
-            match failed(&exchange.replies[0], &changes, path)? {
-                None => {
+            let code = match transacted(&exchange.replies[0], &changes, path)? {
+                Transacted::Refused { code, .. } => code,
+                Transacted::Made(_) => {
                     if has_mark {
                         self.client.delete_later(exchange.session.generation, [mark]);
                     }
                     return Ok(CountAnswer { done: true, value: self.available(name, value)? });
                 }
-                Some(Code::NO_NODE) if read.is_none() => {
+            };
+            match code {
+                Code::NO_NODE if read.is_none() => {
                     parents = self.missing(path.rfind('/').map(|end| &path[..end]))?;
                 }
                 // Another client was faster.
-                Some(Code::NO_NODE | Code::NODE_EXISTS | Code::BAD_VERSION | Code::NOT_EMPTY) => {}
-                Some(code) => return Err(certain(code.to_error(path))),
+                Code::NO_NODE | Code::NODE_EXISTS | Code::BAD_VERSION | Code::NOT_EMPTY => {}
+                code => return Err(certain(code.to_error(path))),
             }
         }
         Err(certain(busy_directory(path)))
@@ -189,19 +191,6 @@ impl ZooKeeperStore {
         let taken = self.list(&self.paths(name).leases, Recency::Any)?.len();
         Ok(count - i64::try_from(taken).unwrap_or(i64::MAX).min(count))
     }
-}
-
-/// Why a transaction did not run; `None` if it did.
-fn failed(reply: &super::wire::Reply, requested: &[Request], about: &str) -> Asked<Option<Code>> {
-    if !reply.code.is_ok() {
-        return Err(certain(reply.code.to_error(about)));
-    }
-    let failed =
-        reply.changes(requested).map_err(certain)?.into_iter().find_map(|change| match change {
-            Change::Failed(code) if !code.is_ok() => Some(code),
-            _ => None,
-        });
-    Ok(failed)
 }
 
 #[cfg(test)]

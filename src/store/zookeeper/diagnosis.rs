@@ -3,9 +3,10 @@
 use std::time::{Duration, Instant};
 
 use super::ZooKeeperStore;
+use super::client::ZooKeeperFailure;
+use super::queue::Asked;
 use super::wire::{Code, Permission, Request, ServerStatus};
 use crate::base::diagnosis::{Check, Finding, latency_finding, lease_finding};
-use crate::base::error::Result;
 use crate::store::Diagnose;
 use crate::store::findings::{Examined, ROUND_TRIPS, examine_each, failed, reachable};
 
@@ -34,7 +35,11 @@ impl ZooKeeperStore {
             each.flat_map(|(address, examined)| examined.at(&format!("{address:?}"))).collect();
         all.append(&mut together);
         // If none can be reached, the findings of each server already state the reason.
-        all.extend(served.err().filter(|_| reached > 0).map(|e| failed(&e)));
+        if reached > 0
+            && let Err(failure) = served
+        {
+            all.push(failed(&failure.into_error()));
+        }
         all
     }
 
@@ -44,14 +49,16 @@ impl ZooKeeperStore {
         asked: &Diagnose<'_>,
         reached: usize,
         all: &mut Vec<Finding>,
-    ) -> Result<()> {
+    ) -> Asked<()> {
         let ask = |request: Request| {
-            let mut exchange = self.ask(&[request]).map_err(super::ZooKeeperFailure::into_error)?;
-            Ok::<_, crate::base::error::Error>(exchange.replies.remove(0))
+            let mut exchange = self.ask(&[request])?;
+            Ok::<_, ZooKeeperFailure>(exchange.replies.remove(0))
         };
-        self.catch_up().map_err(super::ZooKeeperFailure::into_error)?;
+        self.catch_up()?;
         all.push(Finding::ok(Check::Connect, "a session for locks can be opened"));
-        all.extend(self.client.granted().map(|granted| session(granted, self.asked_lease)));
+        if let Some(granted) = self.client.granted() {
+            all.push(session(granted, self.asked_lease));
+        }
         let configuration = ask(Request::get_data(CONFIGURATION, false))?;
         let text = configuration.code.is_ok().then(|| configuration.data()).transpose()?;
         let text = text.map(|(bytes, _)| String::from_utf8_lossy(&bytes).into_owned());
@@ -71,7 +78,7 @@ impl ZooKeeperStore {
         let mut round_trips = Vec::with_capacity(ROUND_TRIPS);
         while round_trips.len() < ROUND_TRIPS && began.elapsed() < self.client.io_timeout() {
             let sent = Instant::now();
-            self.catch_up().map_err(super::ZooKeeperFailure::into_error)?;
+            self.catch_up()?;
             round_trips.push(sent.elapsed());
         }
         let slowest = round_trips.iter().max().copied().unwrap_or_default();
@@ -84,15 +91,13 @@ impl ZooKeeperStore {
     /// scheme shows which identity has the rights: the server keeps a hash.
     fn rights(&self, acl: &[Permission]) -> Finding {
         let root = self.root();
-        let open = acl
-            .iter()
-            .filter(|one| one.scheme == "world")
-            .fold(0, |rights, one| rights | one.rights);
+        let rights_of = |world: bool| {
+            let those = acl.iter().filter(|one| (one.scheme == "world") == world);
+            those.fold(0, |rights, one| rights | one.rights)
+        };
+        let open = rights_of(true);
+        let for_identities = rights_of(false);
         let has_digest = self.client.servers().digest.is_some();
-        let for_identities = acl
-            .iter()
-            .filter(|one| one.scheme != "world")
-            .fold(0, |rights, one| rights | one.rights);
         if open & NEEDED == NEEDED {
             let found = format!("anybody may read, write, make and delete nodes below {root}");
             return Finding::ok(Check::Right, found);

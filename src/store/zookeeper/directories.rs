@@ -4,7 +4,7 @@
 use std::collections::HashSet;
 
 use super::ZooKeeperStore;
-use super::queue::{Asked, certain};
+use super::queue::{Asked, certain, is_there};
 use super::wire::{Code, Mode, Request};
 
 impl ZooKeeperStore {
@@ -27,10 +27,8 @@ impl ZooKeeperStore {
         let exchange = self.ask(&looks)?;
         let mut missing = Vec::new();
         for (reply, path) in exchange.replies.iter().zip(paths) {
-            match reply.code {
-                Code::OK => {}
-                Code::NO_NODE => missing.push(self.directory(path)),
-                code => return Err(certain(code.to_error(path))),
+            if !is_there(reply, path)? {
+                missing.push(self.directory(path));
             }
         }
         Ok(missing)
@@ -42,12 +40,8 @@ impl ZooKeeperStore {
             .chroot
             .strip_prefix(path)
             .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
-        Request::create(
-            path,
-            &[],
-            self.acl,
-            if is_chroot { Mode::Persistent } else { Mode::Container },
-        )
+        let mode = if is_chroot { Mode::Persistent } else { Mode::Container };
+        Request::create(path, &[], self.acl, mode)
     }
 
     /// Makes the chroot if it is missing.

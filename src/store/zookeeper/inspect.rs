@@ -1,7 +1,6 @@
 //! Looking at locks: who has one, and who waits.
 
-use super::client::ZooKeeperFailure;
-use super::queue::{Asked, Recency, certain};
+use super::queue::{Asked, Recency, data_in};
 use super::wire::{Code, Request};
 use super::{ZooKeeperStore, names};
 use crate::base::error::Result;
@@ -12,11 +11,24 @@ use crate::store::{LockStatus, QueueStore};
 /// Maximum number of holders whose ids are read.
 const MOST_HOLDERS: usize = 1000;
 
+/// What to do about nodes of holders and waiters that the user may not read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Unreadable {
+    /// For a list of all names, which one such node must not end. The name of the node has an id.
+    HasAnId,
+    Fails,
+}
+
+/// A node of a holder or a waiter, in order.
+pub(super) struct ListedPlace {
+    pub(super) id: String,
+    owner: Option<HolderOwner>,
+}
+
 impl QueueStore for ZooKeeperStore {
     /// In a queue of ZooKeeper the holder is the first entry.
     fn queue_of(&self, name: &LockName, _client: &str) -> Result<(usize, Option<usize>)> {
-        let look = || self.list(&self.paths(name).base, Recency::Any);
-        let list = self.looked(look).map_err(ZooKeeperFailure::into_error)?;
+        let list = self.looked(|| self.list(&self.paths(name).base, Recency::Any))?;
         let list = names::sorted(name.kind, list);
         let own = self.nodes.waiting(name);
         let is_own = |node: &String| own.iter().any(|path| names::last_of(path) == node);
@@ -26,11 +38,7 @@ impl QueueStore for ZooKeeperStore {
 }
 
 impl ZooKeeperStore {
-    pub(super) fn status(&self, name: &LockName) -> Result<Option<LockStatus>> {
-        self.looked(|| self.holders_of(name)).map_err(ZooKeeperFailure::into_error)
-    }
-
-    fn holders_of(&self, name: &LockName) -> Asked<Option<LockStatus>> {
+    pub(super) fn holders_of(&self, name: &LockName) -> Asked<Option<LockStatus>> {
         let paths = self.paths(name);
         let directory = if name.kind == Kind::Semaphore { &paths.leases } else { &paths.base };
         let list = names::sorted(name.kind, self.list(directory, Recency::Any)?);
@@ -40,33 +48,53 @@ impl ZooKeeperStore {
             Self::holders_in(name.kind, &list)
         };
         let nodes = &nodes[..nodes.len().min(MOST_HOLDERS)];
-        if nodes.is_empty() {
+        let places = self.places(directory, nodes, Unreadable::Fails)?;
+        if places.is_empty() {
             return Ok(None);
+        }
+        let owners = owners_of(&places);
+        let holders = places.into_iter().map(|place| (place.id, 1)).collect();
+        // Only the server knows when a session that nobody renews ends.
+        Ok(Some(LockStatus { ttl: None, holders, owners }))
+    }
+
+    /// Whose these nodes are, without nodes that are gone by now.
+    pub(super) fn places(
+        &self,
+        directory: &str,
+        nodes: &[String],
+        unreadable: Unreadable,
+    ) -> Asked<Vec<ListedPlace>> {
+        if nodes.is_empty() {
+            return Ok(Vec::new());
         }
         let looks: Vec<Request> = nodes
             .iter()
             .map(|node| Request::get_data(&format!("{directory}/{node}"), false))
             .collect();
         let exchange = self.ask(&looks)?;
-        let mut holders = Vec::with_capacity(nodes.len());
-        let mut owners = Vec::new();
+        let mut places = Vec::with_capacity(nodes.len());
         for (reply, node) in exchange.replies.iter().zip(nodes) {
-            match reply.code {
-                Code::OK => {}
-                // It was deleted in the meantime.
-                Code::NO_NODE => continue,
-                code => return Err(certain(code.to_error(directory))),
-            }
-            let (data, _) = reply.data().map_err(certain)?;
+            let data = match reply.code {
+                Code::NO_AUTH if unreadable == Unreadable::HasAnId => Vec::new(),
+                _ => match data_in(reply, directory)? {
+                    Some((data, _)) => data,
+                    None => continue,
+                },
+            };
             let id = holder_in(&data, node);
             let owner = owner_in(&data, &id);
             let id = if names::is_write(node) { format!("{id}:write") } else { id };
-            owners.extend(owner.map(|owner| (id.clone(), owner)));
-            holders.push((id, 1));
+            places.push(ListedPlace { id, owner });
         }
-        // Only the server knows when a session that nobody renews ends.
-        Ok((!holders.is_empty()).then_some(LockStatus { ttl: None, holders, owners }))
+        Ok(places)
     }
+}
+
+pub(super) fn owners_of<'p>(
+    places: impl IntoIterator<Item = &'p ListedPlace>,
+) -> Vec<(String, HolderOwner)> {
+    places.into_iter().filter_map(|place| Some((place.id.clone(), place.owner.clone()?))).collect()
 }
 
 /// The id of a holder: what a client of this crate wrote into its node, otherwise the id in the

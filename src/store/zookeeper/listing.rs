@@ -3,32 +3,18 @@
 use std::collections::BTreeMap;
 
 use super::client::ZooKeeperFailure;
-use super::inspect::{holder_in, owner_in};
+use super::inspect::{ListedPlace, Unreadable, owners_of};
 use super::names::Paths;
-use super::queue::{Asked, certain, children_in, done};
+use super::queue::{Asked, children_in, data_in};
+use super::semaphore::count_in;
 use super::wire::{Code, Request};
 use super::{ZooKeeperStore, names};
 use crate::base::error::{ErrorKind, Result};
 use crate::base::lock_name::{Kind, LockName};
-use crate::base::owner::HolderOwner;
 use crate::store::{Found, FoundHolder, FoundWaiter, ListingStore, LockStore, MOST_LISTED, Wanted};
 
 /// How many directories are listed in one write.
 const PAGE: usize = 100;
-
-/// What to do about nodes of holders and waiters that the user may not read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Unreadable {
-    /// For a list of all names, which one such node must not end. The name of the node has an id.
-    HasAnId,
-    Fails,
-}
-
-/// A node of a holder or a waiter, in order.
-struct ListedPlace {
-    id: String,
-    owner: Option<HolderOwner>,
-}
 
 impl ZooKeeperStore {
     /// Walks over all directories, those of one depth side by side.
@@ -58,10 +44,11 @@ impl ZooKeeperStore {
                     let children = children_in(reply, path)?.unwrap_or_default();
                     let key = format!("{slash}{of}");
                     let is_lock = kind_of(&children).is_some() && wanted.name_of(&key).is_some();
-                    if let Some(name) = is_lock.then(|| self.named(&key)).flatten() {
-                        found.extend(
-                            self.readable(&name)?.into_iter().map(|one| (one.key.clone(), one)),
-                        );
+                    if is_lock
+                        && let Some(name) = self.named(&key)
+                        && let Some(one) = self.readable(&name)?
+                    {
+                        found.insert(one.key.clone(), one);
                     }
                     let is_directory = |child: &&String| {
                         let is_own =
@@ -84,19 +71,19 @@ impl ZooKeeperStore {
         LockName::new("", key, Kind::Mutex).ok().filter(|name| self.check(name).is_ok())
     }
 
-    /// Empty if the user may not read it, or if something else has this name.
-    fn readable(&self, name: &LockName) -> Asked<Vec<Found>> {
+    /// `None` also if the user may not read it, or if something else has this name.
+    fn readable(&self, name: &LockName) -> Asked<Option<Found>> {
         match self.found(name, Unreadable::HasAnId) {
             Err(ZooKeeperFailure::NotSent(e))
                 if matches!(e.kind(), ErrorKind::Denied | ErrorKind::WrongType) =>
             {
-                Ok(Vec::new())
+                Ok(None)
             }
             found => found,
         }
     }
 
-    fn found(&self, name: &LockName, unreadable: Unreadable) -> Asked<Vec<Found>> {
+    fn found(&self, name: &LockName, unreadable: Unreadable) -> Asked<Option<Found>> {
         let paths = self.paths(name);
         let looks = [
             Request::children(&paths.base, false),
@@ -107,36 +94,28 @@ impl ZooKeeperStore {
         ];
         let exchange = self.ask(&looks)?;
         let replies = &exchange.replies;
-        let Some(children) = children_in(&replies[0], &paths.base)? else { return Ok(Vec::new()) };
-        let mut all = Vec::new();
+        let Some(children) = children_in(&replies[0], &paths.base)? else { return Ok(None) };
         match kind_of(&children) {
             Some(kind @ (Kind::Mutex | Kind::Read)) => {
-                all.extend(self.found_lock(name, kind, children, unreadable)?);
+                self.found_lock(name, kind, children, unreadable)
             }
             Some(_) => {
                 let leases = children_in(&replies[2], &paths.leases)?.unwrap_or_default();
                 let turns = children_in(&replies[3], &paths.locks)?.unwrap_or_default();
-                let count = super::semaphore::count_in(&replies[4], &paths.permits)?
-                    .map(|(count, _)| count);
-                all.push(self.found_semaphore(name, [leases, turns], count, unreadable)?);
+                let count = count_in(&replies[4], &paths.permits)?.map(|(count, _)| count);
+                self.found_semaphore(name, [leases, turns], count, unreadable).map(Some)
             }
-            None if replies[1].code != Code::NO_NODE => {
-                done(&replies[1], &paths.base)?;
-                let (data, _) = replies[1].data().map_err(certain)?;
-                let count = <[u8; 4]>::try_from(&*data)
-                    .ok()
-                    .map(|bytes| i64::from(i32::from_be_bytes(bytes)));
+            None => {
+                let data = data_in(&replies[1], &paths.base)?;
+                let bytes = data.and_then(|(data, _)| <[u8; 4]>::try_from(data).ok());
                 // Any program may keep four bytes in a node.
-                let unknown = |number| Found {
+                Ok(bytes.map(|bytes| Found {
                     kind: None,
-                    number: Some(number),
+                    number: Some(i32::from_be_bytes(bytes).into()),
                     ..Found::new(&name.key, Kind::Latch)
-                };
-                all.extend(count.map(unknown));
+                }))
             }
-            None => {}
         }
-        Ok(all)
     }
 
     fn found_lock(
@@ -153,24 +132,18 @@ impl ZooKeeperStore {
         let holding = Self::holders_in(kind, &nodes).len();
         let is_written =
             kind == Kind::Read && nodes.first().is_some_and(|node| names::is_write(node));
-        let mut places = self.places(&self.paths(name).base, &nodes, unreadable)?;
+        let mut places = self.places(&self.paths(name).base, first(&nodes), unreadable)?;
         if places.is_empty() {
             return Ok(None);
         }
         let owners = owners_of(&places);
         let queue = places.split_off(holding.min(places.len()));
         Ok(Some(Found {
-            holders: places
-                .into_iter()
-                .map(|place| FoundHolder { id: place.id, count: 1, left: None })
-                .collect(),
+            holders: places.into_iter().map(|place| holder(place.id)).collect(),
             owners,
             unlisted: holding.saturating_sub(MOST_LISTED) as u64,
             waiting: Some(nodes.len().saturating_sub(holding) as u64),
-            queue: queue
-                .into_iter()
-                .map(|place| FoundWaiter { id: place.id, left: None })
-                .collect(),
+            queue: waiters(queue),
             ..Found::new(&name.key, if is_written { Kind::Write } else { kind })
         }))
     }
@@ -186,14 +159,14 @@ impl ZooKeeperStore {
         let turns = names::sorted(Kind::Semaphore, turns);
         let (taken, waiting) =
             (i64::try_from(leases.len()).unwrap_or(i64::MAX), turns.len() as u64);
-        let permits = self.places(&paths.leases, &leases, unreadable)?;
-        let turns = self.places(&paths.locks, &turns, unreadable)?;
+        let permits = self.places(&paths.leases, first(&leases), unreadable)?;
+        let turns = self.places(&paths.locks, first(&turns), unreadable)?;
         let owners = owners_of(permits.iter().chain(&turns));
         let mut holders: Vec<FoundHolder> = Vec::new();
         for ListedPlace { id, .. } in permits {
             match holders.iter_mut().find(|one| one.id == id) {
                 Some(one) => one.count += 1,
-                None => holders.push(FoundHolder { id, count: 1, left: None }),
+                None => holders.push(holder(id)),
             }
         }
         Ok(Found {
@@ -203,49 +176,22 @@ impl ZooKeeperStore {
             // In Java, a caller that waits for permits has already made them: those are not held.
             number: count.map(|count| count - taken.min(count.max(0))),
             waiting: Some(waiting),
-            queue: turns
-                .into_iter()
-                .map(|place| FoundWaiter { id: place.id, left: None })
-                .collect(),
+            queue: waiters(turns),
             ..Found::new(&name.key, Kind::Semaphore)
         })
     }
-
-    /// The owners of the first nodes, without nodes that are gone by now.
-    fn places(
-        &self,
-        directory: &str,
-        nodes: &[String],
-        unreadable: Unreadable,
-    ) -> Asked<Vec<ListedPlace>> {
-        let nodes = &nodes[..nodes.len().min(MOST_LISTED)];
-        if nodes.is_empty() {
-            return Ok(Vec::new());
-        }
-        let looks: Vec<Request> = nodes
-            .iter()
-            .map(|node| Request::get_data(&format!("{directory}/{node}"), false))
-            .collect();
-        let exchange = self.ask(&looks)?;
-        let mut places = Vec::with_capacity(nodes.len());
-        for (reply, node) in exchange.replies.iter().zip(nodes) {
-            let data = match reply.code {
-                Code::OK => reply.data().map_err(certain)?.0,
-                Code::NO_NODE => continue,
-                Code::NO_AUTH if unreadable == Unreadable::HasAnId => Vec::new(),
-                code => return Err(certain(code.to_error(directory))),
-            };
-            let id = holder_in(&data, node);
-            let owner = owner_in(&data, &id);
-            let id = if names::is_write(node) { format!("{id}:write") } else { id };
-            places.push(ListedPlace { id, owner });
-        }
-        Ok(places)
-    }
 }
 
-fn owners_of<'p>(places: impl IntoIterator<Item = &'p ListedPlace>) -> Vec<(String, HolderOwner)> {
-    places.into_iter().filter_map(|place| Some((place.id.clone(), place.owner.clone()?))).collect()
+fn holder(id: String) -> FoundHolder {
+    FoundHolder { id, count: 1, left: None }
+}
+
+fn waiters(places: Vec<ListedPlace>) -> Vec<FoundWaiter> {
+    places.into_iter().map(|place| FoundWaiter { id: place.id, left: None }).collect()
+}
+
+fn first(nodes: &[String]) -> &[String] {
+    &nodes[..nodes.len().min(MOST_LISTED)]
 }
 
 /// What kind of directory has these children: a lock ([`Kind::Mutex`]), a read-write lock
@@ -264,20 +210,17 @@ fn kind_of(children: &[String]) -> Option<Kind> {
 
 impl ListingStore for ZooKeeperStore {
     fn list(&self, wanted: &Wanted) -> Result<Vec<Found>> {
-        let found = match wanted.pattern.only() {
-            Some(only) => {
-                let name = self.named(&format!("{}{only}", wanted.prefix));
-                name.map_or(Ok(Vec::new()), |name| {
-                    self.looked(|| self.found(&name, Unreadable::Fails))
-                })
-            }
-            None => self.looked(|| self.list_below(wanted)),
-        };
-        let is_certain = |found: &Found| found.kind.is_some();
-        Ok(found.map_err(ZooKeeperFailure::into_error)?.into_iter().filter(is_certain).collect())
+        let found = self.looked(|| match wanted.pattern.only() {
+            Some(only) => match self.named(&format!("{}{only}", wanted.prefix)) {
+                Some(name) => Ok(self.found(&name, Unreadable::Fails)?.into_iter().collect()),
+                None => Ok(Vec::new()),
+            },
+            None => self.list_below(wanted),
+        })?;
+        Ok(found.into_iter().filter(|found| found.kind.is_some()).collect())
     }
 
     fn look_at(&self, name: &LockName) -> Result<Vec<Found>> {
-        self.looked(|| self.found(name, Unreadable::Fails)).map_err(ZooKeeperFailure::into_error)
+        Ok(self.looked(|| self.found(name, Unreadable::Fails))?.into_iter().collect())
     }
 }

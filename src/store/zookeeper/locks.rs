@@ -2,16 +2,17 @@
 
 use std::sync::Arc;
 
-use super::client::{Exchange, ZooKeeperFailure};
+use super::client::ZooKeeperFailure;
 use super::nodes::Node;
 use super::queue::{
-    Asked, Recency, Standing, TRIES, Unsettled, busy_directory, certain, created_in, is_refused,
-    unsettled,
+    Asked, Recency, Standing, Turns, Unsettled, busy_directory, certain, created_in, is_kept,
+    is_there, unsettled,
 };
 use super::wire::{Code, Mode, Request};
 use super::{ZooKeeperStore, names};
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::holder::Holder;
+use crate::base::lease::Moment;
 use crate::base::lock_name::{Kind, LockName};
 use crate::store::{
     Acquire, Acquired, Granted, HandedOver, HoldCounts, Release, Released, TokenRule, Topic,
@@ -24,95 +25,19 @@ impl ZooKeeperStore {
         acquire: &Acquire<'_>,
         unknowns: &mut UnknownOutcomes,
     ) -> Result<Acquired> {
-        let outcome = self.repeated(unknowns, |unknowns| self.try_lock(acquire, unknowns));
-        if is_refused(&outcome) || outcome.is_err() && acquire.waiting == Waiting::No {
-            // Nobody would come back for this place, which certainly exists.
-            self.leave_later(acquire.name, acquire.holder);
-        }
-        self.note(outcome, unknowns)
-    }
-
-    fn try_lock(&self, acquire: &Acquire<'_>, unknowns: &UnknownOutcomes) -> Asked<Acquired> {
-        let Acquire { name, holder, .. } = *acquire;
-        let is_try = acquire.waiting == Waiting::No;
-        if is_try && unknowns.is_empty() && self.is_still_busy(name)? {
-            return Ok(self.busy());
-        }
+        let Acquire { name, holder, waiting, .. } = *acquire;
+        let waits = waiting != Waiting::No;
         let sent_at = self.client.now();
-        let (mut node, mut list) = self.place(name, holder, unknowns)?;
-        for _ in 0..TRIES {
-            match self.standing(name.kind, list, &node) {
-                Standing::First if node.czxid == 0 => {
-                    node = self.learn_czxid(name, holder, node)?;
-                    list = self.list_for_turn(self.paths(name).queue(name.kind))?;
-                }
-                Standing::First => {
-                    return Ok(Acquired::Granted(self.granted(acquire, &node, sent_at)));
-                }
-                Standing::Behind(_) if is_try => {
-                    self.busy_names.note(name, sent_at);
-                    self.leave_later(name, holder);
-                    return Ok(self.busy());
-                }
-                Standing::Behind(before) => {
-                    if self.watch(name, holder, &before)? {
-                        return Ok(self.busy());
-                    } else {
-                        list = self.list_for_turn(self.paths(name).queue(name.kind))?;
-                    }
-                }
-                // Somebody has deleted it by hand or by force: it gets a new place at the end.
-                Standing::Gone => {
-                    self.leave_later(name, holder);
-                    (node, list) = self.enter(name, holder)?;
-                }
-            }
+        let place = [(&**name, holder)];
+        let outcome = self.repeated(unknowns, |unknowns| self.take_turns(&place, waits, unknowns));
+        if !is_kept(&outcome, waits) {
+            // Nobody would come back for this place, which may exist.
+            self.leave_all_later(&place);
         }
-        Err(certain(busy_directory(self.paths(name).queue(name.kind))))
-    }
-
-    /// Learns which change made the node, if the server did not report it. The number in the reply
-    /// to that change is not it: the server may have processed later changes by then, and a token
-    /// that is too large keeps the next holder out of the resource.
-    pub(super) fn learn_czxid(
-        &self,
-        name: &LockName,
-        holder: &Holder,
-        mut node: Node,
-    ) -> Asked<Node> {
-        if node.czxid != 0 {
-            return Ok(node);
-        }
-        let exchange = self.ask(&[Request::get_data(&node.path, false)])?;
-        let reply = &exchange.replies[0];
-        match reply.code {
-            Code::OK => {
-                node.czxid = reply.data().map_err(certain)?.1.czxid;
-                self.nodes.update(name, holder, |known| known.czxid = node.czxid);
-                Ok(node)
-            }
-            // The next look at the list will show that it is gone.
-            Code::NO_NODE => Ok(node),
-            code => Err(certain(code.to_error(&node.path))),
-        }
-    }
-
-    /// The place of a holder (made if it has none) and the list of all places.
-    pub(super) fn place(
-        &self,
-        name: &LockName,
-        holder: &Holder,
-        unknowns: &UnknownOutcomes,
-    ) -> Asked<(Node, Vec<String>)> {
-        let directory = self.paths(name).queue(name.kind);
-        let node = match (self.node_of(name, holder), unsettled(unknowns)) {
-            (None, Some(unsettled)) => self.find(name, holder, unsettled)?,
-            (node, _) => node,
-        };
-        match node {
-            Some(node) => Ok((node, self.list_for_turn(directory)?)),
-            None => self.enter(name, holder),
-        }
+        Ok(match self.note(outcome, unknowns)? {
+            Turns::Come(nodes) => self.grant(acquire, &nodes[0], sent_at),
+            Turns::Behind { .. } => self.busy(),
+        })
     }
 
     /// The next look at the queue follows a message, or comes after a session timeout without one.
@@ -120,21 +45,16 @@ impl ZooKeeperStore {
         Acquired::Busy { ttl: Some(self.lease()) }
     }
 
-    pub(super) fn granted(
-        &self,
-        acquire: &Acquire<'_>,
-        node: &Node,
-        sent_at: crate::base::lease::Moment,
-    ) -> Granted {
+    /// It is the turn of the holder of this node.
+    fn grant(&self, acquire: &Acquire<'_>, node: &Node, sent_at: Moment) -> Acquired {
         let Acquire { name, holder, token, .. } = *acquire;
-        self.has_its_turn(name, holder);
+        self.begin_hold(name, holder);
         let has_token = token != TokenRule::Off && name.kind.is_exclusive();
-        let token = if has_token { self.token_of(node.czxid) } else { 0 };
-        Granted { token, sent_at, session: Some(node.session.term.clone()), next: None }
+        held(node, if has_token { self.token_of(node.czxid) } else { 0 }, sent_at)
     }
 
     /// From now on its node is held, and no longer waits.
-    pub(super) fn has_its_turn(&self, name: &LockName, holder: &Holder) {
+    pub(super) fn begin_hold(&self, name: &LockName, holder: &Holder) {
         let mut has_waited = false;
         self.nodes.update(name, holder, |node| {
             node.granted = true;
@@ -154,15 +74,7 @@ impl ZooKeeperStore {
     pub(super) fn reenter(&self, acquire: &Acquire<'_>) -> Acquired {
         let Acquire { name, holder, .. } = *acquire;
         match self.node_of(name, holder).filter(|node| node.granted) {
-            Some(node) => {
-                let session = Some(node.session.term);
-                Acquired::Granted(Granted {
-                    token: 0,
-                    sent_at: self.client.now(),
-                    session,
-                    next: None,
-                })
-            }
+            Some(node) => held(&node, 0, self.client.now()),
             None => Acquired::Gone,
         }
     }
@@ -193,8 +105,9 @@ impl ZooKeeperStore {
         let Some(node) = node else {
             // An earlier attempt has run.
             self.forget_deleted(name, holder);
-            let is_done =
-                repeated && granted && left == HoldCounts::NONE && self.is_present(before);
+            let is_done = left == HoldCounts::NONE
+                && granted
+                && before.is_some_and(|before| before.generation == self.client.generation());
             return Ok(if is_done { freed() } else { Released::NotHeld });
         };
         if left != HoldCounts::NONE {
@@ -225,10 +138,6 @@ impl ZooKeeperStore {
         }
     }
 
-    fn is_present(&self, unsettled: Option<super::queue::Unsettled>) -> bool {
-        unsettled.is_some_and(|unsettled| unsettled.generation == self.client.generation())
-    }
-
     /// The writer's node becomes a reader's node with the same place: readers directly behind it
     /// are let in, and no writer is.
     fn downgrade(&self, name: &LockName, holder: &Holder, node: &Node) -> Asked<Released> {
@@ -257,7 +166,7 @@ impl ZooKeeperStore {
             created_in(&exchange.replies[0], &both, &read).inspect_err(clear_if_nothing_ran)?.pop();
         match created {
             Some(created) => {
-                self.reads_now(name, holder, created.path);
+                self.set_read_node(name, holder, created.path);
                 Ok(Released::Freed { listeners: None, next: None })
             }
             // An earlier attempt has run, or the writer's node is gone.
@@ -265,7 +174,7 @@ impl ZooKeeperStore {
                 let own = |node: &String| names::is_of(node, &id);
                 match self.list(directory, Recency::Majority)?.into_iter().find(own) {
                     Some(node) if names::is_read(&node) => {
-                        self.reads_now(name, holder, read);
+                        self.set_read_node(name, holder, read);
                         Ok(Released::Freed { listeners: None, next: None })
                     }
                     Some(_) => Err(certain(busy_directory(directory))),
@@ -278,9 +187,12 @@ impl ZooKeeperStore {
         }
     }
 
-    /// From now on the hold has another node.
-    fn reads_now(&self, name: &LockName, holder: &Holder, path: String) {
-        self.nodes.update(name, holder, |node| (node.path, node.downgraded) = (path, None));
+    /// From now on the hold has the reader's node.
+    fn set_read_node(&self, name: &LockName, holder: &Holder, path: String) {
+        self.nodes.update(name, holder, |node| {
+            node.path = path;
+            node.downgraded = None;
+        });
     }
 
     /// One transaction makes the next node and deletes the own one, so that the next holder is
@@ -300,73 +212,45 @@ impl ZooKeeperStore {
         if self.nodes.get(next.name, next.holder).is_some() {
             return None;
         }
-        let directory = self.paths(next.name).base.clone();
+        let directory = &self.paths(next.name).base;
         let both = [self.enter_request(next.name, next.holder), Request::delete(&own.path)];
         // Before the request is sent: the message about a node comes before the answer.
         self.client.unguard(std::slice::from_ref(&own.path));
         let sent_at = self.client.now();
-        let exchange = match self
-            .ask(&[Request::multi(&both), Request::children(&directory, false)])
-        {
-            Ok(exchange) if exchange.session.generation == own.session.generation => exchange,
-            // The session is a new one: what was made in it must not be asked for twice.
-            Ok(exchange) => return self.passed_on_in_vain(exchange, &both, next),
+        let mut of_next = UnknownOutcomes::default();
+        let requests = [Request::multi(&both), Request::children(directory, false)];
+        let exchange = match self.ask(&requests) {
+            Ok(exchange) => exchange,
             Err(ZooKeeperFailure::NotSent(_)) => return None,
-            Err(failure) => {
-                let mut of_next = UnknownOutcomes::default();
-                let ZooKeeperFailure::Unknown { error, generation } = failure else { return None };
+            Err(ZooKeeperFailure::Unknown { error, generation }) => {
                 unknowns.set(Unsettled { generation });
+                of_next.set(Unsettled { generation });
                 let released = self.release_lock(release, unknowns);
-                let acquired =
-                    self.note(Err(ZooKeeperFailure::Unknown { error, generation }), &mut of_next);
-                return Some(HandedOver { released, acquired, unknowns: of_next });
+                return Some(HandedOver { released, acquired: Err(error), unknowns: of_next });
             }
         };
-        let created = match created_in(&exchange.replies[0], &both, &directory) {
-            Ok(mut created) => created.pop(),
-            Err(_) => return None,
-        };
-        // Nothing has run: the own node is gone, which the separate release will find.
-        let created = created?;
+        // Without a new node nothing has run: the own node is gone, which the separate release will
+        // find.
+        let created = created_in(&exchange.replies[0], &both, directory).ok()?.pop()?;
+        if exchange.session.generation != own.session.generation {
+            // The session is a new one: what was made in it must not be asked for twice.
+            self.client.delete_later(exchange.session.generation, [created.path]);
+            return None;
+        }
         self.forget_deleted(release.name, release.holder);
         let released = Ok(Released::Freed { listeners: None, next: None });
-        let node = match self.entered(next.name, next.holder, &exchange, created) {
-            Ok(node) => node,
-            Err(failure) => {
-                let acquired = Err(failure.into_error());
-                return Some(HandedOver {
-                    released,
-                    acquired,
-                    unknowns: UnknownOutcomes::default(),
-                });
-            }
-        };
-        let mut of_next = UnknownOutcomes::default();
-        let acquired = match exchange.replies[1].children() {
-            Ok(list) => match self.standing(next.name.kind, list, &node) {
-                Standing::First if node.czxid != 0 => {
-                    Ok(Acquired::Granted(self.granted(next, &node, sent_at)))
-                }
+        let listed = self
+            .entered(next.name, next.holder, &exchange, created)
+            .and_then(|node| Ok((node, exchange.replies[1].children()?)));
+        let acquired = match listed {
+            Ok((node, list)) => match self.standing(next.name, next.holder, list) {
+                Standing::First if node.czxid != 0 => Ok(self.grant(next, &node, sent_at)),
                 // It looks again and begins to watch.
                 _ => self.acquire_lock(next, &mut of_next),
             },
-            Err(error) => Err(error),
+            Err(failure) => Err(failure.into_error()),
         };
         Some(HandedOver { released, acquired, unknowns: of_next })
-    }
-
-    /// The transaction ran in a new session, in which the own node cannot exist.
-    #[cold]
-    fn passed_on_in_vain(
-        &self,
-        exchange: Exchange,
-        both: &[Request],
-        next: &Acquire<'_>,
-    ) -> Option<HandedOver> {
-        let created = created_in(&exchange.replies[0], both, &next.name.key).unwrap_or_default();
-        let paths = created.into_iter().map(|created| created.path);
-        self.client.delete_later(exchange.session.generation, paths);
-        None
     }
 
     /// Who has the lock: in a sorted list, the nodes with no node before them that excludes them.
@@ -387,9 +271,7 @@ impl ZooKeeperStore {
             return Err(Error::new(ErrorKind::Unsupported, why));
         }
         let directory = &self.paths(name).base;
-        let list = self
-            .looked(|| self.list(directory, Recency::Leader))
-            .map_err(ZooKeeperFailure::into_error)?;
+        let list = self.looked(|| self.list(directory, Recency::Leader))?;
         let list = names::sorted(name.kind, list);
         let holders = Self::holders_in(name.kind, &list);
         if holders.is_empty() {
@@ -403,13 +285,17 @@ impl ZooKeeperStore {
             ZooKeeperFailure::Unknown { error, .. } => {
                 error.and_also("the lock may have been freed; check it before you repeat this")
             }
-            failure @ ZooKeeperFailure::NotSent(_) => failure.into_error(),
+            ZooKeeperFailure::NotSent(error) => error,
         })?;
         for reply in &exchange.replies {
-            if !reply.code.is_ok() && reply.code != Code::NO_NODE {
-                return Err(reply.code.to_error(directory));
-            }
+            is_there(reply, directory).map_err(ZooKeeperFailure::into_error)?;
         }
         Ok(exchange.replies.iter().any(|reply| reply.code.is_ok()))
     }
+}
+
+/// The answer to a holder that has this node.
+pub(super) fn held(node: &Node, token: u64, sent_at: Moment) -> Acquired {
+    let session = Some(node.session.term.clone());
+    Acquired::Granted(Granted { token, sent_at, session, next: None })
 }

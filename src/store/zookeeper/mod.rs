@@ -197,7 +197,7 @@ impl LockStore for ZooKeeperStore {
     }
 
     fn inspect(&self, name: &LockName) -> Result<Option<LockStatus>> {
-        self.status(name)
+        self.looked(|| self.holders_of(name))
     }
 
     fn force_unlock(&self, name: &LockName) -> Result<bool> {

@@ -14,11 +14,11 @@ use std::time::Instant;
 
 use super::client::{Exchange, NodeWatch, Waiter, ZooKeeperFailure};
 use super::nodes::Node;
-use super::wire::{Code, Created, Mode, Reply, Request};
+use super::wire::{Code, Created, Mode, Reply, Request, Stat, Transacted};
 use super::{ZooKeeperStore, names};
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::holder::Holder;
-use crate::base::lock_name::{Kind, LockName};
+use crate::base::lock_name::LockName;
 use crate::base::log;
 use crate::store::{Topic, UnknownOutcomes};
 
@@ -57,9 +57,25 @@ pub(super) enum Recency {
 
 pub(super) type Asked<T> = std::result::Result<T, ZooKeeperFailure>;
 
-/// Whether the server has refused it, so that a repeat would fail in the same way.
-pub(super) fn is_refused<T>(outcome: &Asked<T>) -> bool {
-    matches!(outcome, Err(ZooKeeperFailure::NotSent(error)) if !error.kind().is_outage())
+/// A holder and the name for which it queues.
+pub(super) type Place<'a> = (&'a LockName, &'a Holder);
+
+/// Whose turn it is, of a holder that takes its turn in several queues at once.
+pub(super) enum Turns {
+    /// Its own in all of them. Its nodes, in order.
+    Come(Vec<Node>),
+    /// It has to wait in the queue at this index.
+    Behind { at: usize },
+}
+
+/// Whether the places of a call that has failed are kept, because it comes back for them. A call
+/// that the server has refused would fail in the same way again.
+pub(super) fn is_kept<T>(outcome: &Asked<T>, waits: bool) -> bool {
+    match outcome {
+        Ok(_) => true,
+        Err(ZooKeeperFailure::NotSent(error)) => waits && error.kind().is_outage(),
+        Err(ZooKeeperFailure::Unknown { .. }) => waits,
+    }
 }
 
 /// Turns an error of the caller's own into one that leaves nothing unknown.
@@ -111,8 +127,9 @@ impl ZooKeeperStore {
 
     /// The same for what changes nothing: the connection may have ended before the request, and the
     /// session goes on over the next one.
-    pub(super) fn looked<T>(&self, look: impl Fn() -> Asked<T>) -> Asked<T> {
-        self.repeated(&mut UnknownOutcomes::default(), |_| look())
+    pub(super) fn looked<T>(&self, look: impl Fn() -> Asked<T>) -> Result<T> {
+        let outcome = self.repeated(&mut UnknownOutcomes::default(), |_| look());
+        outcome.map_err(ZooKeeperFailure::into_error)
     }
 
     /// What is read from now on shows at least what the leader had when this was called.
@@ -121,7 +138,7 @@ impl ZooKeeperStore {
     }
 
     pub(super) fn ask(&self, requests: &[Request]) -> Asked<Exchange> {
-        self.client.ask(requests, None)
+        self.client.ask(requests, Vec::new())
     }
 
     /// The node of a holder, if its session is still the present one.
@@ -150,42 +167,174 @@ impl ZooKeeperStore {
     /// The request for a place in the queue of a name.
     pub(super) fn enter_request(&self, name: &LockName, holder: &Holder) -> Request {
         let prefix = names::node_prefix(name.kind, &names::protection_id(holder, 0));
-        let path = format!("{}/{prefix}", self.paths(name).queue(name.kind));
+        let path = format!("{}/{prefix}", self.queue_of_name(name));
         Request::create(&path, &self.data_of(holder), self.acl, Mode::EphemeralSequential)
     }
 
-    /// Enters the queue of a name, and returns the new node with the list of all.
-    pub(super) fn enter(&self, name: &LockName, holder: &Holder) -> Asked<(Node, Vec<String>)> {
-        let directory = self.paths(name).queue(name.kind).to_owned();
-        let (enter, list) =
-            (self.enter_request(name, holder), Request::children(&directory, false));
-        for _ in 0..TRIES {
-            let exchange = self.ask(&[enter.clone(), list.clone()])?;
-            let [entered, listed] = &exchange.replies[..] else {
-                unreachable!("a reply for each request")
-            };
-            match entered.code {
-                Code::OK => {
-                    let node =
-                        self.entered(name, holder, &exchange, entered.created().map_err(certain)?)?;
-                    return Ok((node, list_in(listed, &directory)?));
+    /// Waits for the turn of a holder in several queues, as far as that needs no message: it has
+    /// its place in all of them afterwards, unless it does not wait and one is not free.
+    pub(super) fn take_turns(
+        &self,
+        places: &[Place<'_>],
+        waits: bool,
+        unknowns: &UnknownOutcomes,
+    ) -> Asked<Turns> {
+        if places.is_empty() {
+            return Ok(Turns::Come(Vec::new()));
+        }
+        if !waits && unknowns.is_empty() {
+            for (at, (name, _)) in places.iter().enumerate() {
+                if self.ask_whether_busy(name)? {
+                    return Ok(Turns::Behind { at });
                 }
-                Code::NO_NODE => {
-                    let mut changes = self.missing([&*directory])?;
-                    changes.push(enter.clone());
-                    let exchange = self.ask(&[Request::multi(&changes), list.clone()])?;
-                    let [entered, listed] = &exchange.replies[..] else {
-                        unreachable!("a reply for each request")
-                    };
-                    if let Some(created) = created_in(entered, &changes, &directory)?.pop() {
-                        let node = self.entered(name, holder, &exchange, created)?;
-                        return Ok((node, list_in(listed, &directory)?));
-                    }
-                }
-                code => return Err(certain(code.to_error(&directory))),
             }
         }
-        Err(certain(busy_directory(&directory)))
+        let began = self.client.now();
+        let mut lists = self.queues_with(places, unknowns)?;
+        for _ in 0..TRIES {
+            let (at, standing) = self.first_blocked(places, lists);
+            let (name, holder) = places[at];
+            lists = match standing {
+                Standing::First => match self.with_czxids(places)? {
+                    Some(nodes) => return Ok(Turns::Come(nodes)),
+                    None => self.enter_anew(places)?,
+                },
+                // Somebody has deleted it by hand or by force.
+                Standing::Gone => self.enter_anew(places)?,
+                Standing::Behind(_) if !waits => {
+                    self.busy_names.note(name, began);
+                    self.leave_all_later(places);
+                    return Ok(Turns::Behind { at });
+                }
+                Standing::Behind(before) => {
+                    if self.watch(name, holder, &before)? {
+                        return Ok(Turns::Behind { at });
+                    }
+                    self.lists_for_turn(places)?
+                }
+            };
+        }
+        Err(certain(busy_directory(self.queue_of_name(places[0].0))))
+    }
+
+    /// The first place, in order, whose turn has not come yet, or one that is gone. `First` if the
+    /// turn of all has come.
+    fn first_blocked(&self, places: &[Place<'_>], lists: Vec<Vec<String>>) -> (usize, Standing) {
+        let mut first = (0, Standing::First);
+        for (at, (&(name, holder), list)) in places.iter().zip(lists).enumerate() {
+            match self.standing(name, holder, list) {
+                Standing::First => {}
+                Standing::Gone => return (at, Standing::Gone),
+                behind @ Standing::Behind(_) => {
+                    if matches!(first.1, Standing::First) {
+                        first = (at, behind);
+                    }
+                }
+            }
+        }
+        first
+    }
+
+    /// The nodes of these places, with the changes that made them: a server that did not report
+    /// one is asked. The number in its reply to the change would not do: it may have processed
+    /// later changes by then, and a token that is too large keeps the next holder out of the
+    /// resource. `None`: one of the nodes is gone.
+    fn with_czxids(&self, places: &[Place<'_>]) -> Asked<Option<Vec<Node>>> {
+        let mut nodes = Vec::with_capacity(places.len());
+        for &(name, holder) in places {
+            let Some(mut node) = self.node_of(name, holder) else { return Ok(None) };
+            if node.czxid == 0 {
+                let exchange = self.ask(&[Request::get_data(&node.path, false)])?;
+                let read = data_in(&exchange.replies[0], &node.path)?;
+                let Some((_, stat)) = read else { return Ok(None) };
+                node.czxid = stat.czxid;
+                self.nodes.update(name, holder, |known| known.czxid = stat.czxid);
+            }
+            nodes.push(node);
+        }
+        Ok(Some(nodes))
+    }
+
+    /// What is in the queues of these places. The holder enters them unless it has a place in each.
+    pub(super) fn queues_with(
+        &self,
+        places: &[Place<'_>],
+        unknowns: &UnknownOutcomes,
+    ) -> Asked<Vec<Vec<String>>> {
+        let mut has_all = true;
+        for &(name, holder) in places {
+            let node = match (self.node_of(name, holder), unsettled(unknowns)) {
+                (None, Some(unsettled)) => self.find(name, holder, unsettled)?,
+                (node, _) => node,
+            };
+            has_all &= node.is_some();
+        }
+        if has_all {
+            return self.lists_for_turn(places);
+        }
+        self.enter_anew(places)
+    }
+
+    /// Enters these queues at their ends, also those in which the holder has a place: otherwise the
+    /// order of the queues would not be the same everywhere, and the holder could be behind another
+    /// call in one of them that is behind it in another.
+    pub(super) fn enter_anew(&self, places: &[Place<'_>]) -> Asked<Vec<Vec<String>>> {
+        self.leave_all_later(places);
+        self.enter(places)
+    }
+
+    /// Enters these queues in one transaction, and returns what is in each of them.
+    fn enter(&self, places: &[Place<'_>]) -> Asked<Vec<Vec<String>>> {
+        let queues: Vec<&str> = places.iter().map(|(name, _)| self.queue_of_name(name)).collect();
+        // The directories that are missing come first, in the same transaction.
+        let mut missing = Vec::new();
+        for _ in 0..TRIES {
+            let directories = missing.len();
+            let mut changes = std::mem::take(&mut missing);
+            changes.extend(places.iter().map(|(name, holder)| self.enter_request(name, holder)));
+            let mut requests = match &changes[..] {
+                [one] => vec![one.clone()],
+                all => vec![Request::multi(all)],
+            };
+            requests.extend(queues.iter().map(|queue| Request::children(queue, false)));
+            let exchange = self.ask(&requests)?;
+            let [entered, listed @ ..] = &exchange.replies[..] else {
+                unreachable!("a reply for each request")
+            };
+            let outcome = match (&changes[..], entered.code) {
+                ([_], Code::OK) => Transacted::Made(vec![entered.created()?]),
+                ([_], code) => Transacted::Refused { place: 0, code },
+                (all, _) => transacted(entered, all, queues[0])?,
+            };
+            match outcome {
+                Transacted::Made(created) => {
+                    let mut all = Ok(());
+                    for (&(name, holder), created) in
+                        places.iter().zip(created.into_iter().skip(directories))
+                    {
+                        // Those after a refused one are noted, too, because they have to be left.
+                        all = all.and(self.entered(name, holder, &exchange, created).map(drop));
+                    }
+                    all?;
+                    return lists_in(listed, &queues);
+                }
+                // Another client has made it in the meantime.
+                Transacted::Refused { place, code: Code::NODE_EXISTS } if place < directories => {}
+                Transacted::Refused { code: Code::NO_NODE, .. } => {
+                    missing = self.missing(queues.iter().copied())?;
+                }
+                Transacted::Refused { place, code } => {
+                    let queue = queues[place.saturating_sub(directories)];
+                    return Err(certain(code.to_error(queue)));
+                }
+            }
+        }
+        Err(certain(busy_directory(queues[0])))
+    }
+
+    /// The directory in which the places of a name are.
+    pub(super) fn queue_of_name<'n>(&self, name: &'n LockName) -> &'n str {
+        self.paths(name).queue(name.kind)
     }
 
     /// Notes a place that was made.
@@ -222,33 +371,32 @@ impl ZooKeeperStore {
 
     /// The list of a directory; empty if there is none.
     pub(super) fn list(&self, directory: &str, recency: Recency) -> Asked<Vec<String>> {
-        let list = Request::children(directory, false);
-        let requests = match recency {
-            Recency::Any => vec![list],
-            Recency::Leader => vec![Request::sync(&self.root()), list],
-            Recency::Majority => vec![self.client.quorum_check(), list],
+        Ok(self.lists(&[directory], recency)?.remove(0))
+    }
+
+    fn lists(&self, directories: &[&str], recency: Recency) -> Asked<Vec<Vec<String>>> {
+        let mut requests = match recency {
+            Recency::Any => Vec::new(),
+            Recency::Leader => vec![Request::sync(&self.root())],
+            Recency::Majority => vec![self.client.quorum_check()],
         };
+        let checks = requests.len();
+        requests.extend(directories.iter().map(|directory| Request::children(directory, false)));
         let exchange = self.ask(&requests)?;
-        let [before @ .., listed] = &exchange.replies[..] else {
-            unreachable!("a reply for each request")
-        };
-        before.iter().try_for_each(|reply| self.agreed_in(reply))?;
-        list_in(listed, directory)
+        let (checks, listed) = exchange.replies.split_at(checks);
+        for reply in checks {
+            self.agreed_in(reply)?;
+        }
+        lists_in(listed, directories)
     }
 
-    /// Whether the session may end before the next heartbeat is answered, as far as is known. While
-    /// nothing is held there are no heartbeats, so a call that sees its turn asks a majority.
-    pub(super) fn grants_need_a_majority(&self) -> bool {
-        self.client.lives_until() <= self.client.now().plus(self.lease() / 3)
-    }
-
-    /// The list for checking whether it is a place's turn: afterwards the session is known to be
-    /// alive.
-    pub(super) fn list_for_turn(&self, directory: &str) -> Asked<Vec<String>> {
-        self.list(
-            directory,
-            if self.grants_need_a_majority() { Recency::Majority } else { Recency::Any },
-        )
+    /// The lists for checking whether it is the turn of these places: afterwards the session is
+    /// known to be alive. While nothing is held there are no heartbeats, so a majority is asked
+    /// unless the session is known to live until the next one is answered.
+    fn lists_for_turn(&self, places: &[Place<'_>]) -> Asked<Vec<Vec<String>>> {
+        let may_end = self.client.lives_until() <= self.client.now().plus(self.lease() / 3);
+        let queues: Vec<&str> = places.iter().map(|(name, _)| self.queue_of_name(name)).collect();
+        self.lists(&queues, if may_end { Recency::Majority } else { Recency::Any })
     }
 
     /// # Errors
@@ -263,14 +411,12 @@ impl ZooKeeperStore {
     }
 
     /// Whether a lock that other clients held recently is still not free, as the leader knows it.
-    pub(super) fn is_still_busy(&self, name: &LockName) -> Asked<bool> {
+    pub(super) fn ask_whether_busy(&self, name: &LockName) -> Asked<bool> {
         if !self.was_busy(name) {
             return Ok(false);
         }
-        let is_busy = names::keeps_out(
-            name.kind,
-            self.list(self.paths(name).queue(name.kind), Recency::Leader)?,
-        );
+        let queue = self.list(self.queue_of_name(name), Recency::Leader)?;
+        let is_busy = names::keeps_out(name.kind, queue);
         if !is_busy {
             self.busy_names.forget(name);
         }
@@ -291,33 +437,26 @@ impl ZooKeeperStore {
         if unsettled.generation < self.client.generation() {
             return Ok(None);
         }
-        let directory = self.paths(name).queue(name.kind).to_owned();
+        let directory = self.queue_of_name(name);
         let id = names::protection_id(holder, 0);
-        let found = self
-            .list(&directory, Recency::Majority)?
-            .into_iter()
-            .find(|node| names::is_of(node, &id));
-        let Some(found) = found else { return Ok(None) };
+        let list = self.list(directory, Recency::Majority)?;
+        let Some(found) = list.into_iter().find(|node| names::is_of(node, &id)) else {
+            return Ok(None);
+        };
         let path = format!("{directory}/{found}");
         let exchange = self.ask(&[Request::get_data(&path, false)])?;
-        let reply = &exchange.replies[0];
-        if reply.code == Code::NO_NODE {
-            return Ok(None);
-        }
-        if !reply.code.is_ok() {
-            return Err(certain(reply.code.to_error(&path)));
-        }
-        let (_, stat) = reply.data().map_err(certain)?;
+        let Some((_, stat)) = data_in(&exchange.replies[0], &path)? else { return Ok(None) };
         self.entered(name, holder, &exchange, Created { path, stat }).map(Some)
     }
 
-    /// The position of a place in a list.
-    pub(super) fn standing(&self, kind: Kind, list: Vec<String>, node: &Node) -> Standing {
-        let list = names::sorted(kind, list);
+    /// The position of a holder's place in the list of its queue.
+    pub(super) fn standing(&self, name: &LockName, holder: &Holder, list: Vec<String>) -> Standing {
+        let Some(node) = self.node_of(name, holder) else { return Standing::Gone };
+        let list = names::sorted(name.kind, list);
         let own = names::last_of(&node.path);
         match list.iter().position(|other| other == own) {
             None => Standing::Gone,
-            Some(own) => match names::predecessor(kind, &list, own) {
+            Some(own) => match names::predecessor(name.kind, &list, own) {
                 None => Standing::First,
                 Some(before) => Standing::Behind(before.to_owned()),
             },
@@ -330,7 +469,7 @@ impl ZooKeeperStore {
     /// `WrongType` for a node that belongs to no session: it was left by hand, or by another
     /// program, and the wait for it would never end.
     pub(super) fn watch(&self, name: &LockName, holder: &Holder, before: &str) -> Asked<bool> {
-        let path = format!("{}/{before}", self.paths(name).queue(name.kind));
+        let path = format!("{}/{before}", self.queue_of_name(name));
         let waiter = waiter(name, holder);
         let turn = waiter.turn.clone();
         if self.client.is_watched_by(&path, &turn) {
@@ -341,7 +480,7 @@ impl ZooKeeperStore {
         self.nodes.update(name, holder, |node| node.has_waited = true);
         let exchange = self.client.ask(
             &[Request::get_data(&path, true)],
-            Some((&path, NodeWatch::Predecessor(waiter))),
+            vec![(path.clone(), NodeWatch::Predecessor(waiter))],
         )?;
         let is_watched = self.is_of_a_session(&exchange.replies[0], &path);
         if !matches!(is_watched, Ok(true)) {
@@ -352,12 +491,7 @@ impl ZooKeeperStore {
 
     /// Whether the node that is waited for exists.
     fn is_of_a_session(&self, reply: &Reply, path: &str) -> Asked<bool> {
-        match reply.code {
-            Code::OK => {}
-            Code::NO_NODE => return Ok(false),
-            code => return Err(certain(code.to_error(path))),
-        }
-        let (_, stat) = reply.data().map_err(certain)?;
+        let Some((_, stat)) = data_in(reply, path)? else { return Ok(false) };
         if stat.ephemeral_owner == 0 {
             let why = format!(
                 "the node {path} comes before all others and belongs to no session, so no lock below it is ever free: \
@@ -366,6 +500,12 @@ impl ZooKeeperStore {
             return Err(certain(Error::new(ErrorKind::WrongType, why)));
         }
         Ok(true)
+    }
+
+    pub(super) fn leave_all_later(&self, places: &[Place<'_>]) {
+        for (name, holder) in places {
+            self.leave_later(name, holder);
+        }
     }
 
     /// Forgets a holder's nodes, and deletes them without waiting for that.
@@ -400,37 +540,46 @@ pub(super) fn done(reply: &Reply, about: &str) -> Asked<()> {
     if reply.code.is_ok() { Ok(()) } else { Err(certain(reply.code.to_error(about))) }
 }
 
-/// The list of a directory. `None`: there is none.
-pub(super) fn children_in(listed: &Reply, directory: &str) -> Asked<Option<Vec<String>>> {
-    match listed.code {
-        Code::OK => listed.children().map(Some).map_err(certain),
-        Code::NO_NODE => Ok(None),
-        code => Err(certain(code.to_error(directory))),
-    }
+/// Whether the node exists.
+///
+/// # Errors
+/// The request was refused for another reason. `about`: its path.
+pub(super) fn is_there(reply: &Reply, about: &str) -> Asked<bool> {
+    if reply.code == Code::NO_NODE { Ok(false) } else { done(reply, about).map(|()| true) }
 }
 
-/// The list of a directory; empty if there is none.
-fn list_in(listed: &Reply, directory: &str) -> Asked<Vec<String>> {
-    children_in(listed, directory).map(Option::unwrap_or_default)
+/// The data of a node. `None`: there is none.
+pub(super) fn data_in(reply: &Reply, path: &str) -> Asked<Option<(Vec<u8>, Stat)>> {
+    if is_there(reply, path)? { Ok(Some(reply.data()?)) } else { Ok(None) }
+}
+
+/// The list of a directory. `None`: there is none.
+pub(super) fn children_in(listed: &Reply, directory: &str) -> Asked<Option<Vec<String>>> {
+    if is_there(listed, directory)? { Ok(Some(listed.children()?)) } else { Ok(None) }
+}
+
+/// The lists of these directories; empty for those that do not exist.
+fn lists_in(listed: &[Reply], directories: &[&str]) -> Asked<Vec<Vec<String>>> {
+    let list = |(reply, directory): (&Reply, &&str)| {
+        children_in(reply, directory).map(Option::unwrap_or_default)
+    };
+    listed.iter().zip(directories).map(list).collect()
+}
+
+/// What became of the changes of a transaction.
+pub(super) fn transacted(reply: &Reply, requested: &[Request], about: &str) -> Asked<Transacted> {
+    done(reply, about)?;
+    Ok(reply.transacted(requested)?)
 }
 
 /// The nodes that a transaction has made; none if one of its changes was refused, because a node
 /// existed or was missing.
 pub(super) fn created_in(reply: &Reply, requested: &[Request], about: &str) -> Asked<Vec<Created>> {
-    use super::wire::Change;
-    if !reply.code.is_ok() {
-        return Err(certain(reply.code.to_error(about)));
+    match transacted(reply, requested, about)? {
+        Transacted::Made(created) => Ok(created),
+        Transacted::Refused { code: Code::NODE_EXISTS | Code::NO_NODE, .. } => Ok(Vec::new()),
+        Transacted::Refused { code, .. } => Err(certain(code.to_error(about))),
     }
-    let mut created = Vec::new();
-    for change in reply.changes(requested).map_err(certain)? {
-        match change {
-            Change::Created(node) => created.push(node),
-            Change::Done | Change::Failed(Code::OK) => {}
-            Change::Failed(Code::NODE_EXISTS | Code::NO_NODE) => return Ok(Vec::new()),
-            Change::Failed(code) => return Err(certain(code.to_error(about))),
-        }
-    }
-    Ok(created)
 }
 
 #[cold]

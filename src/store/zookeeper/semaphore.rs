@@ -5,28 +5,23 @@
 use std::time::Duration;
 
 use super::client::{NodeWatch, Session, check_length};
+use super::locks::held;
 use super::nodes::Node;
 use super::queue::{
-    Asked, Recency, Standing, TRIES, busy_directory, certain, children_in, created_in, unsettled,
-    waiter,
+    Asked, Recency, Standing, TRIES, busy_directory, certain, children_in, created_in, data_in,
+    is_kept, is_there, unsettled, waiter,
 };
-use super::wire::{Code, Mode, Reply, Request};
+use super::wire::{Mode, Reply, Request};
 use super::{ZooKeeperStore, names};
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::holder::Holder;
+use crate::base::lease::Moment;
 use crate::base::lock_name::LockName;
-use crate::store::{
-    Acquire, Acquired, Granted, Release, Released, Topic, UnknownOutcomes, Waiting,
-};
+use crate::store::{Acquire, Acquired, Release, Released, Topic, UnknownOutcomes, Waiting};
 
 /// A count: four bytes, as Curator's `SharedCount`. `None`: there is no such node.
 pub(super) fn count_in(reply: &Reply, path: &str) -> Asked<Option<(i64, super::wire::Stat)>> {
-    match reply.code {
-        Code::OK => {}
-        Code::NO_NODE => return Ok(None),
-        code => return Err(certain(code.to_error(path))),
-    }
-    let (data, stat) = reply.data().map_err(certain)?;
+    let Some((data, stat)) = data_in(reply, path)? else { return Ok(None) };
     let bytes: [u8; 4] = data.try_into().map_err(|_| {
         let why =
             format!("the node {path} has no count of four bytes: something else uses the name");
@@ -58,10 +53,7 @@ impl ZooKeeperStore {
             Ok(Acquired::Granted(_)) => true,
             Ok(Acquired::Busy { .. }) => waiting != Waiting::No,
             Ok(_) => false,
-            Err(failure) => {
-                waiting != Waiting::No
-                    && !matches!(failure, super::client::ZooKeeperFailure::NotSent(e) if !e.kind().is_outage())
-            }
+            Err(_) => is_kept(&outcome, waiting != Waiting::No),
         };
         if !stays {
             self.leave_later(name, holder);
@@ -72,20 +64,23 @@ impl ZooKeeperStore {
     fn try_permits(&self, acquire: &Acquire<'_>, unknowns: &UnknownOutcomes) -> Asked<Acquired> {
         let Acquire { name, holder, .. } = *acquire;
         let sent_at = self.client.now();
-        if let Some(node) = self.node_of(name, holder).filter(|node| node.granted) {
-            return Ok(Acquired::Granted(permits_granted(&node, sent_at)));
-        }
-        if let Some(node) = self.find_permits(acquire, unknowns)? {
-            return Ok(Acquired::Granted(permits_granted(&node, sent_at)));
+        let granted = match self.node_of(name, holder).filter(|node| node.granted) {
+            Some(node) => Some(node),
+            None => self.find_permits(acquire, unknowns)?,
+        };
+        if let Some(node) = granted {
+            return Ok(held(&node, 0, sent_at));
         }
         let is_try = acquire.waiting == Waiting::No;
         if is_try && unknowns.is_empty() && self.was_busy(name) {
             self.catch_up()?;
-            if let Err(refused) = self.check_room(acquire)? {
+            if let Err(refused) = self.look_for_room(acquire, false)? {
                 return Ok(refused);
             }
         }
-        let (mut node, mut list) = self.place(name, holder, unknowns)?;
+        let place = [(&**name, holder)];
+        let mut list = self.queues_with(&place, unknowns)?.remove(0);
+        let locks = &self.paths(name).locks;
         let mut tries = 0;
         let mut first = None;
         while tries < TRIES {
@@ -93,39 +88,36 @@ impl ZooKeeperStore {
             // On a busy machine a turn takes longer than expected, but those before it are few.
             let now_first = names::sorted(name.kind, list.clone()).into_iter().next();
             if is_try && now_first != first {
-                (tries, first) = (1, now_first);
+                tries = 1;
+                first = now_first;
             }
-            match self.standing(name.kind, list, &node) {
-                Standing::First => match self.take_permits(acquire, &node, sent_at)? {
+            match self.standing(name, holder, list) {
+                Standing::First => match self.take_permits(acquire, sent_at)? {
                     Some(acquired) => return Ok(acquired),
-                    None => list = self.list(&self.paths(name).locks, Recency::Any)?,
+                    None => list = self.list(locks, Recency::Any)?,
                 },
                 Standing::Behind(_) if is_try => {
-                    if let Err(refused) = self.check_room(acquire)? {
+                    if let Err(refused) = self.look_for_room(acquire, false)? {
                         return Ok(refused);
                     }
                     // There are permits: whoever is before it has its turn only briefly, or waits
                     // for more permits than there are.
                     std::thread::sleep(TURN);
-                    list = self.list(&self.paths(name).locks, Recency::Any)?;
+                    list = self.list(locks, Recency::Any)?;
                 }
                 Standing::Behind(before) => {
                     if self.watch(name, holder, &before)? {
                         return Ok(self.busy());
-                    } else {
-                        list = self.list(&self.paths(name).locks, Recency::Any)?;
                     }
+                    list = self.list(locks, Recency::Any)?;
                 }
-                Standing::Gone => {
-                    self.leave_later(name, holder);
-                    (node, list) = self.enter(name, holder)?;
-                }
+                Standing::Gone => list = self.enter_anew(&place)?.remove(0),
             }
         }
         if is_try {
             return Ok(self.busy());
         }
-        Err(certain(busy_directory(&self.paths(name).locks)))
+        Err(certain(busy_directory(locks)))
     }
 
     /// After a request of unknown outcome: permits that exist were granted, because the transaction
@@ -183,7 +175,7 @@ impl ZooKeeperStore {
             watched.map(|path| (path.clone(), NodeWatch::Permits(waiter(name, holder)))).collect();
         let requests =
             [Request::children(&paths.leases, watch), Request::get_data(&paths.permits, watch)];
-        let exchange = self.client.ask_watching(&requests, watches)?;
+        let exchange = self.client.ask(&requests, watches)?;
         let [leases, size] = &exchange.replies[..] else {
             unreachable!("a reply for each request")
         };
@@ -201,21 +193,13 @@ impl ZooKeeperStore {
         })
     }
 
-    fn check_room(&self, acquire: &Acquire<'_>) -> Asked<std::result::Result<Room, Acquired>> {
-        self.look_for_room(acquire, false)
-    }
-
     /// It is this holder's turn: nobody else adds permits until it gives the turn back. `None`: it
     /// was no longer its turn.
-    fn take_permits(
-        &self,
-        acquire: &Acquire<'_>,
-        turn: &Node,
-        sent_at: crate::base::lease::Moment,
-    ) -> Asked<Option<Acquired>> {
+    fn take_permits(&self, acquire: &Acquire<'_>, sent_at: Moment) -> Asked<Option<Acquired>> {
         let Acquire { name, holder, .. } = *acquire;
+        let Some(turn) = self.node_of(name, holder) else { return Ok(None) };
         let turn_topic = Topic::turn(name, holder.as_str());
-        let mut room = self.check_room(acquire)?;
+        let mut room = self.look_for_room(acquire, false)?;
         if matches!(room, Err(Acquired::Busy { .. })) && acquire.waiting != Waiting::No {
             self.client.unwatch(&turn_topic);
             self.nodes.update(name, holder, |node| node.has_waited = true);
@@ -228,11 +212,11 @@ impl ZooKeeperStore {
                 return Ok(Some(refused));
             }
         };
-        let Some(permits) = self.make_permits(acquire, turn, room)? else { return Ok(None) };
+        let Some(permits) = self.make_permits(acquire, &turn, room)? else { return Ok(None) };
         self.client.unwatch(&turn_topic);
         let node = Node::with_permits(&turn.session, permits);
         self.nodes.put(name, holder, node.clone());
-        Ok(Some(Acquired::Granted(permits_granted(&node, sent_at))))
+        Ok(Some(held(&node, 0, sent_at)))
     }
 
     /// One transaction makes the permits and gives the turn back, so that a permit that exists is
@@ -310,11 +294,7 @@ impl ZooKeeperStore {
             let deletes: Vec<Request> = paths.iter().map(|path| Request::delete(path)).collect();
             let exchange = self.ask(&deletes)?;
             for (reply, path) in exchange.replies.iter().zip(&paths) {
-                match reply.code {
-                    Code::OK => given_back += 1,
-                    Code::NO_NODE => {}
-                    code => return Err(certain(code.to_error(path))),
-                }
+                given_back += u32::from(is_there(reply, path)?);
             }
         }
         self.forget_deleted(name, holder);
@@ -323,8 +303,4 @@ impl ZooKeeperStore {
         }
         Ok(Released::NotHeld)
     }
-}
-
-fn permits_granted(node: &Node, sent_at: crate::base::lease::Moment) -> Granted {
-    Granted { token: 0, sent_at, session: Some(node.session.term.clone()), next: None }
 }

@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 use super::ZooKeeperStore;
 use super::client::{NodeWatch, ZooKeeperFailure};
 use super::nodes::Node;
+use super::queue::{Asked, certain, is_there};
 use super::wire::{Code, Request};
-use crate::base::error::{Error, Result};
-use crate::base::lock_name::Kind;
+use crate::base::error::Result;
 use crate::base::log;
-use crate::store::{Renewal, Renewed, Undo};
+use crate::store::{LockStore, Renewal, Renewed, Undo};
 
 /// Maximum number of requests whose answers the background waits for at once.
 const CHUNK: usize = 100;
@@ -34,31 +34,35 @@ impl ZooKeeperStore {
             self.client.unguarded(settled().flat_map(Self::guarded_paths))
         else {
             let error = self.client.last_error();
-            return chunk.iter().map(|one| self.without_connection(one, &error)).collect();
+            let outcome = |node: &Option<Node>| match node {
+                Some(_) => Renewed::Failed(error.clone()),
+                None => Renewed::Gone,
+            };
+            return nodes.iter().map(outcome).collect();
         };
         let is_new = |node: &&Node| {
             node.session.generation == session.generation
                 && node.downgraded.is_none()
                 && Self::guarded_paths(node).iter().any(|path| unguarded.contains(&**path))
         };
-        let trouble = self.guard(&settled().filter(is_new).collect::<Vec<_>>()).err();
-        let outcome = |(one, node): (&Renewal, &Option<Node>)| match (node, &trouble) {
-            (None, _) => Renewed::Gone,
-            (Some(node), _) if node.is_gone() && self.is_still_at(one, node) => Renewed::Gone,
-            (Some(node), Some(error)) if is_new(&node) => Renewed::Failed(error.clone()),
-            (Some(_), _) => Renewed::Held { sent_at, again: false, beside: None },
-        };
-        chunk
-            .iter()
-            .zip(chunk.iter().zip(&nodes).map(outcome))
-            .map(|(one, outcome)| {
-                if matches!(outcome, Renewed::Gone) {
-                    // Nobody else deletes what else the holder has, such as other permits.
-                    self.leave_later(&one.name, &one.holder);
+        let guarded = self.guard(&settled().filter(is_new).collect::<Vec<_>>());
+        let trouble = guarded.err().map(ZooKeeperFailure::into_error);
+        let outcome = |(one, node): (&Renewal, &Option<Node>)| {
+            let is_gone =
+                node.as_ref().is_none_or(|node| node.is_gone() && self.is_still_at(one, node));
+            if is_gone {
+                // Nobody else deletes what else the holder has, such as other permits.
+                self.leave_later(&one.name, &one.holder);
+                return Renewed::Gone;
+            }
+            match &trouble {
+                Some(error) if node.as_ref().is_some_and(|node| is_new(&node)) => {
+                    Renewed::Failed(error.clone())
                 }
-                outcome
-            })
-            .collect()
+                _ => Renewed::Held { sent_at, again: false, beside: None },
+            }
+        };
+        chunk.iter().zip(&nodes).map(outcome).collect()
     }
 
     /// Whether its node is the same as before the request. A downgrade that was sent in between has
@@ -72,41 +76,35 @@ impl ZooKeeperStore {
         self.node_of(&hold.name, &hold.holder).filter(|node| node.granted)
     }
 
-    fn without_connection(&self, hold: &Renewal, error: &Error) -> Renewed {
-        if self.held_node(hold).is_some() { Renewed::Failed(error.clone()) } else { Renewed::Gone }
-    }
-
     /// The nodes of a hold that somebody else may delete: its own, or its permits.
     fn guarded_paths(node: &Node) -> &[String] {
         if node.permits.is_empty() { std::slice::from_ref(&node.path) } else { &node.permits }
     }
 
     /// Watches these nodes for their holders. Nodes that are already gone are marked.
-    fn guard(&self, nodes: &[&Node]) -> Result<()> {
-        let paths = || {
-            nodes
-                .iter()
-                .flat_map(|node| Self::guarded_paths(node).iter().map(move |path| (path, *node)))
-        };
-        let watches = paths()
-            .map(|(path, node)| (path.clone(), NodeWatch::Own(node.is_lost.clone())))
-            .collect();
-        let requests: Vec<Request> =
-            paths().map(|(path, _)| Request::get_data(path, true)).collect();
-        if requests.is_empty() {
+    fn guard(&self, nodes: &[&Node]) -> Asked<()> {
+        let mut paths = Vec::new();
+        for &node in nodes {
+            paths.extend(Self::guarded_paths(node).iter().map(|path| (path, node)));
+        }
+        if paths.is_empty() {
             return Ok(());
         }
-        let exchange =
-            self.client.ask_watching(&requests, watches).map_err(ZooKeeperFailure::into_error)?;
+        let requests: Vec<Request> =
+            paths.iter().map(|(path, _)| Request::get_data(path, true)).collect();
+        let watch = |(path, node): &(&String, &Node)| {
+            ((*path).clone(), NodeWatch::Own(node.is_lost.clone()))
+        };
+        let exchange = self.client.ask(&requests, paths.iter().map(watch).collect())?;
         let mut all = Ok(());
-        for (reply, (path, node)) in exchange.replies.iter().zip(paths()) {
+        for (reply, (path, node)) in exchange.replies.iter().zip(paths) {
             if reply.code.is_ok() {
                 continue;
             }
             self.client.unguard(std::slice::from_ref(path));
             match reply.code {
                 Code::NO_NODE => node.is_lost.store(true, Ordering::Release),
-                code => all = Err(code.to_error(path)),
+                code => all = Err(certain(code.to_error(path))),
             }
         }
         all
@@ -114,15 +112,21 @@ impl ZooKeeperStore {
 
     /// One request for all: a majority has to agree to it, and every node has to exist.
     pub(super) fn extend_all(&self, renewals: &[Renewal]) -> Result<Vec<Renewed>> {
-        renewals.iter().try_for_each(|one| self.check_lease(one.lease))?;
+        for one in renewals {
+            self.check_lease(one.lease)?;
+        }
+        self.looked(|| self.ask_for_all(renewals))
+    }
+
+    fn ask_for_all(&self, renewals: &[Renewal]) -> Asked<Vec<Renewed>> {
         let nodes: Vec<Option<Node>> = renewals.iter().map(|one| self.held_node(one)).collect();
         let mut requests = vec![self.client.quorum_check()];
         for node in nodes.iter().flatten() {
             requests
                 .extend(Self::guarded_paths(node).iter().map(|path| Request::exists(path, false)));
         }
-        let exchange = self.looked(|| self.ask(&requests)).map_err(ZooKeeperFailure::into_error)?;
-        self.agreed_in(&exchange.replies[0]).map_err(ZooKeeperFailure::into_error)?;
+        let exchange = self.ask(&requests)?;
+        self.agreed_in(&exchange.replies[0])?;
         let mut replies = exchange.replies.iter().skip(1);
         let mut outcomes = Vec::with_capacity(renewals.len());
         for (one, node) in renewals.iter().zip(nodes) {
@@ -130,20 +134,16 @@ impl ZooKeeperStore {
                 outcomes.push(Renewed::Gone);
                 continue;
             };
-            let mut is_there = node.session.generation == exchange.session.generation;
+            let mut exists = node.session.generation == exchange.session.generation;
             for path in Self::guarded_paths(&node) {
                 let reply = replies.next().expect("a reply for each request");
-                match reply.code {
-                    Code::OK => {}
-                    Code::NO_NODE => is_there = false,
-                    code => return Err(code.to_error(path)),
-                }
+                exists &= is_there(reply, path)?;
             }
-            if !is_there {
+            if !exists {
                 self.leave_later(&one.name, &one.holder);
             }
             let held = Renewed::Held { sent_at: exchange.sent_at, again: false, beside: None };
-            outcomes.push(if is_there { held } else { Renewed::Gone });
+            outcomes.push(if exists { held } else { Renewed::Gone });
         }
         Ok(outcomes)
     }
@@ -160,11 +160,7 @@ impl ZooKeeperStore {
         let mut kept = Vec::new();
         for mut undo in rest.by_ref() {
             let mut unknowns = undo.unknowns.clone();
-            let released = match undo.name.kind {
-                Kind::Semaphore => self.release_permits(&undo.release(), &mut unknowns),
-                Kind::CountingSemaphore | Kind::Latch => continue,
-                _ => self.release_lock(&undo.release(), &mut unknowns),
-            };
+            let released = self.release(&undo.release(), &mut unknowns);
             let mut is_over = began.elapsed() >= SETTLING;
             if let Err(error) = released {
                 log::debug!(

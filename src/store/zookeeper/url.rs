@@ -89,14 +89,11 @@ fn host_of(text: &str) -> Result<Address> {
     let (host, port) = match text.strip_prefix('[') {
         Some(rest) => {
             let (host, rest) = rest.split_once(']').ok_or_else(wrong)?;
-            (
-                host,
-                if rest.is_empty() {
-                    None
-                } else {
-                    Some(rest.strip_prefix(':').ok_or_else(wrong)?)
-                },
-            )
+            let port = rest.strip_prefix(':');
+            if port.is_none() && !rest.is_empty() {
+                return Err(wrong());
+            }
+            (host, port)
         }
         None => text.split_once(':').map_or((text, None), |(host, port)| (host, Some(port))),
     };

@@ -98,7 +98,7 @@ impl Node {
                 match earlier {
                     // The next user of this connection would take the pending replies for its own.
                     Some(unknown) => self.state.lock().unknowns.push((unknown, holder.cloned())),
-                    None => self.give_back(connection),
+                    None => self.give_back(&mut self.state.lock(), connection),
                 }
                 let why = format!(
                     "an earlier attempt can still reach it for {wait:?}, and CLIENT KILL is not permitted"
@@ -107,7 +107,7 @@ impl Node {
             }
         };
         let Some(run_id) = connection.run_id().map(str::to_owned) else {
-            self.give_back(connection);
+            self.give_back(&mut self.state.lock(), connection);
             let why = "INFO does not contain its run_id, which Redlock needs to detect restarts";
             return Err(RedisFailure::NotSent(Error::new(ErrorKind::Denied, why)));
         };
@@ -117,7 +117,17 @@ impl Node {
                 if let Some(earlier) = earlier {
                     flight.unknown.includes(&earlier);
                 }
-                let sent = Some(Exchange::new(connection, flight, missing, kills, own, unknowns));
+                let kill_count = kills.len();
+                let sent = Some(Exchange {
+                    connection,
+                    flight,
+                    earlier: missing,
+                    requests: kills.into_iter().chain(own).collect(),
+                    replies: Vec::new(),
+                    kills: kill_count,
+                    resolves: unknowns,
+                    quarantined: false,
+                });
                 Ok(NodeCall { node: self, sent, holder: holder.cloned(), failed: None })
             }
             Err(mut failure) => {
@@ -196,7 +206,7 @@ impl NodeCall<'_> {
                 let latency = node.clock().now().since(sent.flight.sent_at);
                 let mut state = node.state.lock();
                 state.health.latency = Some(latency);
-                Ok(state.settle(sent))
+                Ok(node.settle(&mut state, sent))
             }
             Err(failure) => Err(node.record_failure(failure, self.holder.as_ref())),
         }

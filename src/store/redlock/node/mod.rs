@@ -25,7 +25,7 @@ use crate::base::holder::Holder;
 use crate::base::lease::Moment;
 use crate::base::random::Backoff;
 use crate::os::atomic::{AtomicU64, Ordering};
-use crate::os::{self, Mutex};
+use crate::os::{self, Condvar, Mutex};
 use crate::store::redis::script;
 use crate::store::redis::wire::{Connection, Connector, RedisFailure, Reply, UnknownOutcome};
 
@@ -42,6 +42,8 @@ pub(super) struct Node {
     /// How often any master became reachable again.
     returns: Arc<AtomicU64>,
     state: Mutex<MasterState>,
+    /// A connect has ended, or a connection is free.
+    changed: Condvar,
 }
 
 struct MasterState {
@@ -53,37 +55,10 @@ struct MasterState {
     /// sent.
     unknowns: Vec<(UnknownOutcome, Option<Holder>)>,
     down: Option<Down>,
-    /// Since when a call has been making a connection, see [`Node::take_turn`].
+    /// Since when a call has been making a connection, see [`Node::take`].
     connecting: Option<Moment>,
     health: NodeHealth,
     closed: bool,
-}
-
-impl MasterState {
-    /// All replies of an exchange have come: takes back its connection, and returns the replies to
-    /// its own requests.
-    fn settle(&mut self, exchange: Exchange) -> Vec<Reply> {
-        let Exchange { mut connection, mut replies, kills, resolves, quarantined, .. } = exchange;
-        let own = replies.split_off(kills);
-        self.health.suspicious |= quarantined || own.iter().any(script::says_quarantined);
-        if own.iter().any(Reply::is_logged_out) {
-            // The kills were refused as well, and the idle connections have the same identity.
-            self.free.clear();
-            return own;
-        }
-        // After a refused kill (the master runs somebody's long script, for example) an earlier
-        // request can still run: it is killed again before the next request.
-        if replies.iter().all(|killed| matches!(killed, Reply::Int(_))) {
-            self.unknowns.retain(|(unknown, _)| {
-                !resolves.iter().any(|resolved| resolved.same_connection(unknown))
-            });
-        }
-        if !own.iter().any(Reply::is_demotion) && !self.closed && self.down.is_none() {
-            connection.mark_idle();
-            self.free.push(connection);
-        }
-        own
-    }
 }
 
 /// A connection whose last caller returned before its reply came.
@@ -92,24 +67,6 @@ struct UnreadReply {
     holder: Holder,
     since: Moment,
     witness: Witness,
-}
-
-impl UnreadReply {
-    /// Reads what has arrived, without waiting. True when nothing more will come.
-    ///
-    /// A script that the master did not know is sent to it here, under the mutex of the master's
-    /// state. That does not block: the master has just answered, so it has read all that was sent
-    /// on this connection.
-    fn read(&mut self) -> std::result::Result<bool, RedisFailure> {
-        if !self.exchange.read_available()? {
-            return Ok(false);
-        }
-        match self.exchange.repeat_unknown_scripts()? {
-            Some(sent_at) => self.since = sent_at,
-            None => return Ok(true),
-        }
-        Ok(false)
-    }
 }
 
 /// A master that is down is not asked until the background thread has reached it again.
@@ -166,7 +123,7 @@ impl Node {
             health,
             closed: false,
         };
-        Self { connector, returns, state: Mutex::new(state) }
+        Self { connector, returns, state: Mutex::new(state), changed: Condvar::new() }
     }
 
     fn clock(&self) -> &Arc<dyn Clock> {
@@ -192,82 +149,62 @@ impl Node {
 
     /// A connection for the next request of `holder`, how many replies to earlier requests come
     /// before its own, and the unknown outcome of those requests.
+    ///
+    /// Calls connect one after the other, and wait for that only for a part of the I/O timeout: a
+    /// master that hangs must not keep each of them for all of it, and with them those that wait
+    /// for a round.
     fn take(
         &self,
         holder: Option<&Holder>,
         effort: Effort,
     ) -> Result<(Connection, usize, Option<UnknownOutcome>)> {
+        let unreachable = |why| Error::new(ErrorKind::Unreachable, why);
+        let patience = self.connector.io_timeout / PATIENCE;
         let mut state = self.state.lock();
-        if state.closed {
-            return Err(Error::new(ErrorKind::Closed, "the client was closed"));
-        }
-        if let Some(down) = &state.down {
-            return Err(down.error.clone());
-        }
-        self.drain(&mut state)?;
-        if let Some(at) = holder
-            .and_then(|holder| state.unread.iter().position(|unread| unread.holder == *holder))
-        {
-            let unread = state.unread.swap_remove(at);
-            let missing = unread.exchange.missing();
-            let Exchange { connection, flight, .. } = unread.exchange;
-            return Ok((connection, missing, Some(flight.unknown)));
-        }
-        if let Some(connection) = state.free.pop() {
-            return Ok((connection, 0, None));
-        }
-        // The master is slow: a connect would most likely take as long.
-        if let Some(oldest) = state.unread.iter().map(|unread| unread.since).min()
-            && effort != Effort::Anyway
-        {
-            let silent = self.clock().now().since(oldest);
-            return Err(Error::new(
-                ErrorKind::Unreachable,
-                format!("it has not answered for {silent:?}"),
-            ));
-        }
-        drop(state);
-        if effort == Effort::Open {
-            return Err(Error::new(ErrorKind::Unreachable, "no connection to it is open"));
-        }
-        let _turn = match effort {
-            Effort::Connect => match self.take_turn()? {
-                Turn::Free(connection) => return Ok((*connection, 0, None)),
-                Turn::Connects(connecting) => Some(connecting),
-            },
-            _ => None,
-        };
-        self.connect().inspect_err(|e| self.mark_down(e)).map(|connection| (connection, 0, None))
-    }
-
-    /// Waits until this call may make a connection, or there is a free one. Calls connect one after
-    /// the other, and wait for that only for a part of the I/O timeout: a master that hangs must
-    /// not keep each of them for all of it, and with them those that wait for a round.
-    ///
-    /// # Errors
-    /// The connect of another call takes long: the master looks slow.
-    fn take_turn(&self) -> Result<Turn<'_>> {
         loop {
-            let mut state = self.state.lock();
+            if state.closed {
+                return Err(Error::new(ErrorKind::Closed, "the client was closed"));
+            }
             if let Some(down) = &state.down {
                 return Err(down.error.clone());
             }
+            self.drain(&mut state)?;
+            let is_own = |unread: &UnreadReply| Some(&unread.holder) == holder;
+            if let Some(at) = state.unread.iter().position(is_own) {
+                let unread = state.unread.swap_remove(at);
+                let missing = unread.exchange.missing();
+                let Exchange { connection, flight, .. } = unread.exchange;
+                return Ok((connection, missing, Some(flight.unknown)));
+            }
             if let Some(connection) = state.free.pop() {
-                return Ok(Turn::Free(Box::new(connection)));
+                return Ok((connection, 0, None));
+            }
+            if effort == Effort::Anyway {
+                break;
             }
             let now = self.clock().now();
+            // The master is slow: a connect would most likely take as long.
+            if let Some(oldest) = state.unread.iter().map(|unread| unread.since).min() {
+                let silent = now.since(oldest);
+                return Err(unreachable(format!("it has not answered for {silent:?}")));
+            }
+            if effort == Effort::Open {
+                return Err(unreachable("no connection to it is open".to_owned()));
+            }
             let Some(since) = state.connecting else {
                 state.connecting = Some(now);
-                return Ok(Turn::Connects(Connecting(self)));
+                break;
             };
             let spent = now.since(since);
-            if spent > self.connector.io_timeout / PATIENCE {
+            if spent >= patience {
                 let why = format!("a connection to it has been under way for {spent:?}");
-                return Err(Error::new(ErrorKind::Unreachable, why));
+                return Err(unreachable(why));
             }
-            drop(state);
-            os::thread::sleep(Duration::from_millis(1));
+            self.changed.wait_for(&mut state, patience - spent);
         }
+        drop(state);
+        let _connecting = (effort == Effort::Connect).then(|| Connecting(self));
+        self.connect().inspect_err(|e| self.mark_down(e)).map(|connection| (connection, 0, None))
     }
 
     fn connect(&self) -> Result<Connection> {
@@ -301,9 +238,9 @@ impl Node {
         let mut gave_up = false;
         let now = self.clock().now();
         for (mut unread, ready) in std::mem::take(&mut state.unread).into_iter().zip(answered) {
-            let read = if ready { unread.read() } else { Ok(false) };
+            let read = if ready { unread.exchange.read_available() } else { Ok(false) };
             match read {
-                Ok(true) => unread.witness.tell(&state.settle(unread.exchange)),
+                Ok(true) => unread.witness.tell(&self.settle(state, unread.exchange)),
                 Ok(false)
                     if now.since(unread.since) <= self.connector.io_timeout
                         && kept.len() < MAX_UNREAD =>
@@ -329,29 +266,49 @@ impl Node {
         Ok(())
     }
 
-    /// Takes back a connection on which nothing was sent.
-    fn give_back(&self, mut connection: Connection) {
-        connection.mark_idle();
-        let mut state = self.state.lock();
+    /// All replies of an exchange have come: takes back its connection, and returns the replies to
+    /// its own requests.
+    fn settle(&self, state: &mut MasterState, exchange: Exchange) -> Vec<Reply> {
+        let Exchange { connection, mut replies, kills, resolves, quarantined, .. } = exchange;
+        let own = replies.split_off(kills);
+        state.health.suspicious |= quarantined || own.iter().any(script::says_quarantined);
+        if own.iter().any(Reply::is_logged_out) {
+            // The kills were refused as well, and the idle connections have the same identity.
+            state.free.clear();
+            return own;
+        }
+        // After a refused kill (the master runs somebody's long script, for example) an earlier
+        // request can still run: it is killed again before the next request.
+        if replies.iter().all(|killed| matches!(killed, Reply::Int(_))) {
+            state.unknowns.retain(|(unknown, _)| {
+                !resolves.iter().any(|resolved| resolved.same_connection(unknown))
+            });
+        }
+        if !own.iter().any(Reply::is_demotion) {
+            self.give_back(state, connection);
+        }
+        own
+    }
+
+    /// Takes back a connection that owes no replies.
+    fn give_back(&self, state: &mut MasterState, mut connection: Connection) {
         if !state.closed && state.down.is_none() {
+            connection.mark_idle();
             state.free.push(connection);
+            self.changed.notify_one();
         }
     }
 
     /// Records that a connection broke. The idle ones have most likely ended, too.
     fn record_failure(&self, failure: RedisFailure, holder: Option<&Holder>) -> RedisFailure {
-        match &failure {
-            RedisFailure::Unknown { stale: true, unknown, .. } => {
-                let mut state = self.state.lock();
+        if let RedisFailure::Unknown { error, unknown, stale } = &failure {
+            let mut state = self.state.lock();
+            state.unknowns.push((unknown.clone(), holder.cloned()));
+            if *stale {
                 state.free.clear();
-                state.unknowns.push((unknown.clone(), holder.cloned()));
-            }
-            RedisFailure::Unknown { error, unknown, .. } => {
-                let mut state = self.state.lock();
-                state.unknowns.push((unknown.clone(), holder.cloned()));
+            } else {
                 self.set_down(&mut state, error);
             }
-            RedisFailure::NotSent(_) => {}
         }
         failure
     }
@@ -387,12 +344,9 @@ impl Node {
         let connected = self.connect();
         let mut state = self.state.lock();
         match connected {
-            Ok(mut connection) => {
-                connection.mark_idle();
+            Ok(connection) => {
                 state.down = None;
-                if !state.closed {
-                    state.free.push(connection);
-                }
+                self.give_back(&mut state, connection);
                 self.returns.fetch_add(1, Ordering::AcqRel);
             }
             Err(error) => {
@@ -447,8 +401,7 @@ impl Node {
 
     /// Whether it can be asked, is not late with earlier answers, and has a vote.
     pub(super) fn is_well(&self) -> bool {
-        let mut state = self.state.lock();
-        let _ = self.drain(&mut state);
+        let state = self.state.lock();
         state.down.is_none()
             && state.unread.is_empty()
             && matches!(state.health.voting, Voting::Yes)
@@ -462,20 +415,13 @@ impl Node {
     }
 }
 
-/// What a call that needs a connection does.
-enum Turn<'n> {
-    /// It uses this one.
-    Free(Box<Connection>),
-    /// It makes one.
-    Connects(Connecting<'n>),
-}
-
 /// The next call may connect as soon as this is dropped.
 struct Connecting<'n>(&'n Node);
 
 impl Drop for Connecting<'_> {
     fn drop(&mut self) {
         self.0.state.lock().connecting = None;
+        self.0.changed.notify_all();
     }
 }
 

@@ -14,7 +14,7 @@ use crate::base::random::Backoff;
 use crate::store::net::{Stream, is_timeout};
 use crate::store::zookeeper::lease::{Rhythm, SessionLease};
 use crate::store::zookeeper::wire::{
-    Code, EventKind, FrameReader, Greeting, PING_XID, Reply, WATCH_XID, to_error,
+    Asked, Code, EventKind, FrameReader, Greeting, PING_XID, Reply, WATCH_XID, to_error,
 };
 use crate::store::{Received, Topic};
 
@@ -121,7 +121,8 @@ impl Inner {
             session.is_some() && self.clock.now() > heard_at.plus(rhythm.timeout.saturating_mul(2))
         });
         drop(state);
-        let connected = match self.servers.connect(session, last_zxid, self.lease, within) {
+        let asked = Asked { session, last_zxid, timeout: self.lease };
+        let connected = match self.servers.connect(asked, within) {
             Err(error) if is_hopeless => return self.begin_anew(error, within),
             connected => connected?,
         };
@@ -139,7 +140,8 @@ impl Inner {
     /// has seen later changes, and would do so for ever. They do not refuse a new session.
     #[cold]
     fn begin_anew(&self, error: Error, within: Duration) -> Result<Option<Reading>> {
-        let Ok(Some(greeting)) = self.servers.connect(None, 0, self.lease, within) else {
+        let asked = Asked { session: None, last_zxid: 0, timeout: self.lease };
+        let Ok(Some(greeting)) = self.servers.connect(asked, within) else {
             return Err(error);
         };
         log::warn!(
@@ -194,13 +196,10 @@ impl Inner {
         let number = state.moves;
         let agreed_at = (!resumed).then_some(sent_at);
         state.link = Some(Link::new(number, address, writer, lease, agreed_at, now));
-        let begun = state.send_deletions(now);
-        let begun = state
-            .watches
-            .latches()
-            .iter()
-            .try_fold((), |(), path| state.watch_latch(path, now))
-            .and(begun);
+        let mut begun = state.send_deletions(now);
+        for path in state.watches.latches() {
+            begun = begun.and_then(|()| state.watch_latch(&path, now));
+        }
         drop(state);
         self.changed.notify_all();
         if let Err(error) = begun {
@@ -228,18 +227,7 @@ impl Inner {
     fn serve(&self, reading: &mut Reading) -> Error {
         let ended = || Error::new(ErrorKind::Unreachable, "the connection was given up");
         loop {
-            let taken = loop {
-                match reading.reader.next() {
-                    Ok(Some(frame)) => {
-                        if let Err(error) = self.take_in(reading.number, &frame) {
-                            break Err(error);
-                        }
-                    }
-                    Ok(None) => break Ok(()),
-                    Err(error) => break Err(error),
-                }
-            };
-            match taken.and_then(|()| self.keep_alive(reading.number)) {
+            match self.take_in_all(reading).and_then(|()| self.keep_alive(reading.number)) {
                 Ok(true) => {}
                 Ok(false) => return ended(),
                 Err(error) => return error,
@@ -257,6 +245,14 @@ impl Inner {
                 _ => {}
             }
         }
+    }
+
+    /// Takes in what was read.
+    fn take_in_all(&self, reading: &mut Reading) -> Result<()> {
+        while let Some(frame) = reading.reader.next()? {
+            self.take_in(reading.number, &frame)?;
+        }
+        Ok(())
     }
 
     /// # Errors
@@ -331,7 +327,7 @@ impl Inner {
             }
             Then::Heartbeat => {
                 if let Some(link) = &mut state.link {
-                    link.heartbeat_is_answered();
+                    link.is_heartbeat_pending = false;
                 }
             }
             Then::Deleted(path) => {
@@ -400,13 +396,10 @@ impl Inner {
             return Err(Error::new(ErrorKind::Unreachable, why));
         }
         let has_beaten = is_held && link.heartbeat_if_due(&self.root, &rhythm, now)?;
-        if !has_beaten && link.pinged.is_none() && now.since(link.idle_since()) >= rhythm.ping {
+        if !has_beaten && link.pinged.is_none() && now.since(link.last_sent) >= rhythm.ping {
             link.ping(now)?;
         }
-        if state.delete_at.is_some_and(|at| now >= at) {
-            state.send_deletions(now)?;
-        }
-        state.watch_again(now)?;
+        state.ask_again_if_due(now)?;
         Ok(is_running)
     }
 

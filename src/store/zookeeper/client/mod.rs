@@ -95,10 +95,19 @@ pub(super) enum ZooKeeperFailure {
 }
 
 impl ZooKeeperFailure {
+    /// No `From`: with one, the public type would have a second conversion, and `?` in a closure of
+    /// a user could no longer tell which error is meant.
     pub(super) fn into_error(self) -> Error {
         match self {
             Self::NotSent(error) | Self::Unknown { error, .. } => error,
         }
+    }
+}
+
+/// An error of the caller's own, which leaves nothing unknown.
+impl From<Error> for ZooKeeperFailure {
+    fn from(error: Error) -> Self {
+        Self::NotSent(error)
     }
 }
 
@@ -135,34 +144,21 @@ impl Client {
         self.inner.io_timeout
     }
 
-    /// Sends requests in one write and waits for their replies. If `watch` is given, it is notified
-    /// when something happens to the node at this path: one of the requests has to watch it.
+    /// Sends requests in one write and waits for their replies. Each of the `watches` is notified
+    /// when something happens to the node at its path: one of the requests has to watch it.
     ///
     /// Waits for a connection first, but fails as soon as every server has been tried in vain. Each
     /// of the two waits takes at most the I/O timeout.
     pub(super) fn ask(
         &self,
         requests: &[Request],
-        watch: Option<(&str, NodeWatch)>,
-    ) -> std::result::Result<Exchange, ZooKeeperFailure> {
-        self.ask_watching(
-            requests,
-            watch.into_iter().map(|(path, watch)| (path.to_owned(), watch)).collect(),
-        )
-    }
-
-    /// [`ask`](Self::ask) with any number of watches.
-    pub(super) fn ask_watching(
-        &self,
-        requests: &[Request],
         watches: Vec<(String, NodeWatch)>,
     ) -> std::result::Result<Exchange, ZooKeeperFailure> {
-        requests
-            .iter()
-            .try_for_each(|request| check_length(request.length()))
-            .map_err(ZooKeeperFailure::NotSent)?;
+        for request in requests {
+            check_length(request.length())?;
+        }
         let slot = Arc::new(Slot::new(requests.len()));
-        let mut state = self.connected().map_err(ZooKeeperFailure::NotSent)?;
+        let mut state = self.connected()?;
         let session = state.present();
         let sent_at = self.now();
         for (path, watch) in watches {
@@ -423,9 +419,9 @@ impl Client {
         }
         let now = self.now();
         let slot = Arc::new(Slot::new(1));
-        let sent = state.link.as_mut().map(|link| {
-            link.send([(&Request::close_session(), Then::Answer(slot.clone(), 0))].into_iter(), now)
-        });
+        let answer = Then::Answer(slot.clone(), 0);
+        let sent =
+            state.link.as_mut().map(|link| link.send_one(&Request::close_session(), answer, now));
         drop(state);
         if let Some(Ok(())) = sent
             && let Some(Ok(replies)) = slot.wait(deadline)

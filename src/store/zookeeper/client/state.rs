@@ -44,10 +44,10 @@ pub(super) struct SessionState {
     pub(super) watches: Watches,
     /// Nodes to be deleted, until the server has reported that they are gone.
     pub(super) deletions: Vec<Deletion>,
-    /// The server has postponed some of them: when it is asked again.
-    pub(super) delete_at: Option<Moment>,
-    /// The latches that the server has refused to watch, and when it is asked again.
-    unwatched: Vec<(String, Moment)>,
+    /// The latches that the server has refused to watch.
+    unwatched: Vec<String>,
+    /// The server has postponed some of these requests: when it is asked again.
+    again_at: Option<Moment>,
     /// How often all servers have been tried, one after the other.
     pub(super) rounds: u64,
     /// The last of these rounds in which no server could be used.
@@ -108,14 +108,15 @@ pub(super) struct Link {
     /// When it was pinged, if there has been no answer since.
     pub(super) pinged: Option<Moment>,
     pub(super) lease: SessionLease,
-    last_sent: Moment,
+    /// When something was last sent.
+    pub(super) last_sent: Moment,
     /// When the last write to which a majority has agreed was sent. `None`: none on this
     /// connection.
     agreed_at: Option<Moment>,
     /// When the last heartbeat was sent.
     last_heartbeat: Option<Moment>,
     /// Whether the last heartbeat has no answer yet.
-    is_heartbeat_pending: bool,
+    pub(super) is_heartbeat_pending: bool,
 }
 
 impl Link {
@@ -169,6 +170,11 @@ impl Link {
         self.write(&frames)
     }
 
+    /// [`send`](Self::send) for one request.
+    pub(super) fn send_one(&mut self, request: &Request, then: Then, now: Moment) -> Result<()> {
+        self.send(std::iter::once((request, then)), now)
+    }
+
     pub(super) fn ping(&mut self, now: Moment) -> Result<()> {
         let mut frame = Vec::new();
         Request::ping().write_to(PING_XID, &mut frame);
@@ -198,11 +204,7 @@ impl Link {
         }
         self.is_heartbeat_pending = true;
         self.last_heartbeat = Some(now);
-        self.send([(&Request::quorum_check(root), Then::Heartbeat)].into_iter(), now).map(|()| true)
-    }
-
-    pub(super) fn heartbeat_is_answered(&mut self) {
-        self.is_heartbeat_pending = false;
+        self.send_one(&Request::quorum_check(root), Then::Heartbeat, now).map(|()| true)
     }
 
     /// A majority has agreed to a write. Returns until when the session is alive.
@@ -228,10 +230,6 @@ impl Link {
 
     pub(super) fn silent_since(&self) -> Option<Moment> {
         self.pending.front().map(|first| first.sent_at).into_iter().chain(self.pinged).min()
-    }
-
-    pub(super) fn idle_since(&self) -> Moment {
-        self.last_sent
     }
 }
 
@@ -261,8 +259,9 @@ impl SessionState {
         for deletion in &mut self.deletions {
             deletion.sent = false;
         }
-        // The next connection watches all.
+        // The next connection watches all, and deletes all.
         self.unwatched.clear();
+        self.again_at = None;
         self.watches.ended()
     }
 
@@ -289,10 +288,9 @@ impl SessionState {
         let fired = self.watches.fired(path, event);
         let renewed = match (fired.renew, &mut self.link) {
             (Renew::Latch, _) => self.watch_latch(path, now),
-            (Renew::Data, Some(link)) => link.send(
-                [(&Request::get_data(path, true), Then::Renewed(path.to_owned()))].into_iter(),
-                now,
-            ),
+            (Renew::Data, Some(link)) => {
+                link.send_one(&Request::get_data(path, true), Then::Renewed(path.to_owned()), now)
+            }
             _ => Ok(()),
         };
         (fired, renewed)
@@ -311,11 +309,10 @@ impl SessionState {
         };
         if error.as_ref().is_some_and(|error| error.kind().is_outage()) {
             // Nothing has run, because the server is overloaded, for example.
-            self.deletions
-                .iter_mut()
-                .filter(|deletion| deletion.path == path)
-                .for_each(|deletion| deletion.sent = false);
-            self.delete_at = self.rhythm.map(|rhythm| now.plus(rhythm.ping));
+            for deletion in self.deletions.iter_mut().filter(|deletion| deletion.path == path) {
+                deletion.sent = false;
+            }
+            self.ask_again_later(now);
             return None;
         }
         self.deletions.retain(|deletion| deletion.path != path);
@@ -324,17 +321,17 @@ impl SessionState {
 
     /// Sends the deletions that have not been requested on this connection.
     pub(super) fn send_deletions(&mut self, now: Moment) -> Result<()> {
-        self.delete_at = None;
-        let (Some(link), deletions) = (&mut self.link, &mut self.deletions) else { return Ok(()) };
+        let Some(link) = &mut self.link else { return Ok(()) };
         let mut requests = Vec::new();
-        for deletion in deletions.iter_mut().filter(|deletion| !deletion.sent) {
+        let mut thens = Vec::new();
+        for deletion in self.deletions.iter_mut().filter(|deletion| !deletion.sent) {
             deletion.sent = true;
-            requests.push((Request::delete(&deletion.path), Then::Deleted(deletion.path.clone())));
+            requests.push(Request::delete(&deletion.path));
+            thens.push(Then::Deleted(deletion.path.clone()));
         }
         if requests.is_empty() {
             return Ok(());
         }
-        let (requests, thens): (Vec<_>, Vec<_>) = requests.into_iter().unzip();
         link.send(requests.iter().zip(thens), now)
     }
 
@@ -343,26 +340,30 @@ impl SessionState {
         let (Some(_), Some(link)) = (self.watches.latch(path), &mut self.link) else {
             return Ok(());
         };
-        link.send(
-            [(&Request::exists(path, true), Then::Watching(path.to_owned()))].into_iter(),
-            now,
-        )
+        link.send_one(&Request::exists(path, true), Then::Watching(path.to_owned()), now)
     }
 
     /// The server has refused to watch the latch: it is asked again a little later, and until then
     /// those who wait look by themselves.
     pub(super) fn latch_is_unwatched(&mut self, path: String, now: Moment) {
-        if let Some(rhythm) = self.rhythm {
-            self.unwatched.push((path, now.plus(rhythm.ping)));
-        }
+        self.unwatched.push(path);
+        self.ask_again_later(now);
     }
 
-    /// Asks again for the watches that were refused.
-    pub(super) fn watch_again(&mut self, now: Moment) -> Result<()> {
-        let all = std::mem::take(&mut self.unwatched).into_iter();
-        let (due, later): (Vec<_>, Vec<_>) = all.partition(|(_, at)| *at <= now);
-        self.unwatched = later;
-        due.iter().try_for_each(|(path, _)| self.watch_latch(path, now))
+    fn ask_again_later(&mut self, now: Moment) {
+        self.again_at = self.again_at.or(self.rhythm.map(|rhythm| now.plus(rhythm.ping)));
+    }
+
+    /// Repeats what was refused, if it is time to do so.
+    pub(super) fn ask_again_if_due(&mut self, now: Moment) -> Result<()> {
+        if self.again_at.is_none_or(|at| now < at) {
+            return Ok(());
+        }
+        self.again_at = None;
+        for path in std::mem::take(&mut self.unwatched) {
+            self.watch_latch(&path, now)?;
+        }
+        self.send_deletions(now)
     }
 }
 
@@ -406,6 +407,7 @@ impl Slot {
     /// All replies, or why some are missing. `None`: the deadline has passed.
     pub(super) fn wait(&self, deadline: Instant) -> Option<Result<Vec<Reply>>> {
         let mut state = self.state.lock();
+        let mut is_over = false;
         loop {
             if state.missing == 0 {
                 return Some(Ok(state.replies.iter_mut().filter_map(Option::take).collect()));
@@ -413,12 +415,10 @@ impl Slot {
             if let Some(error) = &state.failed {
                 return Some(Err(error.clone()));
             }
-            if self.done.wait_until(&mut state, deadline).timed_out()
-                && state.missing > 0
-                && state.failed.is_none()
-            {
+            if is_over {
                 return None;
             }
+            is_over = self.done.wait_until(&mut state, deadline).timed_out();
         }
     }
 }

@@ -111,17 +111,17 @@ impl Watches {
         watches.push(watch);
     }
 
+    fn watches_of(&self, path: &str) -> impl Iterator<Item = &NodeWatch> {
+        self.by_path.get(path).into_iter().flatten()
+    }
+
     pub(super) fn is_watched_by(&self, path: &str, waiter: &Topic) -> bool {
-        self.by_path
-            .get(path)
-            .is_some_and(|watches| watches.iter().any(|watch| watch.is_of(waiter)))
+        self.watches_of(path).any(|watch| watch.is_of(waiter))
     }
 
     /// Whether the holder of this node is notified when it is deleted.
     pub(super) fn is_guarded(&self, path: &str) -> bool {
-        self.by_path
-            .get(path)
-            .is_some_and(|watches| watches.iter().any(|watch| matches!(watch, NodeWatch::Own(_))))
+        self.watches_of(path).any(|watch| matches!(watch, NodeWatch::Own(_)))
     }
 
     /// The waiter has stopped waiting. Returns the paths that nobody watches now: a deleted node
@@ -129,9 +129,7 @@ impl Watches {
     pub(super) fn remove_waiter(&mut self, waiter: &Topic) -> Vec<String> {
         let mut unwatched = Vec::new();
         for path in self.by_waiter.remove(waiter).unwrap_or_default() {
-            let is_permits = |watch: &NodeWatch| matches!(watch, NodeWatch::Permits(_));
-            let stays =
-                self.by_path.get(&path).is_some_and(|watches| watches.iter().any(is_permits));
+            let stays = self.watches_of(&path).any(|watch| matches!(watch, NodeWatch::Permits(_)));
             self.keep(&path, |watch| !watch.is_of(waiter));
             if stays && !self.by_path.contains_key(&path) {
                 *self.removals.entry(path.clone()).or_default() += 1;
@@ -174,8 +172,7 @@ impl Watches {
         if self.removals.contains_key(path) {
             // What is watched now was added after this watch was set: it is woken in vain, and
             // keeps its watch.
-            fired.woken =
-                self.by_path.get(path).into_iter().flatten().flat_map(NodeWatch::topics).collect();
+            fired.woken = self.watches_of(path).flat_map(NodeWatch::topics).collect();
             return fired;
         }
         for watch in self.by_path.remove(path).unwrap_or_default() {
@@ -240,7 +237,7 @@ impl Watches {
 
     /// The latch at this path, if somebody waits for it.
     pub(super) fn latch(&self, path: &str) -> Option<&Topic> {
-        self.by_path.get(path)?.iter().find_map(|watch| match watch {
+        self.watches_of(path).find_map(|watch| match watch {
             NodeWatch::Latch(topic) => Some(topic),
             _ => None,
         })

@@ -60,14 +60,7 @@ pub(crate) struct Asked {
 
 impl Servers {
     /// Tries each server once; they share `within`. `Ok(None)`: the session has expired.
-    pub(crate) fn connect(
-        &self,
-        session: Option<SessionId>,
-        last_zxid: i64,
-        timeout: Duration,
-        within: Duration,
-    ) -> Result<Option<Greeting>> {
-        let asked = Asked { session, last_zxid, timeout };
+    pub(crate) fn connect(&self, asked: Asked, within: Duration) -> Result<Option<Greeting>> {
         let first = self.next.load(Ordering::Relaxed);
         let attempt = |place: usize, within| self.connect_to(&self.addresses[place], asked, within);
         let (place, greeting) = try_each(self.addresses.len(), first, within, attempt)

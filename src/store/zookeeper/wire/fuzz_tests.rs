@@ -109,7 +109,7 @@ fn fuzzed_frames_are_replies_or_errors() {
         judge(reply.data());
         judge(reply.acl());
         judge(reply.children());
-        judge(reply.changes(&requested));
+        judge(reply.transacted(&requested));
         judge(reply.verdict(&multi));
         judge(reply.event());
         assert!(!reply.code.to_error("/a").message().is_empty());

@@ -12,8 +12,8 @@ mod request;
 mod status;
 
 pub(crate) use code::Code;
-pub(crate) use connect::{Greeting, Servers, is_an_end, to_error};
+pub(crate) use connect::{Asked, Greeting, Servers, is_an_end, to_error};
 pub(crate) use frames::FrameReader;
-pub(crate) use reply::{Change, Created, EventKind, Permission, Reply, Stat};
+pub(crate) use reply::{Created, EventKind, Permission, Reply, Stat, Transacted};
 pub(crate) use request::{Acl, Mode, PING_XID, Request, SessionId, Shape, WATCH_XID};
 pub(crate) use status::ServerStatus;

@@ -25,7 +25,6 @@ pub(crate) struct Stat {
     pub(crate) version: i32,
     /// The session whose end removes it; 0 for none.
     pub(crate) ephemeral_owner: i64,
-    pub(crate) children: i32,
 }
 
 impl Stat {
@@ -39,9 +38,9 @@ impl Stat {
         let _aversion = from.int()?;
         let ephemeral_owner = from.long()?;
         let _data_length = from.int()?;
-        let children = from.int()?;
+        let _children = from.int()?;
         let _pzxid = from.long()?;
-        Ok(Self { czxid, mzxid, version, ephemeral_owner, children })
+        Ok(Self { czxid, mzxid, version, ephemeral_owner })
     }
 }
 
@@ -67,13 +66,13 @@ impl Created {
     }
 }
 
-/// The outcome of one of several changes that ran as one.
+/// The outcome of a transaction.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Change {
-    Created(Created),
-    Done,
-    /// None of them has run. The code is `Ok` for those before the one that failed.
-    Failed(Code),
+pub(crate) enum Transacted {
+    /// All changes have run. The nodes that were made, in order.
+    Made(Vec<Created>),
+    /// None has run, because the change at this place was refused.
+    Refused { place: usize, code: Code },
 }
 
 impl Reply {
@@ -122,48 +121,58 @@ impl Reply {
         })
     }
 
-    /// One outcome for each change of a transaction.
-    pub(crate) fn changes(&self, requested: &[Request]) -> Result<Vec<Change>> {
-        self.changes_of(&requested.iter().map(|request| request.shape.opcode).collect::<Vec<_>>())
+    /// What became of the changes of a transaction.
+    pub(crate) fn transacted(&self, requested: &[Request]) -> Result<Transacted> {
+        let changes: Vec<Opcode> = requested.iter().map(|request| request.shape.opcode).collect();
+        self.outcome_of(&changes)
     }
 
-    fn changes_of(&self, requested: &[Opcode]) -> Result<Vec<Change>> {
+    fn outcome_of(&self, changes: &[Opcode]) -> Result<Transacted> {
+        let mismatch = || malformed("the results of a transaction do not match its changes");
         self.read(|fields| {
-            let mut changes = Vec::with_capacity(requested.len());
-            loop {
+            let mut made = Vec::new();
+            let mut failed = false;
+            let mut refused = None;
+            for (place, opcode) in changes.iter().enumerate() {
                 let kind = fields.int()?;
-                let done = fields.bool()?;
+                let is_the_end = fields.bool()?;
                 let code = Code(fields.int()?);
-                match requested.get(changes.len()) {
-                    None if done => return Ok(changes),
-                    Some(_) if !done && kind == -1 => {
-                        // The code is sent twice.
-                        changes.push(Change::Failed(Code(fields.int()?)));
-                    }
-                    // Servers 3.5 send only the path.
-                    Some(Opcode::Create2) if !done && kind == CREATED && code.is_ok() => {
-                        let path = fields.text()?.to_owned();
-                        let stat = Stat::default();
-                        changes.push(Change::Created(Created { path, stat }));
-                    }
-                    Some(opcode) if !done && kind == result_of(*opcode) && code.is_ok() => {
-                        changes.push(match opcode {
-                            Opcode::Create2 | Opcode::CreateContainer => {
-                                Change::Created(Created::decode(fields)?)
-                            }
-                            Opcode::SetData => {
-                                Stat::decode(fields)?;
-                                Change::Done
-                            }
-                            _ => Change::Done,
-                        });
-                    }
-                    _ => {
-                        return Err(malformed(
-                            "the results of a transaction do not match its changes",
-                        ));
-                    }
+                if is_the_end {
+                    return Err(mismatch());
                 }
+                if kind == FAILED {
+                    failed = true;
+                    // The code is sent twice. It is OK for the changes before the refused one.
+                    let code = Code(fields.int()?);
+                    if !code.is_ok() {
+                        refused.get_or_insert(Transacted::Refused { place, code });
+                    }
+                    continue;
+                }
+                match opcode {
+                    _ if !code.is_ok() => return Err(mismatch()),
+                    // Servers 3.5 send only the path.
+                    Opcode::Create2 if kind == CREATED => {
+                        let path = fields.text()?.to_owned();
+                        made.push(Created { path, stat: Stat::default() });
+                    }
+                    _ if kind != result_of(*opcode) => return Err(mismatch()),
+                    Opcode::Create2 | Opcode::CreateContainer => {
+                        made.push(Created::decode(fields)?);
+                    }
+                    Opcode::SetData => {
+                        Stat::decode(fields)?;
+                    }
+                    _ => {}
+                }
+            }
+            let _kind = fields.int()?;
+            let is_the_end = fields.bool()?;
+            let _code = fields.int()?;
+            match refused {
+                Some(refused) if is_the_end => Ok(refused),
+                None if is_the_end && !failed => Ok(Transacted::Made(made)),
+                _ => Err(mismatch()),
             }
         })
     }
@@ -175,19 +184,20 @@ impl Reply {
     /// The reply says that nodes were made or changed, and cannot be read: only what is read here
     /// tells whoever asked which nodes these are.
     pub(crate) fn verdict(&self, shape: &Shape) -> Result<Code> {
-        match shape.opcode {
-            _ if !self.code.is_ok() => Ok(self.code),
-            Opcode::Create2 | Opcode::CreateContainer => self.created().map(|_| Code::OK),
-            Opcode::Multi => Ok(self
-                .changes_of(&shape.changes)?
-                .iter()
-                .find_map(|change| match change {
-                    Change::Failed(code) if code.ends_the_connection() => Some(*code),
-                    _ => None,
-                })
-                .unwrap_or(Code::OK)),
-            _ => Ok(Code::OK),
+        if !self.code.is_ok() {
+            return Ok(self.code);
         }
+        match shape.opcode {
+            Opcode::Create2 | Opcode::CreateContainer => {
+                self.created()?;
+            }
+            Opcode::Multi => match self.outcome_of(&shape.changes)? {
+                Transacted::Refused { code, .. } if code.ends_the_connection() => return Ok(code),
+                _ => {}
+            },
+            _ => {}
+        }
+        Ok(Code::OK)
     }
 
     /// A message about a watch; its xid belongs to no request.
@@ -200,6 +210,8 @@ impl Reply {
     }
 }
 
+/// The result of a change in a transaction that did not run.
+const FAILED: i32 = -1;
 /// The result of a create in a transaction that returns only the path.
 const CREATED: i32 = 1;
 
@@ -298,7 +310,7 @@ mod tests {
     fn stat() -> Stat {
         let czxid = 0x1_0000_0012;
         let mzxid = 0x1_0000_0013;
-        Stat { czxid, mzxid, version: 2, ephemeral_owner: 0x1000_0000_0000_0001, children: 5 }
+        Stat { czxid, mzxid, version: 2, ephemeral_owner: 0x1000_0000_0000_0001 }
     }
 
     /// The body of the reply to a create.
@@ -322,6 +334,7 @@ mod tests {
              ffffffff 01 ffffffff"
         );
         let created = Created { path: "/a".to_owned(), stat: stat() };
+        let made = created.clone();
         type IsRight = Box<dyn Fn(&Reply) -> Result<bool>>;
         let whole: [(String, IsRight); 4] = [
             (
@@ -336,7 +349,12 @@ mod tests {
                 format!("00000002 0000000161 0000000162 {STAT}"),
                 Box::new(|reply| Ok(reply.children()? == ["a", "b"])),
             ),
-            (done, Box::new(move |reply| Ok(reply.changes(&requested)?.len() == 3))),
+            (
+                done,
+                Box::new(move |reply| {
+                    Ok(reply.transacted(&requested)? == Transacted::Made(vec![made.clone()]))
+                }),
+            ),
         ];
         for (body, is_right) in whole {
             let frame = reply(&body);
@@ -363,9 +381,9 @@ mod tests {
         let body = format!(
             "0000000f 00 00000000 000000022f63 {STAT} 00000001 00 00000000 000000042f632f78 ffffffff 01 ffffffff"
         );
-        let changes = Reply::decode(&reply(&body)).unwrap().changes(&requested).unwrap();
-        let Change::Created(created) = &changes[1] else { panic!("{changes:?}") };
-        assert_eq!((created.path.as_str(), created.stat.czxid), ("/c/x", 0));
+        let outcome = Reply::decode(&reply(&body)).unwrap().transacted(&requested).unwrap();
+        let Transacted::Made(made) = &outcome else { panic!("{outcome:?}") };
+        assert_eq!((made[1].path.as_str(), made[1].stat.czxid), ("/c/x", 0));
     }
 
     #[test]
@@ -379,12 +397,11 @@ mod tests {
             };
             let body: String = (0..3).map(|at| format!("ffffffff 00 {0} {0}", code(at))).collect();
             let failed = Reply::decode(&reply(&format!("{body} ffffffff 01 ffffffff"))).unwrap();
-            let changes = failed.changes(&requested).unwrap();
-            assert_eq!(changes[place], Change::Failed(Code::NO_NODE));
-            assert!(changes.iter().all(|change| matches!(change, Change::Failed(_))));
+            let refused = Transacted::Refused { place, code: Code::NO_NODE };
+            assert_eq!(failed.transacted(&requested).unwrap(), refused);
         }
         let fewer = Reply::decode(&reply("00000002 00 00000000 ffffffff 01 ffffffff")).unwrap();
-        assert_eq!(fewer.changes(&requested).unwrap_err().kind(), ErrorKind::Protocol);
+        assert_eq!(fewer.transacted(&requested).unwrap_err().kind(), ErrorKind::Protocol);
     }
 
     #[test]
@@ -407,6 +424,8 @@ mod tests {
         }
         assert_eq!(verdict(&failed("ffffff90"), &check).unwrap(), Code::SESSION_EXPIRED);
         assert_eq!(verdict(&failed("ffffff8a"), &check).unwrap(), Code::SESSION_MOVED);
+        let none = verdict(&failed("00000000"), &check).unwrap_err();
+        assert_eq!(none.kind(), ErrorKind::Protocol, "it did not run, and was not refused");
         let second = [failed("00000000"), failed("ffffff90"), failed("fffffffe")].concat();
         assert_eq!(
             verdict(&second, &transaction(&[Opcode::Delete; 3])).unwrap(),
