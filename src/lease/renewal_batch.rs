@@ -148,34 +148,7 @@ impl RenewalThread {
         let now = self.clock.now();
         match outcome {
             Renewed::Held { sent_at, again, beside } => {
-                if !renewal.lease.is_zero() {
-                    self.loss_callbacks.observer.renewed(
-                        hold.asked.primitive,
-                        &hold.asked.name,
-                        true,
-                    );
-                }
-                // Before the renewal is confirmed; otherwise the lease would briefly have too late
-                // an end.
-                hold.inspected(sent_at, beside);
-                let state = if renewal.lease.is_zero() {
-                    hold.state()
-                } else {
-                    hold.confirmed(sent_at, renewal.lease)
-                };
-                match state {
-                    LeaseState::Lost => {
-                        self.end_tenures(hold, news);
-                        return Moment::NEVER;
-                    }
-                    // Its release was sent in the meantime, and may have run before the renewal put
-                    // the hold back.
-                    LeaseState::Released | LeaseState::Closed if again && hold.was_put_back() => {
-                        self.take_back(hold);
-                    }
-                    _ => {}
-                }
-                sent_at.plus(hold.period())
+                self.apply_confirmation(hold, renewal.lease, (sent_at, again, beside), news)
             }
             Renewed::Gone => {
                 hold.lose();
@@ -202,6 +175,39 @@ impl RenewalThread {
                 now.plus(pause.min(hold.asked.lease / 10))
             }
         }
+    }
+
+    /// The store has the hold. `again`: it was put back where it was missing. `beside`: how long
+    /// others leave it at least.
+    fn apply_confirmation(
+        &self,
+        hold: &Arc<StoreHold>,
+        lease: Duration,
+        (sent_at, again, beside): (Moment, bool, Option<Duration>),
+        news: &mut News,
+    ) -> Moment {
+        // Before the renewal is confirmed; otherwise the lease would briefly have too late an end.
+        hold.inspected(sent_at, beside);
+        let state = if lease.is_zero() {
+            hold.state()
+        } else {
+            let observer = &self.loss_callbacks.observer;
+            observer.renewed(hold.asked.primitive, &hold.asked.name, true);
+            hold.confirmed(sent_at, lease)
+        };
+        match state {
+            LeaseState::Lost => {
+                self.end_tenures(hold, news);
+                return Moment::NEVER;
+            }
+            // Its release was sent in the meantime, and may have run before the renewal put the
+            // hold back.
+            LeaseState::Released | LeaseState::Closed if again && hold.was_put_back() => {
+                self.take_back(hold);
+            }
+            _ => {}
+        }
+        sent_at.plus(hold.period())
     }
 
     /// Ends the tenures of a hold that have expired, with its lease or by their own end. When the

@@ -30,7 +30,6 @@ fn try_or_wait<'a, C: Contender<'a>>(
     contender: &mut C,
     deadline: Deadline,
 ) -> Result<Option<C::Won>> {
-    let AcquireAttempt { client, name, .. } = *contender.attempt();
     if deadline == Deadline::Now {
         return match contender.try_once(false)? {
             Tried::Won(won) => Ok(Some(won)),
@@ -38,38 +37,48 @@ fn try_or_wait<'a, C: Contender<'a>>(
         };
     }
     contender.attempt().may_wait = true;
-    let mut first = None;
-    if asks_at_once(contender) && client.holds.blocks(name).is_none() {
-        // It leaves nothing in the store that others would wait for: that is for the leader of a
-        // queue. A writer that had left its marker, and then queued behind a reader of its client
-        // that leads, would keep that reader out, and wait for it.
-        match contender.try_once(false)? {
-            Tried::Won(won) => return Ok(Some(won)),
-            Tried::Busy(ttl) => first = Some(ttl),
-        }
-    }
+    let first = match try_at_once(contender)? {
+        Some(Tried::Won(won)) => return Ok(Some(won)),
+        Some(Tried::Busy(ttl)) => Some(ttl),
+        None => None,
+    };
     queue_up(contender, deadline, first)
 }
 
-/// Whether no thread of this client comes before the call. Of several that find that at the same
-/// moment each sends a request, and the store decides; who finds the lock taken queues.
-fn asks_at_once<'a, C: Contender<'a>>(contender: &mut C) -> bool {
+/// Asks for the name, if no thread of this client comes before the call.
+///
+/// It leaves nothing in the store that others would wait for: that is for the leader of a queue. A
+/// writer that had left its marker, and then queued behind a reader of its client that leads, would
+/// keep that reader out, and wait for it.
+fn try_at_once<'a, C: Contender<'a>>(contender: &mut C) -> Result<Option<Tried<C::Won>>> {
     let AcquireAttempt { client, name, .. } = *contender.attempt();
-    match name.kind {
+    let _asking = match name.kind {
         // Read in any case: the caller can later notice that the latch was opened in between only
         // by comparing with what it saw at first.
-        Kind::Latch => true,
+        Kind::Latch => None,
         // Its place is what the request is for.
-        _ if contender.attempt().takes_place() => false,
-        Kind::Mutex | Kind::Fair | Kind::Write => !client.local_queues.has_queue(&name.key),
+        _ if contender.attempt().takes_place() => return Ok(None),
+        Kind::Mutex | Kind::Fair | Kind::Write => {
+            match client.local_queues.ask_at_once(&name.key) {
+                None => return Ok(None),
+                asking => asking,
+            }
+        }
         // Several can hold it, so only a thread that waits is a reason to queue. One that can share
         // the hold of another thread queues behind a thread that asks: if it asked as well, and a
         // writer came in between, it would wait for that writer beside a hold that it may join.
         Kind::Read | Kind::Semaphore | Kind::CountingSemaphore => {
-            !contender.helped().is_some_and(|helped| helped.queues_with_others())
-                && !client.local_queues.is_occupied(&name.key)
+            let queues = contender.helped().is_some_and(|helped| helped.queues_with_others());
+            if queues || client.local_queues.is_occupied(&name.key) {
+                return Ok(None);
+            }
+            None
         }
+    };
+    if client.holds.blocks(name).is_some() {
+        return Ok(None);
     }
+    contender.try_once(false).map(Some)
 }
 
 /// Blocks in the local queue of the name that the attempt waits for. `first`: how long the lock is

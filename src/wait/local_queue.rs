@@ -48,6 +48,18 @@ pub(crate) enum EnqueueOutcome<'s> {
     Unknown(Error),
 }
 
+/// A thread asks for the name without a queue, until this is dropped.
+pub(crate) struct AskingAtOnce<'s> {
+    map: &'s Mutex<QueueMap>,
+    name: &'s Arc<str>,
+}
+
+impl Drop for AskingAtOnce<'_> {
+    fn drop(&mut self) {
+        self.map.lock().asking_at_once.remove(self.name);
+    }
+}
+
 impl LocalQueues {
     /// The leader of a queue of its own, for a waiter whose place is in a queue at the server: that
     /// queue alone decides the order.
@@ -70,10 +82,13 @@ impl LocalQueues {
         })
     }
 
-    /// Whether a thread of this client waits for the name, or the turns of other clients are
-    /// remembered.
-    pub(crate) fn has_queue(&self, name: &str) -> bool {
-        self.map.lock().get(name).is_some()
+    /// The caller may ask for the name at once, without a queue: no other thread of this client
+    /// does so, none waits, and no turns of other clients are remembered. Many threads that come at
+    /// the same moment would otherwise send a request each.
+    pub(crate) fn ask_at_once<'s>(&'s self, name: &'s Arc<str>) -> Option<AskingAtOnce<'s>> {
+        let mut map = self.map.lock();
+        let is_first = map.get(name).is_none() && map.asking_at_once.insert(name.clone());
+        is_first.then_some(AskingAtOnce { map: &self.map, name })
     }
 
     /// Blocks until the caller is the leader of the queue for the name, or its wait is over.

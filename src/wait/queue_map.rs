@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use crate::base::error::Error;
 use crate::base::event::Event;
-use crate::os::{HashMap, Mutex};
+use crate::os::{HashMap, HashSet, Mutex};
 use crate::wait::fairness::Fairness;
 use crate::wait::parking::Parking;
 use crate::wait::piggyback::Piggyback;
@@ -20,6 +20,8 @@ pub(super) const SWEEP_AT: usize = 256;
 #[derive(Debug, Default)]
 pub(super) struct QueueMap {
     pub(super) local_queues: HashMap<Arc<str>, Arc<LocalQueue>>,
+    /// The names for which a thread asks without a queue.
+    pub(super) asking_at_once: HashSet<Arc<str>>,
     /// How many queues the last sweep left.
     pub(super) after_sweep: usize,
 }
