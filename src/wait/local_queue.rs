@@ -87,8 +87,11 @@ impl LocalQueues {
     /// the same moment would otherwise send a request each.
     pub(crate) fn ask_at_once<'s>(&'s self, name: &'s Arc<str>) -> Option<AskingAtOnce<'s>> {
         let mut map = self.map.lock();
-        let is_first = map.get(name).is_none() && map.asking_at_once.insert(name.clone());
-        is_first.then_some(AskingAtOnce { map: &self.map, name })
+        if map.get(name).is_some() || !map.asking_at_once.insert(name.clone()) {
+            return None;
+        }
+        // Not made for a caller that is not the first: its drop takes the mutex.
+        Some(AskingAtOnce { map: &self.map, name })
     }
 
     /// Blocks until the caller is the leader of the queue for the name, or its wait is over.

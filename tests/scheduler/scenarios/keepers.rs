@@ -59,7 +59,7 @@ pub(crate) fn is_closed() {
 }
 
 /// The client stops its waiting calls, and keeps its holds.
-pub(crate) fn has_stopped() {
+pub(crate) fn waits_no_more() {
     let stage = Stage::new();
     let guard = stage.one.lock("job").expect("it is free");
     let waits = stage.spawn(|stage| match stage.one.lock("job") {

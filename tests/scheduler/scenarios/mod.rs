@@ -55,7 +55,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     soon("ending::last_handle", ending::last_handle),
     soon("keepers::times_out", keepers::times_out),
     soon("keepers::is_closed", keepers::is_closed),
-    soon("keepers::has_stopped", keepers::has_stopped),
+    soon("keepers::waits_no_more", keepers::waits_no_more),
     soon("keepers::is_forced", keepers::is_forced),
     soon("shared::readers_of_one", shared::readers_of_one),
     soon("shared::readers_of_two", shared::readers_of_two),
