@@ -326,7 +326,8 @@ impl RenewalThread {
             return false;
         }
         let before = undos.len();
-        let mut batch = UndoBatch { inner: self, left: None, not_before: self.backs_off(round) };
+        let not_before = self.clock.now().plus(round.resolve_pause.next());
+        let mut batch = UndoBatch { inner: self, left: None, not_before };
         self.store.resolve(&mut undos);
         // One batch a round: what is due for renewal goes first.
         let progress = undos.len() < before;
@@ -337,10 +338,6 @@ impl RenewalThread {
         batch.left = Some(undos);
         drop(batch);
         progress && self.table.lock().undos.due().is_some()
-    }
-
-    fn backs_off(&self, round: &mut RenewalRound) -> Moment {
-        self.clock.now().plus(round.resolve_pause.next())
     }
 }
 
