@@ -69,7 +69,7 @@ fn forking_process() {
     let url = std::env::var("LEASEHOLD_TEST_URL").unwrap();
     // A call of a busy machine may take longer than a quarter of the lease.
     let builder = LockClient::builder().url(url).lease(ms(500));
-    let client = builder.io_timeout(ms(500)).build().unwrap();
+    let client = builder.io_timeout(ms(450)).build().unwrap();
     let guard = client.lock("job").unwrap();
     // Values that a callback captured belong to the parent.
     static DROPPED: AtomicBool = AtomicBool::new(false);
@@ -138,7 +138,7 @@ fn a_fork_with_the_same_process_id_in_another_namespace_owns_nothing() {
 #[ignore = "a program for other tests"]
 fn forking_into_a_namespace() {
     let url = std::env::var("LEASEHOLD_TEST_URL").unwrap();
-    let client = LockClient::builder().url(url).lease(ms(500)).io_timeout(ms(500)).build().unwrap();
+    let client = LockClient::builder().url(url).lease(ms(500)).io_timeout(ms(450)).build().unwrap();
     let guard = client.lock("job").unwrap();
     println!("@@parent is {}", std::process::id());
     nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWPID).unwrap();

@@ -482,7 +482,7 @@ fn turning_process() {
     let url = std::env::var("LEASEHOLD_TEST_URL").unwrap();
     // A call of a busy machine may take longer than a quarter of the lease.
     let builder = LockClient::builder().url(&url).lease(ms(600));
-    let client = builder.io_timeout(ms(600)).build().unwrap();
+    let client = builder.io_timeout(ms(550)).build().unwrap();
     run_for_ever(2 * THREADS, "turning", || {
         client.lock(NAME).is_ok_and(|guard| guard.unlock().is_ok())
     });
