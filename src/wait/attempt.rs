@@ -92,24 +92,18 @@ impl<'a> AcquireAttempt<'a> {
         let call = client.life.begin_call().map_err(|e| e.for_name(&name.name))?;
         let holder = fresh_holder(client, name.kind);
         let wanted = Wanted { all, primitive: Primitive::Multi, permits: 1, lease, token };
-        let tokens = 1;
-        let generation = 0;
-        let traces = Traces::default();
-        let may_wait = false;
-        let announced = None;
-        let wait = None;
         let attempt = Self {
             client,
             name,
             wanted,
             holder,
             cancel,
-            tokens,
-            generation,
-            traces,
-            may_wait,
-            announced,
-            wait,
+            tokens: 1,
+            generation: 0,
+            traces: Traces::default(),
+            may_wait: false,
+            announced: None,
+            wait: None,
             call,
         };
         // A call that only re-enters holds of its own thread has nothing to wait for.
@@ -151,18 +145,14 @@ impl<'a> AcquireAttempt<'a> {
             (true, false) => Waiting::Yes,
             (true, true) => Waiting::Again,
         };
-        let permits = *permits;
-        let lease = *lease;
-        let token = *token;
-        let tokens = self.tokens;
         Acquire {
             name,
             holder,
-            permits,
-            lease,
+            permits: *permits,
+            lease: *lease,
             held: 0,
-            token,
-            tokens,
+            token: *token,
+            tokens: self.tokens,
             waiting,
             goes_on: self.may_wait,
         }
@@ -172,12 +162,10 @@ impl<'a> AcquireAttempt<'a> {
     pub(crate) fn asked(&self, at: Moment, is_renewed: bool) -> Asked {
         let Self { name, holder, generation, .. } = self;
         let Wanted { primitive, permits, lease, .. } = &self.wanted;
-        let name = Arc::clone(name);
-        let holder = holder.clone();
         Asked {
-            name,
+            name: Arc::clone(name),
             primitive: *primitive,
-            holder,
+            holder: holder.clone(),
             permits: *permits,
             lease: *lease,
             is_renewed,

@@ -12,7 +12,8 @@ use crate::base::log;
 use crate::lease::phase::Phase;
 use crate::os::{self, Condvar, Mutex, thread::JoinHandle};
 use crate::store::{LockStore, Topic};
-use crate::wait::subscriber::{Patience, Role, SubscriberState, SubscriberThread};
+use crate::wait::reading::Patience;
+use crate::wait::subscriber::{Role, SubscriberState, SubscriberThread};
 
 pub(crate) struct Notifications {
     inner: Arc<SubscriberThread>,

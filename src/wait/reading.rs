@@ -17,6 +17,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::base::error::Error;
 use crate::base::event::{Awaited, Event, Interrupt};
@@ -103,6 +104,30 @@ impl Reading {
 
     pub(super) fn woken(&mut self, sleeper: u64) {
         self.sleepers.remove(&sleeper);
+    }
+}
+
+/// How soon a half-open connection (its packets vanish) is given up. Until then only the waiters'
+/// timers, which run for up to a lease, reveal that a message was lost.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Patience {
+    /// How long a read waits. Between reads the reader checks whether to end a subscription, and
+    /// the client's thread whether to stop.
+    pub(super) tick: Duration,
+    /// A connection that is silent for this long is pinged.
+    pub(super) silence: Duration,
+    /// How long the reply to a ping may take.
+    pub(super) answer: Duration,
+}
+
+impl Patience {
+    pub(super) fn of(lease: Duration) -> Self {
+        let ms = Duration::from_millis;
+        Self {
+            tick: (lease / 20).clamp(ms(25), ms(500)),
+            silence: (lease / 3).clamp(ms(100), ms(10_000)),
+            answer: (lease / 4).clamp(ms(200), ms(3_000)),
+        }
     }
 }
 

@@ -12,7 +12,7 @@ use crate::base::random::Backoff;
 use crate::lease::phase::Phase;
 use crate::os::{self, Condvar, HashMap, Mutex, MutexGuard};
 use crate::store::{LockStore, Received, Subscriber, SubscriptionSender, Topic};
-use crate::wait::reading::Reading;
+use crate::wait::reading::{Patience, Reading};
 
 /// A topic is kept this long after its last waiter, so that under contention not every hand-over
 /// costs a subscribe and an unsubscribe.
@@ -21,30 +21,6 @@ const LINGER: Duration = Duration::from_secs(1);
 /// A thread that does not wait for messages reads at most this many: others may publish faster than
 /// it reads.
 const MOST_AT_ONCE: u32 = 4096;
-
-/// How soon a half-open connection (its packets vanish) is given up. Until then only the waiters'
-/// timers, which run for up to a lease, reveal that a message was lost.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Patience {
-    /// How long a read waits. Between reads the reader checks whether to end a subscription, and
-    /// the client's thread whether to stop.
-    pub(super) tick: Duration,
-    /// A connection that is silent for this long is pinged.
-    silence: Duration,
-    /// How long the reply to a ping may take.
-    pub(super) answer: Duration,
-}
-
-impl Patience {
-    pub(super) fn of(lease: Duration) -> Self {
-        let ms = Duration::from_millis;
-        Self {
-            tick: (lease / 20).clamp(ms(25), ms(500)),
-            silence: (lease / 3).clamp(ms(100), ms(10_000)),
-            answer: (lease / 4).clamp(ms(200), ms(3_000)),
-        }
-    }
-}
 
 pub(super) struct SubscriberThread {
     pub(super) client_name: String,
