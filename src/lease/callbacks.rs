@@ -50,7 +50,7 @@ pub(crate) struct OnTrouble {
 }
 
 impl OnTrouble {
-    /// Whether it is to be called now.
+    /// A renewal has failed. Whether it is the first in a row, so that this has to be called.
     pub(super) fn begin(&self) -> bool {
         !self.called.swap(true, Ordering::AcqRel)
     }

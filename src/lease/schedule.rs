@@ -13,7 +13,8 @@ const LONGEST_BETWEEN_VISITS: Duration = Duration::from_secs(30);
 /// For a lock that others share. A reader of another library may arrive at any time, and each of
 /// its renewals sets the TTL of the whole lock to its own watchdog time. That cut must be undone
 /// before it ends the lock, and such a reader must be known before the server becomes unreachable.
-/// This gives three inspections within a watchdog time of 3 s, and two within [`LEAST_WATCHDOG`].
+/// This gives three inspections within a watchdog time of 3 s, and two within the shortest that is
+/// assumed (`LEAST_WATCHDOG` in `renewal_batch`).
 const LONGEST_BETWEEN_SHARED_VISITS: Duration = Duration::from_secs(3);
 /// When a shared lock is first inspected: before that, nothing is known of the other holders.
 /// Shorter holds cost no inspection.

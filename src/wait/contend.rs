@@ -56,7 +56,7 @@ fn try_at_once<'a, C: Contender<'a>>(contender: &mut C) -> Result<Option<Tried<C
         // Read in any case: the caller can later notice that the latch was opened in between only
         // by comparing with what it saw at first.
         Kind::Latch => None,
-        // Its place is what the request is for.
+        // A request that waits is made for the place that it gets.
         _ if contender.attempt().takes_place() => return Ok(None),
         Kind::Mutex | Kind::Fair | Kind::Write => {
             match client.local_queues.ask_at_once(&name.key) {

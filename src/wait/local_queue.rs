@@ -1,7 +1,8 @@
 //! The queue of the threads of one client that want the same name, first come, first served.
 //!
-//! Only the leader of a queue talks to the server: fifty threads cost it as much as one. The role
-//! of the leader passes on when the leader is granted the lock or leaves, even by a panic.
+//! Only the leader of a queue talks to the server, beside one thread at most that came when there
+//! was no queue: fifty threads cost it no more than two. The role of the leader passes on when the
+//! leader is granted the lock or leaves, even by a panic.
 
 use std::sync::Arc;
 use std::time::Duration;
