@@ -59,7 +59,12 @@ fn an_answer_that_comes_twice_is_not_taken_for_that_of_the_next_request() {
 fn the_answer_to_a_renewal_that_comes_twice_renews_nothing() {
     let server = server!();
     let proxy = Proxy::before_postgres(&server);
-    let client = LockClient::builder().url(proxy.url()).lease(ms(1500)).build().unwrap();
+    let client = LockClient::builder()
+        .url(proxy.url())
+        .lease(ms(1500))
+        .io_timeout(ms(1000))
+        .build()
+        .unwrap();
     let guard = client.lock("renewed").unwrap();
     proxy.inject("1500", Fault::ReplyAgain(usize::MAX));
     proxy.wait_hits(1);
