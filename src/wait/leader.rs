@@ -213,18 +213,7 @@ impl Drop for Leader<'_> {
         let mut state = self.membership.local_queue.state.lock();
         state.piggyback = None;
         _parked = state.parking.keep();
-        let state = &mut *state;
-        match state.waiters.pop_front() {
-            Some(next) => {
-                if !state.comes_later() {
-                    state.piggyback = next.piggyback().cloned();
-                }
-                next.becomes(Became::Leader);
-                next.wake();
-            }
-            // Nobody asks the server any more, so nobody knows how long an outage lasts.
-            None => (state.leader, state.outage) = (false, None),
-        }
+        state.pass_on_lead();
     }
 }
 

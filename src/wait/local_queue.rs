@@ -1,8 +1,8 @@
 //! The queue of the threads of one client that want the same name, first come, first served.
 //!
-//! Only the leader of a queue talks to the server, beside one thread at most that came when there
-//! was no queue: fifty threads cost it no more than two. The role of the leader passes on when the
-//! leader is granted the lock or leaves, even by a panic.
+//! Only the leader of a queue talks to the server: fifty threads cost it as much as one. A thread
+//! that comes when there is no queue asks without one, and leads the queue behind it for that time.
+//! The role of the leader passes on when the leader is granted the lock or leaves, even by a panic.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -49,7 +49,9 @@ pub(crate) enum EnqueueOutcome<'s> {
     Unknown(Error),
 }
 
-/// A thread asks for the name without a queue, until this is dropped.
+/// A thread asks for the name without a queue, until this is dropped. It leads the queue that comes
+/// into being behind it meanwhile: a thread that asked as well would take the hold of the first one
+/// for that of another client, and this client would yield to nobody.
 pub(crate) struct AskingAtOnce<'s> {
     map: &'s Mutex<QueueMap>,
     name: &'s Arc<str>,
@@ -57,7 +59,15 @@ pub(crate) struct AskingAtOnce<'s> {
 
 impl Drop for AskingAtOnce<'_> {
     fn drop(&mut self) {
-        self.map.lock().asking_at_once.remove(self.name);
+        let mut map = self.map.lock();
+        map.asking_at_once.remove(self.name);
+        if let Some(local_queue) = map.get(self.name) {
+            // Its lead only if a thread has entered: see `LocalQueues::enter`.
+            let mut state = local_queue.state.lock();
+            if state.leader {
+                state.pass_on_lead();
+            }
+        }
     }
 }
 
@@ -146,8 +156,12 @@ impl LocalQueues {
 
     fn enter(&self, name: &Arc<str>) -> Membership<'_> {
         let mut map = self.map.lock();
+        let is_led = map.asking_at_once.contains(name);
         let local_queue = map.entry(name).clone();
-        local_queue.state.lock().members += 1;
+        let mut state = local_queue.state.lock();
+        state.members += 1;
+        state.leader |= is_led;
+        drop(state);
         drop(map);
         Membership { table: QueueTable::ByKey(&self.map), local_queue, name: name.clone() }
     }

@@ -12,7 +12,7 @@ use crate::os::{HashMap, HashSet, Mutex};
 use crate::wait::fairness::Fairness;
 use crate::wait::parking::Parking;
 use crate::wait::piggyback::Piggyback;
-use crate::wait::waiter::Waiter;
+use crate::wait::waiter::{Became, Waiter};
 
 /// With this many queues or more, unused ones are swept.
 pub(super) const SWEEP_AT: usize = 256;
@@ -116,6 +116,24 @@ impl QueueState {
     /// Whether other clients must get the lock before this client asks again.
     pub(super) fn comes_later(&self) -> bool {
         self.fairness.owes_gap() || self.fairness.owes_blind_gap()
+    }
+
+    /// The next waiter becomes the leader.
+    pub(super) fn pass_on_lead(&mut self) {
+        match self.waiters.pop_front() {
+            Some(next) => {
+                if !self.comes_later() {
+                    self.piggyback = next.piggyback().cloned();
+                }
+                next.becomes(Became::Leader);
+                next.wake();
+            }
+            // Nobody asks the server any more, so nobody knows how long an outage lasts.
+            None => {
+                self.leader = false;
+                self.outage = None;
+            }
+        }
     }
 
     pub(super) fn take_piggyback(&mut self) -> Option<Arc<Piggyback>> {
