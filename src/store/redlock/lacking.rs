@@ -1,4 +1,4 @@
-//! Holds that a master lacks, because it was away, looked slow or had no vote when they were
+//! Holds that a master lacks: it was away, looked slow, refused or had no vote when they were
 //! granted or renewed. Such a hold may have no master to spare: the next one that fails would cost
 //! it its majority. A renewal takes it on the others, too ([`renew`](super::renew)), so all holds
 //! are renewed as soon as such a master can be asked again, and not only when a third of their

@@ -237,6 +237,7 @@ impl LockStore for RedlockStore {
         for node in &self.nodes {
             node.read_unread();
         }
+        self.lacking.note(NodeSet::of(&self.nodes, Node::take_refusal));
         let well = NodeSet::of(&self.nodes, Node::is_well);
         self.lacking.renew_what_is_missing(self.all_nodes(), well, now);
         let probes = self.nodes.iter().filter_map(Node::probe_at).min();

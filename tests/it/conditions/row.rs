@@ -134,7 +134,7 @@ pub(super) trait Stage {
         "beside".to_owned()
     }
 
-    /// Calls concern these names.
+    /// Calls concern these names. The last one is the bystander's.
     fn begin(&mut self, names: &[String]);
 
     fn end(&mut self);

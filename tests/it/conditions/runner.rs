@@ -2,7 +2,7 @@
 
 use std::process::Command;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use leasehold::{LockClient, Result};
@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use super::calls::{self, Call};
 use super::cell::{Cell, Ending, Moment, Outcome, Steps, Waiters};
 use super::row::{Class, Row, Stage};
-use crate::rig::{CAP, PROMPT, Server, kept_dir, ms};
+use crate::rig::{CAP, PROMPT, Server, kept_dir, ms, wait_until};
 use crate::support::Clients;
 
 /// Each connect, write and reply, unless the stage says something else.
@@ -43,6 +43,8 @@ fn bound(call: &Call, io: Duration) -> Duration {
 struct Bystander {
     clients: Vec<LockClient>,
     name: String,
+    /// How many of the clients hold the lock.
+    stands: AtomicUsize,
     ends: AtomicBool,
     /// The longest call, and what went wrong.
     found: Mutex<(Duration, Vec<String>)>,
@@ -60,6 +62,7 @@ impl Bystander {
         Self {
             clients,
             name: stage.beside(),
+            stands: AtomicUsize::new(0),
             ends: AtomicBool::new(false),
             found: Mutex::default(),
             server,
@@ -70,6 +73,7 @@ impl Bystander {
     /// Holds a lock, and takes and gives back another one, until it is told to end.
     fn stand(&self, client: &LockClient) {
         let held = client.lock(&self.name).expect("nothing has begun");
+        self.stands.fetch_add(1, Ordering::SeqCst);
         let again = format!("{{{}}}-again", self.name);
         while !self.ends.load(Ordering::SeqCst) {
             let began = Instant::now();
@@ -129,16 +133,15 @@ pub(super) fn run(row: &Row) {
     let mut wrong = Vec::new();
     let bystander = Bystander::new(&*stage, &client);
     let mut outcomes = std::thread::scope(|s| {
-        let mut beside = Vec::new();
+        let _ends = Finally(|| bystander.ends.store(true, Ordering::SeqCst));
         for client in &bystander.clients {
-            beside.push(s.spawn(|| bystander.stand(client)));
+            s.spawn(|| bystander.stand(client));
         }
-        let outcomes = meet(&calls, &mut *stage, (&client, &other, &waiters), &mut wrong);
-        bystander.ends.store(true, Ordering::SeqCst);
-        for thread in beside {
-            thread.join().expect("the bystander does not panic");
-        }
-        outcomes
+        wait_until("the bystander holds its locks", || {
+            bystander.stands.load(Ordering::SeqCst) == bystander.clients.len()
+        });
+        let clients = (&client, &other);
+        meet(&calls, &mut *stage, clients, &waiters, &bystander.name, &mut wrong)
     });
     bystander.judge(&mut wrong);
     judge(row, stage.io_timeout(), &calls, &outcomes, &mut wrong);
@@ -179,6 +182,15 @@ fn run_in_another_process() {
     assert!(ended.status.success() && out.contains("1 passed"), "{out}\n{err}");
 }
 
+/// Is done also if the row panics: its scope waits for threads that wait for this.
+struct Finally<F: FnMut()>(F);
+
+impl<F: FnMut()> Drop for Finally<F> {
+    fn drop(&mut self) {
+        (self.0)();
+    }
+}
+
 /// A cell whose call was made, or could not be prepared.
 struct Met {
     outcome: Option<Outcome>,
@@ -190,24 +202,30 @@ struct Met {
 fn meet(
     calls: &[Call],
     stage: &mut dyn Stage,
-    (client, other, waiters): (&LockClient, &LockClient, &Waiters),
+    clients: (&LockClient, &LockClient),
+    waiters: &Waiters,
+    beside: &str,
     wrong: &mut Vec<String>,
 ) -> Vec<Met> {
     let steps = Steps::default();
     let names: Vec<String> = (0..calls.len()).map(|cell| stage.name(cell)).collect();
     std::thread::scope(|s| {
+        let _steps = Finally(|| {
+            steps.let_go(Moment::Begun);
+            steps.let_go(Moment::Over);
+        });
         let mut threads = Vec::new();
         for (call, name) in calls.iter().zip(&names) {
             let steps = &steps;
             threads.push(s.spawn(move || {
-                let cell = Cell::new((client, other), name, steps, waiters);
+                let cell = Cell::new(clients, name, steps, waiters);
                 let answer = (call.run)(&cell);
                 let (outcome, endings) = cell.finish();
                 Met { outcome, answer, endings }
             }));
         }
         assert!(steps.all_reach(Moment::Prepared, calls.len(), LONGEST), "the preparation ends");
-        stage.begin(&names);
+        stage.begin(&[&names[..], &[beside.to_owned()]].concat());
         steps.let_go(Moment::Begun);
         let until = Instant::now() + LONGEST;
         while !steps.all_reach(Moment::Answered, calls.len(), ms(20)) {

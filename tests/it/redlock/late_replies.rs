@@ -159,6 +159,21 @@ fn a_grant_that_comes_late_and_cannot_be_taken_back_at_once_is_taken_back_later(
     wait_until("it is taken back", || masters.0[2].hash("l").is_empty());
 }
 
+/// Otherwise the hold would depend on the two others until its first renewal.
+#[test]
+fn a_late_master_takes_a_lock_whose_script_it_does_not_know() {
+    let (masters, proxy, client) = with_a_late_master();
+    masters.0[2].cmd::<()>(&["SCRIPT", "FLUSH"]);
+    proxy.inject("l", LATE);
+    let guard = client.lock("l").unwrap();
+    wait_until("the third has it", || !masters.0[2].hash("l").is_empty());
+    masters.0[0].suspend();
+    guard.extend(LONG).unwrap();
+    masters.0[0].resume();
+    guard.unlock().unwrap();
+    wait_until("nothing is left", || masters.holding("l") == 0);
+}
+
 /// Each connection has loaded what a round may leave unread.
 #[test]
 fn no_master_refuses_the_first_request_of_a_kind() {

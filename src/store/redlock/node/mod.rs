@@ -57,6 +57,8 @@ struct MasterState {
     down: Option<Down>,
     /// Since when a call has been making a connection, see [`Node::take`].
     connecting: Option<Moment>,
+    /// A reply that nobody waited for is a refusal: the master may lack a hold.
+    refused: bool,
     health: NodeHealth,
     closed: bool,
 }
@@ -120,6 +122,7 @@ impl Node {
             unknowns: Vec::new(),
             down: None,
             connecting: None,
+            refused: false,
             health,
             closed: false,
         };
@@ -222,6 +225,11 @@ impl Node {
         std::mem::take(&mut self.state.lock().health.suspicious)
     }
 
+    /// Whether it may lack a hold that was granted before it had answered; resets that flag.
+    pub(super) fn take_refusal(&self) -> bool {
+        std::mem::take(&mut self.state.lock().refused)
+    }
+
     /// Reads the unread replies that have arrived, without waiting.
     ///
     /// # Errors
@@ -240,7 +248,11 @@ impl Node {
         for (mut unread, ready) in std::mem::take(&mut state.unread).into_iter().zip(answered) {
             let read = if ready { unread.exchange.read_available() } else { Ok(false) };
             match read {
-                Ok(true) => unread.witness.tell(&self.settle(state, unread.exchange)),
+                Ok(true) => {
+                    let replies = self.settle(state, unread.exchange);
+                    state.refused |= !has_run(&replies);
+                    unread.witness.tell(&replies);
+                }
                 Ok(false)
                     if now.since(unread.since) <= self.connector.io_timeout
                         && kept.len() < MAX_UNREAD =>
