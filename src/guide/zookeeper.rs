@@ -141,9 +141,9 @@
 //! # Names and nodes
 //!
 //! A name is a path: `/` separates its elements, and a leading `/` is implied. These are refused:
-//! empty elements, `.` and `..`, `zookeeper` as the first element, elements that begin with `_c_`,
-//! control characters, emoji and other characters above U+FFEF, which ZooKeeper does not take, and
-//! `locks` or `leases` at the end.
+//! empty elements, `.` and `..`, `zookeeper` or `leasehold-sessions` as the first element, elements
+//! that begin with `_c_`, control characters, emoji and other characters above U+FFEF, which
+//! ZooKeeper does not take, and `locks` or `leases` at the end.
 //!
 //! Do not use a name below another lock's name: with `jobs/1` in use, `jobs` finds a node in its
 //! directory that belongs to no holder. If that node sorts before the numbers, `jobs` is refused;
@@ -156,6 +156,13 @@
 //! | writer, reader | `<name>/_c_<uuid>-__WRIT__<sequence>`, `<name>/_c_<uuid>-__READ__<sequence>` |
 //! | semaphore | `<name>/locks/_c_<uuid>-lock-<sequence>`, `<name>/leases/_c_<uuid>-lease-<sequence>`, `<name>/permits` |
 //! | latch | `<name>` |
+//! | session of a client | `leasehold-sessions/session-<sequence>` |
+//!
+//! The node of a session is empty, and goes with it. Each transaction that makes a place or a
+//! permit checks its version, and after a connection has ended during a request the version is
+//! changed over the next one: what a busy server runs late, after the client has looked for what
+//! became of it, makes nothing any more. Everybody may make nodes in that directory, so that
+//! clients of several identities share it; who deletes one only makes its client make another.
 //!
 //! Directories are containers, which the server removes when they are empty; the chroot stays. It
 //! looks once a minute, and removes 10 000 in a minute at most (`znode.container.checkIntervalMs`,

@@ -51,8 +51,9 @@ impl ZooKeeperStore {
                         found.insert(one.key.clone(), one);
                     }
                     let is_directory = |child: &&String| {
-                        let is_own =
-                            of.is_empty() && self.chroot.is_empty() && *child == "zookeeper";
+                        let is_own = of.is_empty()
+                            && (*child == names::GATES
+                                || self.chroot.is_empty() && *child == "zookeeper");
                         !child.starts_with("_c_")
                             && !matches!(child.as_str(), "locks" | "leases" | "permits")
                             && !is_own

@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use super::client::ZooKeeperFailure;
+use super::gate::Making;
 use super::nodes::Node;
 use super::queue::{
-    Asked, Recency, Standing, Turns, Unsettled, busy_directory, certain, created_in, is_kept,
+    Asked, Recency, Standing, Turns, Unsettled, busy_directory, certain, created, is_kept,
     is_there, unsettled,
 };
 use super::wire::{Code, Mode, Request};
@@ -161,12 +162,10 @@ impl ZooKeeperStore {
                 self.nodes.update(name, holder, |node| node.downgraded = None);
             }
         };
-        let exchange = self.ask(&[Request::multi(&both)]).inspect_err(clear_if_nothing_ran)?;
-        let created =
-            created_in(&exchange.replies[0], &both, &read).inspect_err(clear_if_nothing_ran)?.pop();
-        match created {
-            Some(created) => {
-                self.set_read_node(name, holder, created.path);
+        let made = self.make(&both, &[]).and_then(|making| created(making.outcome, &read));
+        match made.inspect_err(clear_if_nothing_ran)?.pop() {
+            Some(made) => {
+                self.set_read_node(name, holder, made.path);
                 Ok(Released::Freed { listeners: None, next: None })
             }
             // An earlier attempt has run, or the writer's node is gone.
@@ -218,29 +217,29 @@ impl ZooKeeperStore {
         self.client.unguard(std::slice::from_ref(&own.path));
         let sent_at = self.client.now();
         let mut of_next = UnknownOutcomes::default();
-        let requests = [Request::multi(&both), Request::children(directory, false)];
-        let exchange = match self.ask(&requests) {
-            Ok(exchange) => exchange,
-            Err(ZooKeeperFailure::NotSent(_)) => return None,
-            Err(ZooKeeperFailure::Unknown { error, generation }) => {
-                unknowns.set(Unsettled { generation });
-                of_next.set(Unsettled { generation });
-                let released = self.release_lock(release, unknowns);
-                return Some(HandedOver { released, acquired: Err(error), unknowns: of_next });
-            }
-        };
+        let Making { exchange, outcome } =
+            match self.make(&both, &[Request::children(directory, false)]) {
+                Ok(making) => making,
+                Err(ZooKeeperFailure::NotSent(_)) => return None,
+                Err(ZooKeeperFailure::Unknown { error, generation }) => {
+                    unknowns.set(Unsettled { generation });
+                    of_next.set(Unsettled { generation });
+                    let released = self.release_lock(release, unknowns);
+                    return Some(HandedOver { released, acquired: Err(error), unknowns: of_next });
+                }
+            };
         // Without a new node nothing has run: the own node is gone, which the separate release will
         // find.
-        let created = created_in(&exchange.replies[0], &both, directory).ok()?.pop()?;
+        let made = created(outcome, directory).ok()?.pop()?;
         if exchange.session.generation != own.session.generation {
             // The session is a new one: what was made in it must not be asked for twice.
-            self.client.delete_later(exchange.session.generation, [created.path]);
+            self.client.delete_later(exchange.session.generation, [made.path]);
             return None;
         }
         self.forget_deleted(release.name, release.holder);
         let released = Ok(Released::Freed { listeners: None, next: None });
         let listed = self
-            .entered(next.name, next.holder, &exchange, created)
+            .entered(next.name, next.holder, &exchange, made)
             .and_then(|node| Ok((node, exchange.replies[1].children()?)));
         let acquired = match listed {
             Ok((node, list)) => match self.standing(next.name, next.holder, list) {

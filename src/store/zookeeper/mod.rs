@@ -8,6 +8,7 @@ mod client;
 mod counts;
 mod diagnosis;
 mod directories;
+mod gate;
 mod inspect;
 mod lease;
 mod listing;
@@ -31,6 +32,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use self::client::{Client, ZooKeeperFailure};
+use self::gate::Gate;
 use self::names::Paths;
 use self::nodes::Nodes;
 use self::remembered::BusyNames;
@@ -60,6 +62,7 @@ pub(crate) struct ZooKeeperSettings {
 #[derive(Debug)]
 pub(crate) struct ZooKeeperStore {
     client: Arc<Client>,
+    gate: Gate,
     nodes: Nodes,
     busy_names: BusyNames,
     latches: Mutex<Latches>,
@@ -79,6 +82,7 @@ impl ZooKeeperStore {
         let asked_lease = client.lease;
         let client = Arc::new(Client::new(client));
         Self {
+            gate: Gate::default(),
             nodes: Nodes::new(client.clone()),
             busy_names: BusyNames::default(),
             latches: Mutex::default(),

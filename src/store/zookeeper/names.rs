@@ -7,6 +7,7 @@
 //! | semaphore: turn, permit | `<path>/locks/_c_<uuid>-lock-<sequence>`, `<path>/leases/_c_<uuid>-lease-<sequence>` |
 //! | number of permits | `<path>/permits` |
 //! | latch | `<path>` itself |
+//! | gate of a session | `<chroot>/leasehold-sessions/session-<sequence>` |
 //!
 //! The sequence is the number of children ever made in the directory, with ten digits.
 
@@ -23,6 +24,10 @@ const LEASE: &str = "lease-";
 const LOCKS: &str = "locks";
 const LEASES: &str = "leases";
 const PERMITS: &str = "permits";
+
+/// The directory of the [gates](super::gate), and the prefix of a gate.
+pub(super) const GATES: &str = "leasehold-sessions";
+pub(super) const GATE: &str = "session-";
 
 /// The prefix of the node that shows that a change of a count has run.
 const MARK: &str = "once-";
@@ -85,6 +90,9 @@ pub(super) fn check_path(key: &str) -> Result<()> {
             "." | ".." => return refuse("must not have the element '.' or '..'"),
             "zookeeper" if place == 0 => {
                 return refuse("must not begin with 'zookeeper', which is the server's own");
+            }
+            GATES if place == 0 => {
+                return refuse("must not begin with 'leasehold-sessions', which is this library's");
             }
             _ if element.starts_with(PROTECTED) => {
                 return refuse(
@@ -288,6 +296,7 @@ mod tests {
             "a/..",
             "zookeeper",
             "/zookeeper/x",
+            "leasehold-sessions/session-0000000001",
             "_c_x",
             "a/_c_",
             "a/locks",

@@ -292,21 +292,11 @@ impl ZooKeeperStore {
             let directories = missing.len();
             let mut changes = std::mem::take(&mut missing);
             changes.extend(places.iter().map(|(name, holder)| self.enter_request(name, holder)));
-            let mut requests = match &changes[..] {
-                [one] => vec![one.clone()],
-                all => vec![Request::multi(all)],
-            };
-            requests.extend(queues.iter().map(|queue| Request::children(queue, false)));
-            let exchange = self.ask(&requests)?;
-            let [entered, listed @ ..] = &exchange.replies[..] else {
-                unreachable!("a reply for each request")
-            };
-            let outcome = match (&changes[..], entered.code) {
-                ([_], Code::OK) => Transacted::Made(vec![entered.created()?]),
-                ([_], code) => Transacted::Refused { place: 0, code },
-                (all, _) => transacted(entered, all, queues[0])?,
-            };
-            match outcome {
+            let looks: Vec<Request> =
+                queues.iter().map(|queue| Request::children(queue, false)).collect();
+            let making = self.make(&changes, &looks)?;
+            let exchange = making.exchange;
+            match making.outcome {
                 Transacted::Made(created) => {
                     let mut all = Ok(());
                     for (&(name, holder), created) in
@@ -316,7 +306,7 @@ impl ZooKeeperStore {
                         all = all.and(self.entered(name, holder, &exchange, created).map(drop));
                     }
                     all?;
-                    return lists_in(listed, &queues);
+                    return lists_in(&exchange.replies[1..], &queues);
                 }
                 // Another client has made it in the meantime.
                 Transacted::Refused { place, code: Code::NODE_EXISTS } if place < directories => {}
@@ -437,6 +427,8 @@ impl ZooKeeperStore {
         if unsettled.generation < self.client.generation() {
             return Ok(None);
         }
+        // Otherwise it could be made when this has looked for it.
+        self.close_the_gate()?;
         let directory = self.queue_of_name(name);
         let id = names::protection_id(holder, 0);
         let list = self.list(directory, Recency::Majority)?;
@@ -574,8 +566,8 @@ pub(super) fn transacted(reply: &Reply, requested: &[Request], about: &str) -> A
 
 /// The nodes that a transaction has made; none if one of its changes was refused, because a node
 /// existed or was missing.
-pub(super) fn created_in(reply: &Reply, requested: &[Request], about: &str) -> Asked<Vec<Created>> {
-    match transacted(reply, requested, about)? {
+pub(super) fn created(outcome: Transacted, about: &str) -> Asked<Vec<Created>> {
+    match outcome {
         Transacted::Made(created) => Ok(created),
         Transacted::Refused { code: Code::NODE_EXISTS | Code::NO_NODE, .. } => Ok(Vec::new()),
         Transacted::Refused { code, .. } => Err(certain(code.to_error(about))),

@@ -8,7 +8,7 @@ use super::client::{NodeWatch, Session, check_length};
 use super::locks::held;
 use super::nodes::Node;
 use super::queue::{
-    Asked, Recency, Standing, TRIES, busy_directory, certain, children_in, created_in, data_in,
+    Asked, Recency, Standing, TRIES, busy_directory, certain, children_in, created, data_in,
     is_kept, is_there, unsettled, waiter,
 };
 use super::wire::{Mode, Reply, Request};
@@ -133,6 +133,7 @@ impl ZooKeeperStore {
             return Ok(None);
         };
         let Acquire { name, holder, permits, .. } = *acquire;
+        self.close_the_gate()?;
         let (session, found) = self.permits_of(name, holder, permits)?;
         if found.is_empty() || session.generation != before.generation {
             return Ok(None);
@@ -236,13 +237,12 @@ impl ZooKeeperStore {
         requests.extend((0..permits).map(|number| self.permit_request(acquire, number)));
         // If that session is over, nothing is created in the present one.
         requests.push(Request::delete(&turn.path));
-        let exchange = self.ask(&[Request::multi(&requests)])?;
-        let mut created = created_in(&exchange.replies[0], &requests, leases)?;
-        if created.is_empty() {
+        let mut made = created(self.make(&requests, &[])?.outcome, leases)?;
+        if made.is_empty() {
             return Ok(None);
         }
-        let made = created.split_off(created.len() - permits as usize);
-        Ok(Some(made.into_iter().map(|created| created.path).collect()))
+        let made = made.split_off(made.len() - permits as usize);
+        Ok(Some(made.into_iter().map(|permit| permit.path).collect()))
     }
 
     fn permit_request(&self, acquire: &Acquire<'_>, number: u32) -> Request {
@@ -269,6 +269,10 @@ impl ZooKeeperStore {
     ) -> Asked<Released> {
         let Release { name, holder, permits, granted, .. } = *release;
         let repeated = unsettled(unknowns).is_some();
+        if repeated {
+            // Otherwise its turn and its permits could be made when this has looked for them.
+            self.close_the_gate()?;
+        }
         let mut paths = match self.node_of(name, holder) {
             Some(node) => node.paths(),
             // Their id may come from elsewhere.

@@ -2,9 +2,8 @@
 //!
 //! Requests are answered in order, so each thread writes as many as it likes in one write and waits
 //! for its replies. When a connection ends, the outcome of what was sent on it is unknown; the next
-//! one resumes the session, at another server if need be. What was sent before cannot run any more
-//! then: a server ends the old connection of a session that comes back, and the leader refuses what
-//! another server still sends for it.
+//! one resumes the session, at another server if need be. What was sent before may still run then,
+//! if a server had read it: see [`gate`](super::gate).
 //!
 //! A mutex guards the state, and requests are written under it, so the order of the writes is the
 //! order in which replies are expected. A write is a few hundred bytes, and has a timeout.
@@ -80,6 +79,8 @@ struct Inner {
 pub(super) struct Exchange {
     /// The session in which they ran.
     pub(super) session: Session,
+    /// The number of the connection over which they ran.
+    pub(super) connection: u64,
     /// The instant before they were sent.
     pub(super) sent_at: Moment,
     /// One for each request.
@@ -184,7 +185,7 @@ impl Client {
             Err(error)
         });
         match replies {
-            Ok(replies) => Ok(Exchange { session, sent_at, replies }),
+            Ok(replies) => Ok(Exchange { session, connection: number, sent_at, replies }),
             Err(error) => Err(ZooKeeperFailure::Unknown { error, generation }),
         }
     }
@@ -317,7 +318,12 @@ impl Client {
     }
 
     pub(super) fn is_connected(&self) -> bool {
-        self.inner.state.lock().link.is_some()
+        self.connection().is_some()
+    }
+
+    /// The number of the present connection. Later ones have greater numbers.
+    pub(super) fn connection(&self) -> Option<u64> {
+        self.inner.state.lock().link.as_ref().map(|link| link.number)
     }
 
     /// The generation of the present session, or of the last one while there is no session.

@@ -101,6 +101,11 @@ impl Reply {
         })
     }
 
+    /// What a change of a node's data has made of it.
+    pub(crate) fn stat(&self) -> Result<Stat> {
+        self.read(Stat::decode)
+    }
+
     /// Who may do what with a node.
     pub(crate) fn acl(&self) -> Result<Vec<Permission>> {
         self.read(|fields| {

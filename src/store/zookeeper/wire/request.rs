@@ -158,7 +158,12 @@ impl Request {
     /// answered when a majority of the servers has agreed to it, and what is read after it shows
     /// everything that was agreed before. A bare check would be answered by any server.
     pub(crate) fn quorum_check(path: &str) -> Self {
-        Self::multi(&[Self::new(Opcode::Check, Encoder::default().text(path).int(-1))])
+        Self::multi(&[Self::check(path, -1)])
+    }
+
+    /// Whether the node exists and has this version, or any if that is -1. For transactions.
+    pub(crate) fn check(path: &str, version: i32) -> Self {
+        Self::new(Opcode::Check, Encoder::default().text(path).int(version))
     }
 
     /// Several changes as one: all or none.

@@ -22,6 +22,9 @@ use crate::{Server, free_port, wait_until};
 pub enum Fault {
     /// The server never receives the request.
     CutBeforeSend,
+    /// The connection ends, and the server runs the request only after `run_late`: as a server does
+    /// that had read it and was too busy to hand it on.
+    RunLate,
     /// The server receives this many bytes of the request and no more.
     CutRequestAt(usize),
     /// The server runs the request; the reply is lost.
@@ -61,6 +64,7 @@ impl Fault {
         matches!(
             self,
             Self::CutBeforeSend
+                | Self::RunLate
                 | Self::CutRequestAt(_)
                 | Self::Hold
                 | Self::Reply(_)
@@ -80,12 +84,26 @@ struct Rule {
     fault: Fault,
 }
 
+/// A request that runs after its connection.
+#[derive(Default)]
+enum Late {
+    #[default]
+    None,
+    Kept(Vec<u8>),
+    Wanted(Vec<u8>),
+    Sent,
+    /// It has its answer.
+    Over,
+}
+
 #[derive(Default)]
 struct State {
     rule: Mutex<Option<Rule>>,
     hits: AtomicU32,
     release_held: AtomicBool,
     held_over: AtomicBool,
+    /// The request that runs late.
+    late: Mutex<Late>,
     /// See `keep_backends`.
     keep_backends: AtomicBool,
     /// See `hide_ends`.
@@ -574,7 +592,9 @@ fn meet(
             client.write_all(&reply).is_ok()
         }
         Fault::Reply(reply) => client.write_all(reply).is_ok(),
-        Fault::Refuse(_) | Fault::ShortBody(_) => unreachable!("only for ZooKeeper"),
+        Fault::Refuse(_) | Fault::ShortBody(_) | Fault::RunLate => {
+            unreachable!("only for ZooKeeper")
+        }
         Fault::Garbage => {
             let _ = client.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n");
             let _ = client.read(&mut [0; 64]);

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 
-use super::{Fault, Proxy, State, as_unix, close, take_fault};
+use super::{Fault, Late, Proxy, State, as_unix, close, take_fault};
 use crate::wait_until;
 use crate::zookeeper::ZooKeeper;
 
@@ -18,6 +18,9 @@ const CONNECT: i32 = i32::MIN;
 
 /// The number of a watch event, which answers no request.
 const WATCH: i32 = -1;
+
+/// The number of a request that runs late, of which its client knows nothing.
+const LATE: i32 = i32::MAX - 1;
 
 /// The bytes before the body of a reply: length, number, zxid and code.
 const HEADER: usize = 20;
@@ -37,7 +40,8 @@ struct Connection<'a> {
 impl Proxy {
     /// A proxy in front of a ZooKeeper, on a port of its own. The word of a fault may be a part of
     /// a path (`/job`), the name of a request (`connect`, `create2`, `sync`, ...) or both (`delete
-    /// /job`). A transaction that only checks a node is a `check`, and a watch event an `event`.
+    /// /job`). A transaction that only checks a node is a `check`, one that makes one change if a
+    /// check passes has the name of the change, and a watch event is an `event`.
     pub fn before_zookeeper(server: &ZooKeeper) -> Self {
         let port = server.port();
         let connect = move || Some(as_unix(TcpStream::connect(("127.0.0.1", port)).ok()?));
@@ -47,6 +51,16 @@ impl Proxy {
     /// The URL of the ZooKeeper behind this proxy.
     pub fn zookeeper_url(&self) -> String {
         format!("zookeeper://127.0.0.1:{}", self.port())
+    }
+
+    /// Lets the request of a [`Fault::RunLate`] run in front of the next request of its session,
+    /// and waits for that.
+    pub fn run_late(&self) {
+        let mut late = self.state.late.lock();
+        let Late::Kept(frame) = &mut *late else { panic!("no request was kept back") };
+        *late = Late::Wanted(std::mem::take(frame));
+        drop(late);
+        wait_until("it has run", || matches!(*self.state.late.lock(), Late::Over));
     }
 
     /// From now on one frame in `frames` ends its connection; half of these are delivered up to
@@ -78,11 +92,14 @@ impl Connection<'_> {
         while let Some(frame) = next_frame(&mut client) {
             let words = words(&frame, is_first);
             let number = if is_first { CONNECT } else { int(&frame, 4) };
-            is_first = false;
+            let is_connect = std::mem::take(&mut is_first);
             if self.swallows() {
                 continue;
             }
             if self.cuts(&frame, &mut server) {
+                return;
+            }
+            if !is_connect && self.runs_late(&mut server).is_err() {
                 return;
             }
             let fault = take_fault(self.state, &words);
@@ -92,6 +109,10 @@ impl Connection<'_> {
             match fault {
                 None => {}
                 Some(Fault::CutBeforeSend) => return,
+                Some(Fault::RunLate) => {
+                    *self.state.late.lock() = Late::Kept(frame);
+                    return;
+                }
                 Some(Fault::CutRequestAt(n)) => {
                     let _ = server.write_all(&frame[..n.min(frame.len())]);
                     return;
@@ -133,11 +154,25 @@ impl Connection<'_> {
         }
     }
 
+    /// Sends the request that was kept back, in front of the present one, once that is wanted.
+    fn runs_late(&self, server: &mut UnixStream) -> std::io::Result<()> {
+        let mut late = self.state.late.lock();
+        let Late::Wanted(frame) = &mut *late else { return Ok(()) };
+        let mut frame = std::mem::take(frame);
+        *late = Late::Sent;
+        frame[4..8].copy_from_slice(&LATE.to_be_bytes());
+        server.write_all(&frame)
+    }
+
     fn replies(&self, mut server: UnixStream, mut client: UnixStream) {
         let mut is_first = true;
         while let Some(frame) = next_frame(&mut server) {
             let number = if is_first { CONNECT } else { int(&frame, 4) };
             is_first = false;
+            if number == LATE {
+                *self.state.late.lock() = Late::Over;
+                continue;
+            }
             if self.swallows() {
                 continue;
             }
@@ -218,6 +253,7 @@ impl Connection<'_> {
                 sent && client.write_all(frame).is_ok()
             }
             Fault::CutBeforeSend
+            | Fault::RunLate
             | Fault::CutRequestAt(_)
             | Fault::Reply(_)
             | Fault::Refuse(_)
@@ -248,6 +284,40 @@ impl Connection<'_> {
     }
 }
 
+/// The changes of a transaction: the number of each, and where its path begins.
+fn changes_of(frame: &[u8]) -> Vec<(i32, usize)> {
+    let mut changes = Vec::new();
+    let mut at = 12;
+    while let op = int(frame, at)
+        && op > 0
+    {
+        let path = at + 13;
+        changes.push((op, path));
+        at = path + length_at(frame, path - 4);
+        at = match op {
+            // A version.
+            2 | CHECK => at + 4,
+            5 => at + 8 + length_at(frame, at),
+            // Data, who may do what with the node, and its kind.
+            _ => {
+                at += 4 + length_at(frame, at);
+                let identities = length_at(frame, at);
+                at += 4;
+                for _ in 0..identities {
+                    at += 8 + length_at(frame, at + 4);
+                    at += 4 + length_at(frame, at);
+                }
+                at + 4
+            }
+        };
+    }
+    changes
+}
+
+fn length_at(frame: &[u8], at: usize) -> usize {
+    usize::try_from(int(frame, at)).unwrap_or(0)
+}
+
 /// Including its length prefix.
 fn next_frame(from: &mut UnixStream) -> Option<Vec<u8>> {
     let mut frame = vec![0; 4];
@@ -265,12 +335,18 @@ fn int(frame: &[u8], at: usize) -> i32 {
 /// The name of the request, the name with the path, and the whole frame.
 fn words(frame: &[u8], is_first: bool) -> Vec<Vec<u8>> {
     let name = if is_first { "connect" } else { name_of(int(frame, 8)) };
-    // A transaction begins with its first request, not with a path.
-    let is_multi = name == "multi";
-    let name = if is_multi && int(frame, 12) == CHECK { name_of(CHECK) } else { name };
-    let start = if is_multi { 25 } else { 16 };
-    let length = usize::try_from(int(frame, start - 4)).unwrap_or(0);
-    let path = frame.get(start..start + length).unwrap_or_default();
+    let (name, start) = if name == "multi" {
+        // Most begin with the check of a gate, which says nothing.
+        match changes_of(frame)[..] {
+            [(CHECK, path)] => ("check", path),
+            [(CHECK, _), (op, path)] => (name_of(op), path),
+            [(CHECK, _), (_, path), ..] | [(_, path), ..] => (name, path),
+            [] => (name, 16),
+        }
+    } else {
+        (name, 16)
+    };
+    let path = frame.get(start..start + length_at(frame, start - 4)).unwrap_or_default();
     let named = [name.as_bytes(), b" ", path].concat();
     vec![name.as_bytes().to_vec(), named, frame.to_vec()]
 }

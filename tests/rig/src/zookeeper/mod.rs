@@ -326,7 +326,7 @@ impl ZooKeeper {
         self.sessions_and_ephemerals().0
     }
 
-    /// Each ephemeral node and its session.
+    /// Each ephemeral node and its session, without the gates of clients.
     pub fn ephemerals(&self) -> Vec<(i64, String)> {
         self.sessions_and_ephemerals().1
     }
@@ -340,7 +340,10 @@ impl ZooKeeper {
         sessions.sort_unstable();
         let lines =
             answer.lines().skip_while(|line| !line.starts_with("Sessions with Ephemerals")).skip(1);
-        (sessions, of_sessions(lines.take_while(|line| !line.starts_with("Connections dump"))))
+        let lines = lines.take_while(|line| !line.starts_with("Connections dump"));
+        let mut ephemerals = of_sessions(lines);
+        ephemerals.retain(|(_, path)| !path.contains("/leasehold-sessions/"));
+        (sessions, ephemerals)
     }
 
     /// A session of the plain protocol, with the longest timeout that the server grants.
