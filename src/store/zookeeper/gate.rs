@@ -21,25 +21,11 @@
 //! Two threads may make a gate at the same time. Only the first that is noted is ever used: with
 //! two in use, closing the one would not keep out what names the other.
 
-use parking_lot::Mutex;
-
 use super::client::Exchange;
 use super::queue::{Asked, TRIES, busy_directory, certain, transacted};
+use super::remembered::GateSeen;
 use super::wire::{Acl, Code, Mode, Request, Transacted};
 use super::{ZooKeeperStore, names};
-
-/// The gate of the present session, if it is known.
-#[derive(Debug, Default)]
-pub(super) struct Gate(Mutex<Option<Known>>);
-
-/// The gate as a connection has found it.
-#[derive(Debug, Clone)]
-struct Known {
-    path: String,
-    version: i32,
-    /// The connection on which it was last closed to earlier ones.
-    connection: u64,
-}
 
 /// The outcome of a transaction that makes nodes, and what was read behind it.
 pub(super) struct Making {
@@ -83,9 +69,9 @@ impl ZooKeeperStore {
     }
 
     /// The gate, closed to all connections before the present one.
-    fn closed_gate(&self) -> Asked<Known> {
+    fn closed_gate(&self) -> Asked<GateSeen> {
         for _ in 0..TRIES {
-            let Some(known) = self.gate.0.lock().clone() else {
+            let Some(known) = self.gate.seen() else {
                 self.make_gate()?;
                 continue;
             };
@@ -146,42 +132,5 @@ impl ZooKeeperStore {
     /// The directory of all gates.
     fn gates(&self) -> String {
         format!("{}/{}", self.chroot, names::GATES)
-    }
-}
-
-impl Gate {
-    /// A gate was made. False: there is another one by now.
-    fn begin(&self, path: &str, connection: u64) -> bool {
-        let mut known = self.0.lock();
-        let is_first = known.is_none();
-        known.get_or_insert_with(|| Known { path: path.to_owned(), version: 0, connection });
-        is_first
-    }
-
-    /// It has another version since it was closed on this connection. Of two threads that do so at
-    /// the same time, the greater version counts.
-    fn closed(&self, gate: &Known, version: i32, connection: u64) {
-        if let Some(known) = &mut *self.0.lock()
-            && known.path == gate.path
-            && (connection, version) > (known.connection, known.version)
-        {
-            known.version = version;
-            known.connection = connection;
-        }
-    }
-
-    /// Its version is another one: it is closed once more before it is used again.
-    fn distrust(&self, gate: &Known) {
-        if let Some(known) = &mut *self.0.lock()
-            && known.path == gate.path
-            && known.version == gate.version
-        {
-            known.connection = 0;
-        }
-    }
-
-    /// It no longer exists.
-    fn forget(&self, gate: &Known) {
-        self.0.lock().take_if(|known| known.path == gate.path);
     }
 }

@@ -32,11 +32,9 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use self::client::{Client, ZooKeeperFailure};
-use self::gate::Gate;
 use self::names::Paths;
 use self::nodes::Nodes;
-use self::remembered::BusyNames;
-use self::remembered::Latches;
+use self::remembered::{BusyNames, Gate, Latches};
 use self::wire::Acl;
 use crate::base::diagnosis::Finding;
 use crate::base::error::{Error, ErrorKind, Result};

@@ -1,4 +1,4 @@
-//! What a client remembers of names: which of them other clients held recently, and its latches.
+//! What a client remembers: names that other clients held recently, its latches, and its gate.
 //!
 //! A try asks whether a name that was held recently is free before it makes a node, because a node
 //! that is made and deleted in vain is two changes that every server writes to disk.
@@ -89,6 +89,60 @@ impl Latches {
             seen.sum = sum;
         }
         seen.openings
+    }
+}
+
+/// The gate of the present session, if it is known.
+#[derive(Debug, Default)]
+pub(super) struct Gate(Mutex<Option<GateSeen>>);
+
+/// The gate as a connection has found it.
+#[derive(Debug, Clone)]
+pub(super) struct GateSeen {
+    pub(super) path: String,
+    pub(super) version: i32,
+    /// The connection on which it was last closed to earlier ones.
+    pub(super) connection: u64,
+}
+
+impl Gate {
+    pub(super) fn seen(&self) -> Option<GateSeen> {
+        self.0.lock().clone()
+    }
+
+    /// A gate was made. False: there is another one by now.
+    pub(super) fn begin(&self, path: &str, connection: u64) -> bool {
+        let mut known = self.0.lock();
+        let is_first = known.is_none();
+        known.get_or_insert_with(|| GateSeen { path: path.to_owned(), version: 0, connection });
+        is_first
+    }
+
+    /// It has another version since it was closed on this connection. Of two threads that do so at
+    /// the same time, the greater version counts.
+    pub(super) fn closed(&self, gate: &GateSeen, version: i32, connection: u64) {
+        if let Some(known) = &mut *self.0.lock()
+            && known.path == gate.path
+            && (connection, version) > (known.connection, known.version)
+        {
+            known.version = version;
+            known.connection = connection;
+        }
+    }
+
+    /// Its version is another one: it is closed once more before it is used again.
+    pub(super) fn distrust(&self, gate: &GateSeen) {
+        if let Some(known) = &mut *self.0.lock()
+            && known.path == gate.path
+            && known.version == gate.version
+        {
+            known.connection = 0;
+        }
+    }
+
+    /// It no longer exists.
+    pub(super) fn forget(&self, gate: &GateSeen) {
+        self.0.lock().take_if(|known| known.path == gate.path);
     }
 }
 
