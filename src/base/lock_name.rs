@@ -29,15 +29,86 @@ pub(crate) enum Kind {
     Latch,
 }
 
+/// What the kernel and the stores ask of a kind.
+struct Facts {
+    held_by: HeldBy,
+    /// What somebody has of it ends by itself when nothing renews it.
+    has_lease: bool,
+    leaves: Leaves,
+}
+
+#[derive(PartialEq, Eq)]
+enum HeldBy {
+    /// One, who excludes all others.
+    One,
+    /// All who read.
+    Readers,
+    /// As many as there are permits.
+    Permits,
+    Nobody,
+}
+
+/// What a call that waits leaves in every store. (A store that queues all waiters has a place for
+/// each.)
+#[derive(PartialEq, Eq)]
+enum Leaves {
+    Nothing,
+    /// It keeps new readers out.
+    Marker,
+    /// Its turn comes in order.
+    Place,
+}
+
 impl Kind {
+    /// All facts of all kinds: a new kind does not compile without its row.
+    #[rustfmt::skip]
+    const fn facts(self) -> Facts {
+        use HeldBy::{Nobody, One, Permits, Readers};
+        use Leaves::{Marker, Nothing, Place};
+        match self {
+            Self::Mutex => Facts { held_by: One, has_lease: true, leaves: Nothing },
+            Self::Fair => Facts { held_by: One, has_lease: true, leaves: Place },
+            Self::Read => Facts { held_by: Readers, has_lease: true, leaves: Nothing },
+            Self::Write => Facts { held_by: One, has_lease: true, leaves: Marker },
+            Self::Semaphore => Facts { held_by: Permits, has_lease: true, leaves: Nothing },
+            Self::CountingSemaphore => Facts { held_by: Permits, has_lease: false, leaves: Nothing },
+            Self::Latch => Facts { held_by: Nobody, has_lease: false, leaves: Nothing },
+        }
+    }
+
     /// Whether a holder excludes all others.
     pub(crate) fn is_exclusive(self) -> bool {
-        matches!(self, Self::Mutex | Self::Fair | Self::Write)
+        self.facts().held_by == HeldBy::One
+    }
+
+    /// Whether all who read hold it together.
+    pub(crate) fn is_read(self) -> bool {
+        self.facts().held_by == HeldBy::Readers
+    }
+
+    /// Whether it has a holder, and not a number: neither permits nor the count of a latch.
+    pub(crate) fn is_lock(self) -> bool {
+        self.is_exclusive() || self.is_read()
+    }
+
+    /// Whether somebody can have it, or a part of it.
+    pub(crate) fn can_be_held(self) -> bool {
+        self.facts().held_by != HeldBy::Nobody
     }
 
     /// Whether what somebody has of it ends by itself when nothing renews it.
     pub(crate) fn has_lease(self) -> bool {
-        !matches!(self, Self::CountingSemaphore | Self::Latch)
+        self.facts().has_lease
+    }
+
+    /// Whether every store has a queue for it, in which each waiter has a place.
+    pub(crate) fn has_queue(self) -> bool {
+        self.facts().leaves == Leaves::Place
+    }
+
+    /// Whether a call that waits leaves something in every store: a place, or a marker.
+    pub(crate) fn leaves_marker(self) -> bool {
+        self.facts().leaves != Leaves::Nothing
     }
 
     /// Whether both may be used under one name: equal, or the two modes of a read-write lock.

@@ -101,7 +101,7 @@ pub(crate) fn refuse_own(
     match Hold::of_thread(client, &name.key, thread) {
         Some(hold)
             if hold.tenure.lock_name().kind.is_same_primitive_as(name.kind)
-                && (name.kind != Kind::Read || hold.tenure.counts().main > 0)
+                && (!name.kind.is_read() || hold.tenure.counts().main > 0)
                 && hold.tenure.is_renewed_for_ever()
                 && hold.is_held() =>
         {
@@ -313,7 +313,7 @@ impl LockCall<'_> {
     /// Whether it may share a hold with other threads of the client.
     fn joins(&self) -> bool {
         let Self { attempt, terms, .. } = self;
-        attempt.name.kind == Kind::Read && terms.renewed && attempt.client.store.passes_on()
+        attempt.name.kind.is_read() && terms.renewed && attempt.client.store.passes_on()
     }
 
     /// Joins the read hold of another thread of the client, if there is one.

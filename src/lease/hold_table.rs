@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 
 use crate::base::holder::Holder;
 use crate::base::lease::{LeaseState, Moment};
-use crate::base::lock_name::{Kind, LockName};
+use crate::base::lock_name::LockName;
 use crate::lease::records::{Owner, StoreHold, Tenure};
 use crate::lease::store_hold::Admission;
 use crate::os::{
@@ -86,7 +86,7 @@ impl HoldTable {
     /// during that time no request of another thread can succeed. Fair locks are never blocked
     /// here, because each of their waiters must reach the queue at the server.
     pub(crate) fn blocks(&self, name: &LockName) -> Option<Duration> {
-        if !matches!(name.kind, Kind::Mutex | Kind::Read | Kind::Write) {
+        if !name.kind.is_lock() || name.kind.has_queue() {
             return None;
         }
         let map = self.map.lock();

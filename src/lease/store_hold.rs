@@ -22,7 +22,6 @@ use std::time::Duration;
 use smallvec::SmallVec;
 
 use crate::base::lease::{Ends, Lease, LeaseState, LostBy, Moment, valid_until};
-use crate::base::lock_name::Kind;
 use crate::lease::ending::ReleaseRace;
 use crate::lease::records::{Asked, Caretaker, MinHold, StoreHold, Tenure, Users, Visits};
 use crate::os::{
@@ -107,7 +106,7 @@ impl StoreHold {
             ends: Mutex::new(Ends::new(end)),
             longest: AtomicU64::new(nanos(asked.lease)),
             has_token: token > 0,
-            has_others: AtomicBool::new(asked.name.kind == Kind::Read),
+            has_others: AtomicBool::new(asked.name.kind.is_read()),
             visits: Visits::default(),
             release_race: ReleaseRace::default(),
             min_hold: MinHold::default(),

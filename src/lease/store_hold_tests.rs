@@ -1,7 +1,7 @@
 use super::*;
 use crate::base::clock::{Clock, FakeClock};
 use crate::base::holder::ClientId;
-use crate::base::lock_name::LockName;
+use crate::base::lock_name::{Kind, LockName};
 use crate::lease::records::{Owner, User};
 use crate::lease::watchdog::Watchdog;
 use crate::lease::watchdog::tests::watchdog;

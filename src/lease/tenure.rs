@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use crate::base::error::{Error, ErrorKind};
 use crate::base::lease::{Lease, LeaseState, LostBy, Moment};
-use crate::base::lock_name::{Kind, LockName};
+use crate::base::lock_name::LockName;
 use crate::base::loss::{Loss, LossReason};
 use crate::lease::ending::Told;
 use crate::lease::records::{Side, Tenure, User};
@@ -43,7 +43,7 @@ impl Tenure {
         let hold = admission.begins();
         hold.begin(|token, is_first| {
             let since = if is_first { hold.asked.at } else { hold.now() };
-            let side = if hold.asked.name.kind == Kind::Read { Side::Read } else { Side::Main };
+            let side = if hold.asked.name.kind.is_read() { Side::Read } else { Side::Main };
             Arc::new(Self {
                 store_hold: hold.clone(),
                 user,

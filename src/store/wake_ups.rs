@@ -20,7 +20,7 @@ pub(crate) struct Topic {
 impl Topic {
     pub(crate) fn freed(name: &LockName) -> Self {
         // Readers and writers wait for each other.
-        let kind = if name.kind == Kind::Read { Kind::Write } else { name.kind };
+        let kind = if name.kind.is_read() { Kind::Write } else { name.kind };
         Self { kind, key: name.key.clone(), turn_of: None }
     }
 

@@ -19,7 +19,6 @@ use crossbeam_channel::Receiver;
 use crate::base::cancel::{CancelToken, cancelled};
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::limits::check_lease;
-use crate::base::lock_name::Kind;
 use crate::base::log;
 use crate::base::loss::{Loss, LossWait, RenewalFailure};
 use crate::fencing::{FencingToken, TransactionFence};
@@ -200,7 +199,7 @@ impl<H: HeldLock, B> Guard<H, B> {
             _ if self.side == Side::Read => {
                 "a read hold has no fencing token: others may hold the lock too"
             }
-            [hold, ..] if hold.tenure().lock_name().kind == Kind::Semaphore => {
+            [hold, ..] if !hold.tenure().lock_name().kind.is_lock() => {
                 "a permit has no fencing token: others may hold permits too"
             }
             _ if H::IS_SET => {

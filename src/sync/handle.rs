@@ -77,7 +77,7 @@ impl Handle {
     /// The name for an acquire of `kind`, such as the read side of a read-write lock.
     fn name_of_kind(&self, kind: Kind) -> Result<Arc<LockName>> {
         let name = self.usable()?;
-        if kind == Kind::Read {
+        if kind.is_read() {
             self.terms.check_read().map_err(|e| e.for_name(&name.name))?;
         }
         if name.kind == kind {
@@ -164,7 +164,7 @@ impl Handle {
 
 /// The side of a hold to which an acquire of `kind` adds a level.
 fn side_of(kind: Kind) -> Side {
-    if kind == Kind::Read { Side::Read } else { Side::Main }
+    if kind.is_read() { Side::Read } else { Side::Main }
 }
 
 /// The guard from an acquire without a deadline, which ends with a grant or an error.

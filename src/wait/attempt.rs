@@ -202,18 +202,17 @@ impl<'a> AcquireAttempt<'a> {
     /// keeps new readers out. In a store that queues all waiters, each has a place.
     fn leaves_marker(&self) -> bool {
         let kind = self.name.kind;
-        kind != Kind::Latch
-            && (matches!(kind, Kind::Fair | Kind::Write) || self.client.store.queues_all())
+        kind.leaves_marker() || kind.can_be_held() && self.client.store.queues_all()
     }
 
     /// Whether a request that waits gets a place in a queue in the store.
     pub(super) fn takes_place(&self) -> bool {
-        self.name.kind == Kind::Fair || self.leaves_marker() && self.client.store.queues_all()
+        self.name.kind.has_queue() || self.leaves_marker() && self.client.store.queues_all()
     }
 
     /// Whether it has a place in a queue in the store, and sends its own requests.
     pub(crate) fn has_place(&self) -> bool {
-        self.name.kind == Kind::Fair || self.traces.has_marker && self.client.store.queues_all()
+        self.name.kind.has_queue() || self.traces.has_marker && self.client.store.queues_all()
     }
 
     /// Processes the outcome of an acquire of all names.

@@ -7,7 +7,6 @@ use std::time::Duration;
 use crate::base::deadline::Deadline;
 use crate::base::error::Result;
 use crate::base::event::Event;
-use crate::base::lock_name::Kind;
 use crate::wait::attempt::{AcquireAttempt, Tried, begin_wait};
 use crate::wait::contender::Contender;
 use crate::wait::local_queue::{EnqueueOutcome, Entry};
@@ -52,28 +51,27 @@ fn try_or_wait<'a, C: Contender<'a>>(
 /// keep that reader out, and wait for it.
 fn try_at_once<'a, C: Contender<'a>>(contender: &mut C) -> Result<Option<Tried<C::Won>>> {
     let AcquireAttempt { client, name, .. } = *contender.attempt();
-    let _asking = match name.kind {
-        // Read in any case: the caller can later notice that the latch was opened in between only
-        // by comparing with what it saw at first.
-        Kind::Latch => None,
+    let _asking = if !name.kind.can_be_held() {
+        // A latch is read in any case: the caller can later notice that it was opened in between
+        // only by comparing with what it saw at first.
+        None
+    } else if contender.attempt().takes_place() {
         // A request that waits is made for the place that it gets.
-        _ if contender.attempt().takes_place() => return Ok(None),
-        Kind::Mutex | Kind::Fair | Kind::Write => {
-            match client.local_queues.ask_at_once(&name.key) {
-                None => return Ok(None),
-                asking => asking,
-            }
+        return Ok(None);
+    } else if name.kind.is_exclusive() {
+        match client.local_queues.ask_at_once(&name.key) {
+            None => return Ok(None),
+            asking => asking,
         }
+    } else {
         // Several can hold it, so only a thread that waits is a reason to queue. One that can share
         // the hold of another thread queues behind a thread that asks: if it asked as well, and a
         // writer came in between, it would wait for that writer beside a hold that it may join.
-        Kind::Read | Kind::Semaphore | Kind::CountingSemaphore => {
-            let queues = contender.helped().is_some_and(|helped| helped.queues_with_others());
-            if queues || client.local_queues.is_occupied(&name.key) {
-                return Ok(None);
-            }
-            None
+        let queues = contender.helped().is_some_and(|helped| helped.queues_with_others());
+        if queues || client.local_queues.is_occupied(&name.key) {
+            return Ok(None);
         }
+        None
     };
     if client.holds.blocks(name).is_some() {
         return Ok(None);

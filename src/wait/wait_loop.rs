@@ -8,7 +8,6 @@ use std::time::Duration;
 use crate::base::deadline::Deadline;
 use crate::base::error::Result;
 use crate::base::event::{Awaited, Event};
-use crate::base::lock_name::Kind;
 use crate::os;
 use crate::store::Topic;
 use crate::wait::attempt::{AcquireAttempt, Tried};
@@ -53,7 +52,7 @@ pub(super) fn lead<'a, C: Contender<'a>>(
     let topic = topic_of(contender.attempt(), leader);
     // If other waiters of this client that have places are subscribed, their subscription covers
     // this waiter's messages as well.
-    let queues = name.kind == Kind::Fair || client.store.queues_all() && name.kind != Kind::Latch;
+    let queues = name.kind.has_queue() || client.store.queues_all() && name.kind.can_be_held();
     let begun = Happened::Begun {
         first: first.map(|ttl| Answer { round: None, ttl }),
         has_waited: leader.has_waited || contender.attempt().is_announced(),
@@ -66,7 +65,7 @@ pub(super) fn lead<'a, C: Contender<'a>>(
         deadline,
         lease: client.config.lease,
         outage_timeout: client.config.outage_timeout,
-        has_turn: name.kind == Kind::Fair,
+        has_turn: name.kind.has_queue(),
         is_exclusive: name.kind.is_exclusive() && !leader.is_at_server(),
     };
     let mut wait = Wait::new(terms);
@@ -202,7 +201,7 @@ impl<'a, C: Contender<'a>> Led<'_, '_, 'a, C> {
         // The store names the next waiter to the releasing holder: if the holder belongs to this
         // client, it sends this acquire with its release. A reader of this client does the same for
         // a writer.
-        if matches!(self.contender.attempt().name.kind, Kind::Fair | Kind::Write) {
+        if self.contender.attempt().name.kind.leaves_marker() {
             self.leave_acquire();
         }
         let event = self.leader.event().clone();

@@ -121,8 +121,7 @@ impl PostgresStore {
     }
 
     fn acquire_request(&self, acquire: &Acquire<'_>) -> Request {
-        let place =
-            if acquire.name.kind == Kind::Fair { self.places.of(acquire.holder) } else { 0 };
+        let place = if acquire.name.kind.has_queue() { self.places.of(acquire.holder) } else { 0 };
         let used_marks = &*self.used_marks_for(acquire.name);
         let waiter =
             Waiter { timeout: self.waiter_timeout, place, channel: &self.channel, used_marks };
@@ -130,8 +129,7 @@ impl PostgresStore {
     }
 
     fn release_request(&self, release: &Release<'_>, told: bool) -> Request {
-        let place =
-            if release.name.kind == Kind::Fair { self.places.of(release.holder) } else { 0 };
+        let place = if release.name.kind.has_queue() { self.places.of(release.holder) } else { 0 };
         requests::release(release, place, told, &self.used_marks_for(release.name), || {
             self.clock.now()
         })
@@ -158,7 +156,7 @@ impl PostgresStore {
             Err(error) => return Err(error.to_error()),
         };
         let acquired = requests::acquire_answer(&rows, acquire, answer.sent_at)?;
-        if acquire.name.kind == Kind::Fair {
+        if acquire.name.kind.has_queue() {
             match acquired {
                 Acquired::Busy { .. } => {
                     self.places.keep(acquire.holder, requests::place_of(&rows));
@@ -180,7 +178,7 @@ impl PostgresStore {
     ) -> Result<Released> {
         let rows = answer.rows.map_err(|e| self.refused(&e, &[&release.name.key]))?;
         let released = requests::release_answer(&rows, release, repeated)?;
-        if release.name.kind == Kind::Fair && release.left == HoldCounts::NONE {
+        if release.name.kind.has_queue() && release.left == HoldCounts::NONE {
             self.places.forget(release.holder);
         }
         if release.name.kind == Kind::CountingSemaphore {

@@ -130,11 +130,8 @@ pub(super) fn acquire_answer(
         Some(1) => {
             let token = if request.token == TokenRule::Off { 0 } else { value.unsigned_abs() };
             let token = if request.name.kind.is_exclusive() { token } else { 0 };
-            let next = if request.name.kind == Kind::Fair {
-                text(row, 3).map(str::to_owned)
-            } else {
-                None
-            };
+            let next =
+                if request.name.kind.has_queue() { text(row, 3).map(str::to_owned) } else { None };
             Ok(Acquired::Granted(Granted { token, sent_at, session: None, next }))
         }
         Some(0) => Ok(Acquired::Busy { ttl: hint(value) }),
@@ -217,7 +214,7 @@ pub(super) fn release_answer(
         Some(0) if repeated && request.left == HoldCounts::NONE => freed(None),
         Some(0) => Ok(Released::NotHeld),
         Some(1) => Ok(Released::StillHeld),
-        Some(2) if request.name.kind == Kind::Fair => freed(text(row, 2).map(str::to_owned)),
+        Some(2) if request.name.kind.has_queue() => freed(text(row, 2).map(str::to_owned)),
         Some(2) => freed(None),
         Some(5) => Err(another_kind()),
         other => Err(unexpected("a release", other)),

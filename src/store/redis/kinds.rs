@@ -38,10 +38,6 @@ impl Kinds {
     }
 }
 
-pub(super) fn is_a_number(kind: Kind) -> bool {
-    matches!(kind, Kind::Semaphore | Kind::CountingSemaphore | Kind::Latch)
-}
-
 #[cold]
 pub(super) fn used_otherwise(name: &LockName, other: Kind) -> Error {
     let word = |kind| match kind {

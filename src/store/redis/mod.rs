@@ -24,7 +24,7 @@ use std::time::Duration;
 
 pub(crate) use self::diagnosis::{Part, Subject, examine_all, lease_of};
 use self::keys::{RedisKeys, Slot, check_name, check_name_in_cluster};
-use self::kinds::{Kinds, is_a_number, used_otherwise};
+use self::kinds::{Kinds, used_otherwise};
 pub(crate) use self::owners::{announce, clients, clients_answer, is_written, texts, withdraw};
 use self::script::WaiterTimeouts;
 use self::server::{Answered, Server};
@@ -36,7 +36,7 @@ use crate::base::clock::Clock;
 use crate::base::deadline::ceil_millis;
 use crate::base::diagnosis::Finding;
 use crate::base::error::Result;
-use crate::base::lock_name::{Kind, LockName};
+use crate::base::lock_name::LockName;
 use crate::base::node_status::NodeStatus;
 use crate::os::atomic::AtomicBool;
 use crate::store::resolve::{Resolution, resolve_first};
@@ -187,7 +187,7 @@ impl LockStore for RedisStore {
     }
 
     fn acquire(&self, acquire: &Acquire<'_>, unknowns: &mut UnknownOutcomes) -> Result<Acquired> {
-        let is_a_number = is_a_number(acquire.name.kind);
+        let is_a_number = !acquire.name.kind.is_lock();
         if is_a_number {
             self.check_use(acquire.name)?;
         }
@@ -232,7 +232,7 @@ impl LockStore for RedisStore {
             // A grant without enough replicas must be released by the call that requested it.
             return None;
         }
-        if next.name.kind == Kind::Fair
+        if next.name.kind.has_queue()
             && let Some(handed_over) = self.pass_on(release, next, unknowns)
         {
             return Some(handed_over);
@@ -366,6 +366,7 @@ mod tests {
     use super::*;
     use crate::base::clock::FakeClock;
     use crate::base::limits::TAKEN_TTL;
+    use crate::base::lock_name::Kind;
     use crate::store::redis::wire::{BusyPoll, Endpoint};
     use crate::store::requests::REPEATED;
 

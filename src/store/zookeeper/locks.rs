@@ -202,9 +202,8 @@ impl ZooKeeperStore {
         next: &Acquire<'_>,
         unknowns: &mut UnknownOutcomes,
     ) -> Option<HandedOver> {
-        let is_queued = |kind| matches!(kind, Kind::Mutex | Kind::Fair | Kind::Read | Kind::Write);
         let is_last = release.left == HoldCounts::NONE && release.name.key == next.name.key;
-        if !is_last || !is_queued(release.name.kind) || !is_queued(next.name.kind) {
+        if !is_last || !release.name.kind.is_lock() || !next.name.kind.is_lock() {
             return None;
         }
         let own = self.node_of(release.name, release.holder)?;

@@ -65,7 +65,7 @@ pub(crate) fn look_answer(reply: Reply, key: &str, by_name: bool) -> Result<Opti
         }
         Kind::Mutex | Kind::Fair => {
             found.holders = seen.holders;
-            found.waiting = if kind == Kind::Fair { Some(seen.length) } else { listeners };
+            found.waiting = if kind.has_queue() { Some(seen.length) } else { listeners };
             found.queue = seen.queue;
         }
     }
