@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::base::diagnosis::{Check, Diagnosis, Finding};
 use crate::base::error::Result;
 use crate::base::node_status::NodeStatus;
 use crate::fencing::FencedValue;
 use crate::observe::{self, AnnouncedLocks, LockReport, LockSummary, Snapshot, Stats};
+use crate::report::diagnosis::{Check, Diagnosis, Finding};
 use crate::store::Diagnose;
 use crate::sync::counting_semaphore::CountingSemaphore;
 use crate::sync::fair_mutex::FairMutex;

@@ -226,6 +226,8 @@ mod os;
 #[doc(hidden)]
 #[allow(missing_docs, missing_debug_implementations, unreachable_pub)]
 pub mod os;
+mod report;
+mod signal;
 mod store;
 mod sync;
 #[cfg(feature = "testing")]
@@ -235,7 +237,6 @@ mod wait;
 pub use crossbeam_channel;
 
 pub use base::advice::Advice;
-pub use base::cancel::CancelToken;
 #[cfg(feature = "redis")]
 pub use base::credentials::{Credentials, CredentialsProvider};
 pub use base::error::{Error, ErrorKind, Result};
@@ -258,6 +259,7 @@ pub use builder::sentinel::Sentinel;
 #[cfg(feature = "zookeeper")]
 pub use builder::zookeeper::ZooKeeper;
 pub use client::LockClient;
+pub use signal::cancel::CancelToken;
 #[cfg(feature = "postgres")]
 pub use store::postgres::POSTGRES_SCHEMA;
 pub use sync::counting_semaphore::{CountingPermit, CountingSemaphore};

@@ -1,16 +1,12 @@
 //! Types that all other modules use. No I/O and no threads; the time is an argument.
 
 pub(crate) mod advice;
-pub(crate) mod cancel;
-pub(crate) mod clock;
 pub(crate) mod counters;
 #[cfg(feature = "redis")]
 pub(crate) mod credentials;
 pub(crate) mod deadline;
-pub(crate) mod diagnosis;
 pub(crate) mod error;
 pub(crate) mod escape;
-pub(crate) mod event;
 #[cfg(test)]
 pub(crate) mod fuzz_tests;
 pub(crate) mod glob;
@@ -18,16 +14,12 @@ pub(crate) mod histogram;
 pub(crate) mod holder;
 pub(crate) mod lease;
 pub(crate) mod limits;
-pub(crate) mod listener;
 pub(crate) mod lock_name;
 pub(crate) mod log;
 pub(crate) mod loss;
 pub(crate) mod names;
 pub(crate) mod node_status;
-pub(crate) mod owner;
 pub(crate) mod primitive;
-pub(crate) mod process;
 pub(crate) mod random;
 #[cfg(feature = "tls-core")]
 pub(crate) mod tls;
-pub(crate) mod traffic;

@@ -38,17 +38,17 @@ use self::servers::Servers;
 use self::settings::{DEFAULT_IO_TIMEOUT, NewClient, Settings, invalid};
 #[cfg(feature = "zookeeper")]
 use self::zookeeper::ZooKeeper;
-use crate::base::clock::{Clock, SystemClock};
 #[cfg(not(all(feature = "redis", feature = "postgres", feature = "zookeeper")))]
 use crate::base::error::Error;
 use crate::base::error::Result;
 use crate::base::holder::ClientId;
-use crate::base::listener::Listener;
 #[cfg(feature = "tls-core")]
 use crate::base::tls::Tls;
-use crate::base::traffic::Traffic;
 use crate::client::LockClient;
-use crate::lease::observer::Observer;
+use crate::report::listener::Listener;
+use crate::report::observer::Observer;
+use crate::report::traffic::Traffic;
+use crate::signal::clock::{Clock, SystemClock};
 use crate::store::LockStore;
 use crate::store::memory::{Memory, MemoryStore};
 #[cfg(feature = "tls-core")]

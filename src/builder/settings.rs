@@ -3,19 +3,19 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::base::clock::Clock;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::holder::ClientId;
 use crate::base::limits::{check_lease, in_words, zero_max_hold};
-use crate::base::listener::Listener;
 use crate::base::lock_name::MAX_NAME_BYTES;
-use crate::base::owner::{
-    HolderOwner, LONGEST_CLIENT_NAME, is_in_client_name, program_as_client_name,
-};
 #[cfg(feature = "tls-core")]
 use crate::base::tls::Tls;
-use crate::base::traffic::Traffic;
-use crate::lease::spans::SpanClient;
+use crate::report::listener::Listener;
+use crate::report::owner::{
+    HolderOwner, LONGEST_CLIENT_NAME, is_in_client_name, program_as_client_name,
+};
+use crate::report::spans::SpanClient;
+use crate::report::traffic::Traffic;
+use crate::signal::clock::Clock;
 use crate::store::LockStore;
 #[cfg(feature = "tls-core")]
 use crate::store::tls::TlsClient;

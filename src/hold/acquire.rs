@@ -12,13 +12,13 @@ use crate::hold::terms::Terms;
 use crate::lease::records::Owner;
 use crate::lease::store_hold::Admission;
 use crate::os::{self, thread::ThreadId};
+use crate::report::record::CallRecord;
 use crate::store::{Acquire, Acquired, Granted, TokenRule, UnknownOutcomes, Waiting};
 use crate::wait::attempt::{AcquireAttempt, Tried};
 use crate::wait::client_state::ClientState;
 use crate::wait::contend::contend;
 use crate::wait::contender::{Contender, Helped};
 use crate::wait::piggyback::Piggyback;
-use crate::wait::record::{CallRecord, recorded};
 
 /// Re-enters the hold of the calling thread, or takes the lock for it. `None` if it could not be
 /// taken by the deadline. The caller has checked that the client is usable.
@@ -28,7 +28,7 @@ pub(crate) fn acquire_for_thread(
     terms: &Terms,
     deadline: Deadline,
 ) -> Result<Option<Hold>> {
-    recorded(client, name.kind.into(), std::slice::from_ref(name), deadline, |record| {
+    client.seen.observer.record(name.kind.into(), std::slice::from_ref(name), deadline, |record| {
         let thread = os::thread::current().id();
         match Hold::of_thread(client, &name.key, thread) {
             Some(hold) => {
@@ -49,7 +49,7 @@ pub(crate) fn acquire_owned(
     terms: &Terms,
     deadline: Deadline,
 ) -> Result<Option<Hold>> {
-    recorded(client, name.kind.into(), std::slice::from_ref(name), deadline, |record| {
+    client.seen.observer.record(name.kind.into(), std::slice::from_ref(name), deadline, |record| {
         let thread = os::thread::current().id();
         if name.kind == Kind::Write {
             refuse_upgrade(client, name, thread)?;
@@ -203,7 +203,7 @@ fn acquire(
     )?;
     let mut call = LockCall { attempt, terms, owner };
     let acquired = call.take(deadline);
-    record.take_from(&mut call.attempt);
+    call.attempt.end_wait(record);
     acquired
 }
 

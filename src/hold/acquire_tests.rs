@@ -3,13 +3,13 @@ use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use super::*;
-use crate::base::clock::{Clock, SystemClock};
 use crate::base::deadline::Deadline;
 use crate::base::holder::ClientId;
 use crate::base::lock_name::LockName;
 use crate::base::primitive::Primitive;
-use crate::lease::observer::Observer;
 use crate::lease::records::Asked;
+use crate::report::observer::Observer;
+use crate::signal::clock::{Clock, SystemClock};
 use crate::store::Granted;
 use crate::store::Topic;
 use crate::store::memory::{Memory, MemoryStore};

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::base::cancel::CancelToken;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::lease::{LeaseState, Moment, valid_until};
 use crate::base::loss::{Loss, LossWait};
@@ -11,13 +10,14 @@ use crate::hold::thread_exit::notify_at_thread_exit;
 use crate::lease::callbacks::{Callback, OnLost, OnTrouble};
 pub(crate) use crate::lease::records::Side;
 use crate::lease::records::{Owner, StoreHold, Tenure, User};
-use crate::lease::spans::HoldEnd;
 use crate::lease::store_hold::Admission;
 use crate::os::thread::ThreadId;
+use crate::report::record::Taken;
+use crate::report::spans::HoldEnd;
+use crate::signal::cancel::CancelToken;
 use crate::store::{FenceStatements, HoldCounts, Renewal, Renewed, UnknownOutcomes};
 use crate::wait::client_state::ClientState;
 use crate::wait::life::closed;
-use crate::wait::record::Taken;
 
 /// A tenure, with the client that acts on it. Shared by the guards of all its levels: a clone is
 /// another reference to the same.

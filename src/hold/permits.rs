@@ -14,13 +14,13 @@ use crate::base::holder::Holder;
 use crate::base::lease::Moment;
 use crate::base::lock_name::LockName;
 use crate::lease::hold_table::OutstandingPermits;
-use crate::lease::spans::{HoldEnd, Span};
 use crate::lease::store_hold::RunLength;
 use crate::os::{self, Mutex};
+use crate::report::record::Taken;
+use crate::report::spans::{HoldEnd, Span};
 use crate::store::{Release, Released, Undo, UnknownOutcomes};
 use crate::wait::client_state::ClientState;
 use crate::wait::life::closed;
-use crate::wait::record::Taken;
 
 /// What one call has taken. Whoever has it must [give it back](Self::give_back) or
 /// [keep it taken](Self::forget), once.

@@ -9,8 +9,8 @@ use crate::base::log;
 use crate::hold::guarded::{Hold, Side};
 use crate::hold::leaving::Leaving;
 use crate::hold::thread_exit::OnThreadExit;
-use crate::lease::spans::HoldEnd;
 use crate::os::thread::ThreadId;
+use crate::report::spans::HoldEnd;
 use crate::store::{HoldCounts, UnknownOutcomes};
 use crate::wait::client_state::ClientState;
 

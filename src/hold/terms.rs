@@ -3,10 +3,10 @@
 
 use std::time::Duration;
 
-use crate::base::cancel::CancelToken;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::limits::{LONGEST_LEASE, check_lease, in_words, zero_max_hold};
 use crate::lease::records::{Owner, StoreHold, User};
+use crate::signal::cancel::CancelToken;
 use crate::store::{LockStore, TokenRule};
 use crate::wait::client_state::Config;
 

@@ -18,8 +18,8 @@ use crate::base::error::{ErrorKind, Result};
 use crate::base::holder::{Holder, client_and_number};
 use crate::base::lease::Moment;
 use crate::base::log;
-use crate::base::owner::{Announcement, HolderOwner, MOST_AGES, NamedHold};
 use crate::os::Mutex;
+use crate::report::owner::{Announcement, HolderOwner, MOST_AGES, NamedHold};
 use crate::store::{LockStore, OwnerStore};
 
 pub(crate) struct Announcer {

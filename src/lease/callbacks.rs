@@ -6,13 +6,13 @@ use std::sync::{Arc, Weak};
 
 use crossbeam_channel::{Receiver, Sender};
 
-use crate::base::event::Event;
 use crate::base::loss::{Loss, RenewalFailure};
-use crate::lease::spans::Span;
 use crate::os::{
     Mutex,
     atomic::{AtomicBool, Ordering},
 };
+use crate::report::spans::Span;
+use crate::signal::event::Event;
 
 pub(crate) enum Callback {
     Run(Box<dyn FnOnce(&Loss) + Send>),

@@ -15,19 +15,19 @@ use std::time::{Duration, Instant};
 
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::lease::LeaseState;
-use crate::base::listener::{Listener, LockInfo};
 use crate::base::lock_name::LockName;
 use crate::base::log;
 use crate::base::loss::{Loss, RenewalFailure};
 use crate::lease::callbacks::{Callback, OnLost, OnTrouble};
-use crate::lease::observer::Observer;
 use crate::lease::records::{StoreHold, Tenure};
-use crate::lease::spans::HoldEnd;
 use crate::os::{
     self, Condvar, Mutex,
     mpsc::channel,
     thread::{Builder, JoinHandle},
 };
+use crate::report::listener::{Listener, LockInfo};
+use crate::report::observer::Observer;
+use crate::report::spans::HoldEnd;
 
 /// How many callbacks run at once; the others queue behind them. Many leases are lost together when
 /// a server stays unreachable.

@@ -99,9 +99,9 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::base::clock::FakeClock;
     use crate::base::error::ErrorKind;
     use crate::lease::store_hold::tests::tenure;
+    use crate::signal::clock::FakeClock;
 
     #[test]
     fn an_outage_is_logged_once_when_it_begins_and_once_when_it_is_over() {

@@ -5,7 +5,6 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::base::clock::{Clock, ClockReading};
 use crate::base::lease::{LeaseState, Moment};
 use crate::base::log;
 use crate::base::random::Backoff;
@@ -21,6 +20,7 @@ use crate::os::{
     self, Condvar, Mutex,
     atomic::{AtomicU64, Ordering},
 };
+use crate::signal::clock::{Clock, ClockReading};
 use crate::store::{HoldCounts, LockStore, Undo, UnknownOutcomes};
 
 /// Called with the key of a lock when a hold of this client has ended: threads that wait for it are

@@ -160,8 +160,8 @@ impl StoreHold {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::clock::FakeClock;
     use crate::lease::store_hold::tests::tenure;
+    use crate::signal::clock::FakeClock;
 
     #[test]
     fn a_short_lease_counts_only_while_its_hold_is_here() {

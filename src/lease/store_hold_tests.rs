@@ -1,10 +1,10 @@
 use super::*;
-use crate::base::clock::{Clock, FakeClock};
 use crate::base::holder::ClientId;
 use crate::base::lock_name::{Kind, LockName};
 use crate::lease::records::{Owner, User};
 use crate::lease::watchdog::Watchdog;
 use crate::lease::watchdog::tests::watchdog;
+use crate::signal::clock::{Clock, FakeClock};
 
 pub(crate) const SPAN: Duration = Duration::from_secs(10);
 const USER: User = User { owner: Owner::Guard, reentrant: true, max_hold: None };

@@ -4,16 +4,16 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use crate::base::cancel::CancelToken;
 use crate::base::deadline::Deadline;
-use crate::base::event::{Event, Interrupt};
 use crate::base::lease::LeaseState;
 use crate::base::loss::{LossWait, RenewalFailure};
 use crate::lease::callbacks::{Callback, OnLost, OnTrouble};
 use crate::lease::records::Tenure;
 use crate::lease::schedule::tick;
-use crate::lease::spans::Span;
 use crate::os;
+use crate::report::spans::Span;
+use crate::signal::cancel::CancelToken;
+use crate::signal::event::{Event, Interrupt};
 
 impl Tenure {
     /// Wakes the threads that wait for its end, after it has ended.
@@ -154,8 +154,8 @@ impl Interrupt for Tenure {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::clock::{Clock, FakeClock};
     use crate::lease::store_hold::tests::{SPAN, tenure};
+    use crate::signal::clock::{Clock, FakeClock};
 
     #[test]
     fn wait_lost_ends_on_loss_release_and_timeout() {

@@ -7,7 +7,6 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::base::clock::Clock;
 use crate::base::error::{Error, ErrorKind};
 use crate::base::lease::Moment;
 use crate::base::log;
@@ -18,6 +17,7 @@ use crate::lease::phase::Phase;
 use crate::lease::records::{Asked, StoreHold};
 use crate::lease::renewal_thread::{OnEnd, RenewalTable, RenewalThread, log_dropped};
 use crate::os::{self, Condvar, Mutex, atomic::AtomicU64, thread::JoinHandle};
+use crate::signal::clock::Clock;
 use crate::store::{Granted, LockStore, Undo};
 
 pub(crate) struct Watchdog {
@@ -233,10 +233,10 @@ pub(super) mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::base::clock::FakeClock;
     use crate::base::lease::LeaseState;
-    use crate::lease::observer::Observer;
     use crate::lease::store_hold::tests::hold_of;
+    use crate::report::observer::Observer;
+    use crate::signal::clock::FakeClock;
     use crate::store::memory::{Memory, MemoryStore};
 
     const SPAN: Duration = Duration::from_secs(600);

@@ -8,8 +8,8 @@ use crate::base::error::Result;
 use crate::base::holder::{CLIENT_LENGTH, Holder, client_and_number, is_foreign, is_kept};
 use crate::base::lock_name::LockName;
 use crate::base::log;
-use crate::base::owner::{Announcement, HolderOwner};
 use crate::lease::records::StoreHold;
+use crate::report::owner::{Announcement, HolderOwner};
 use crate::store::{Announced, FoundHolder, LockStatus, OwnerStore};
 use crate::wait::client_state::ClientState;
 

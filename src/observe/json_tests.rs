@@ -5,9 +5,9 @@ use crate::base::counters::{Counters, HandOver, Outcome};
 use crate::base::error::{Error, ErrorKind};
 use crate::base::lease::LeaseState;
 use crate::base::loss::LossReason;
-use crate::base::traffic::TrafficCounts;
 use crate::fencing::FencingToken;
 use crate::observe::holder::Known;
+use crate::report::traffic::TrafficCounts;
 
 const MS: fn(u64) -> Duration = Duration::from_millis;
 

@@ -10,9 +10,9 @@ use super::stats::shortened;
 use crate::base::error::{Error, Result};
 use crate::base::glob::Glob;
 use crate::base::lock_name::{Kind, LockName};
-use crate::base::owner::HolderOwner;
 use crate::base::primitive::Primitive;
 use crate::fencing::FencingToken;
+use crate::report::owner::HolderOwner;
 use crate::store::{Found, FoundWaiter, Wanted};
 use crate::wait::client_state::ClientState;
 

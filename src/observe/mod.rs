@@ -68,11 +68,11 @@ mod stats;
 pub(crate) use listing::{announced_locks, inspect, locks};
 
 pub use crate::base::counters::Figures;
-pub use crate::base::diagnosis::{Check, Diagnosis, Finding, Severity};
 pub use crate::base::histogram::Histogram;
-pub use crate::base::listener::{Listener, LockInfo};
 pub use crate::base::node_status::{NodeState, NodeStatus};
-pub use crate::base::owner::HolderOwner;
+pub use crate::report::diagnosis::{Check, Diagnosis, Finding, Severity};
+pub use crate::report::listener::{Listener, LockInfo};
+pub use crate::report::owner::HolderOwner;
 pub use holder::LockHolder;
 pub use listing::{AnnouncedLocks, LockReport, LockSummary, LockWaiter};
 #[cfg(feature = "prometheus-client")]

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use crate::base::counters::Figures;
 use crate::base::primitive::Primitive;
-use crate::base::traffic::TrafficCounts;
 use crate::os;
+use crate::report::traffic::TrafficCounts;
 use crate::wait::client_state::ClientState;
 
 /// No line of the table is wider.

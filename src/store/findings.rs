@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use crate::base::clock::Clock;
-use crate::base::diagnosis::{Check, ClockSample, Finding, Severity, clock_finding};
 use crate::base::error::{Error, ErrorKind};
+use crate::report::diagnosis::{Check, ClockSample, Finding, Severity, clock_finding};
+use crate::signal::clock::Clock;
 use crate::store::net::Stream;
 
 /// The longest time that all questions to one server take together, in I/O timeouts.

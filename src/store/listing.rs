@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::base::error::Result;
 use crate::base::glob::Glob;
 use crate::base::lock_name::{Kind, LockName};
-use crate::base::owner::HolderOwner;
+use crate::report::owner::HolderOwner;
 
 /// Maximum number of holders, and of waiters, that are listed by name.
 pub(crate) const MOST_LISTED: usize = 1000;

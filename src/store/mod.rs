@@ -42,13 +42,13 @@ pub(crate) use requests::{
 pub(crate) use unknown_outcomes::{Spent, UnknownOutcomes};
 pub(crate) use wake_ups::{Received, Subscriber, SubscriptionSender, Topic};
 
-use crate::base::diagnosis::Finding;
 use crate::base::error::Error;
 use crate::base::error::ErrorKind;
 use crate::base::error::Result;
 use crate::base::lease::Moment;
 use crate::base::lock_name::LockName;
 use crate::base::node_status::NodeStatus;
+use crate::report::diagnosis::Finding;
 use std::any::Any;
 use std::time::Duration;
 

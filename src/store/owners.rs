@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::base::error::Result;
-use crate::base::owner::HolderOwner;
+use crate::report::owner::HolderOwner;
 
 /// Who holds a lock, and for how long.
 #[derive(Debug, PartialEq, Eq)]

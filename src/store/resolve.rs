@@ -1,8 +1,8 @@
 //! Undoing requests of unknown outcome in the background: what is kept, and for how long.
 
-use crate::base::clock::Clock;
 use crate::base::error::Result;
 use crate::base::log;
+use crate::signal::clock::Clock;
 use crate::store::Undo;
 
 /// Undos resolved in one write.

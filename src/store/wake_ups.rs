@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::base::error::Result;
-use crate::base::event::Interrupt;
 use crate::base::lock_name::{Kind, LockName};
+use crate::signal::event::Interrupt;
 
 /// What a waiter waits for.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]

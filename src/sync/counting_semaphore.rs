@@ -11,6 +11,7 @@ use crate::base::lock_name::Kind;
 use crate::base::log;
 use crate::base::primitive::Primitive;
 use crate::hold::permits::TakenPermits;
+use crate::report::record::Taken;
 use crate::store::{Count, CountAnswer, Granted, TokenRule};
 use crate::sync::handle::{Handle, handle_methods, waiting_method};
 use crate::sync::remote_counter::Counter;
@@ -19,7 +20,6 @@ use crate::wait::attempt::{AcquireAttempt, Tried};
 use crate::wait::client_state::ClientState;
 use crate::wait::contend::contend;
 use crate::wait::contender::Contender;
-use crate::wait::record::{Taken, recorded};
 
 /// A number of permits without leases: **a process that dies leaks its permits**. So use
 /// [`Semaphore`](crate::Semaphore), unless you share this one with Java processes that use
@@ -153,8 +153,7 @@ impl CountingSemaphore {
         let client = &self.handle.client;
         let name = self.handle.begin(Kind::CountingSemaphore)?;
         let cancel = self.handle.terms.cancel.as_ref();
-        recorded(
-            client,
+        client.seen.observer.record(
             Primitive::CountingSemaphore,
             std::slice::from_ref(&name),
             deadline,
@@ -163,7 +162,7 @@ impl CountingSemaphore {
                     AcquireAttempt::new(client, &name, permits, TAKEN_TTL, TokenRule::Off, cancel)?;
                 let mut call = PermitCall { attempt, permits };
                 let permit = contend(&mut call, deadline);
-                record.take_from(&mut call.attempt);
+                call.attempt.end_wait(record);
                 permit
             },
         )

@@ -16,7 +16,6 @@ use std::time::Duration;
 
 use crossbeam_channel::Receiver;
 
-use crate::base::cancel::{CancelToken, cancelled};
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::limits::check_lease;
 use crate::base::log;
@@ -24,6 +23,7 @@ use crate::base::loss::{Loss, LossWait, RenewalFailure};
 use crate::fencing::{FencingToken, TransactionFence};
 use crate::hold::guarded::{Hold, Side};
 use crate::lease::callbacks::{Callbacks, OnLost};
+use crate::signal::cancel::{CancelToken, cancelled};
 
 /// What a guard owns: one hold, or the holds of several locks taken as one.
 pub(crate) trait HeldLock {

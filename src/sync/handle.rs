@@ -4,7 +4,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::base::cancel::CancelToken;
 use crate::base::deadline::Deadline;
 use crate::base::error::Result;
 use crate::base::lock_name::{Kind, LockName};
@@ -12,6 +11,7 @@ use crate::hold::acquire::{acquire_for_thread, acquire_owned};
 use crate::hold::guarded::{Hold, Side};
 use crate::hold::terms::Terms;
 use crate::observe::LockHolder;
+use crate::signal::cancel::CancelToken;
 use crate::store::{LockStatus, TokenRule};
 use crate::sync::guard::{Guard, Movable, ThreadBound};
 use crate::wait::client_state::ClientState;

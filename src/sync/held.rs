@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use crossbeam_channel::Receiver;
 
-use crate::base::cancel::CancelToken;
 use crate::base::error::Result;
 use crate::base::loss::{Loss, LossWait, RenewalFailure};
 use crate::fencing::FencingToken;
+use crate::signal::cancel::CancelToken;
 
 pub(crate) mod sealed {
     /// Only the guards of this crate implement [`Held`](super::Held).

@@ -15,7 +15,6 @@ use crate::wait::attempt::{AcquireAttempt, Tried};
 use crate::wait::client_state::ClientState;
 use crate::wait::contend::contend;
 use crate::wait::contender::Contender;
-use crate::wait::record::recorded;
 
 /// A count that many can wait for and many can count down: threads, processes, machines, and Java
 /// processes with Redisson's `RCountDownLatch`. At zero all waiters continue.
@@ -184,15 +183,19 @@ impl CountDownLatch {
         let client = &self.handle.client;
         let name = self.handle.begin(Kind::Latch)?;
         let cancel = self.handle.terms.cancel.as_ref();
-        let opened =
-            recorded(client, Primitive::Latch, std::slice::from_ref(&name), deadline, |record| {
+        let opened = client.seen.observer.record(
+            Primitive::Latch,
+            std::slice::from_ref(&name),
+            deadline,
+            |record| {
                 let attempt =
                     AcquireAttempt::new(client, &name, 1, RECHECK, TokenRule::Off, cancel)?;
                 let mut waiter = Waiter { attempt, opened: None };
                 let opened = contend(&mut waiter, deadline);
-                record.take_from(&mut waiter.attempt);
+                waiter.attempt.end_wait(record);
                 opened
-            })?;
+            },
+        )?;
         Ok(opened.is_some())
     }
 }

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::base::advice::Advice;
-use crate::base::cancel::{CancelToken, cancelled};
 use crate::base::deadline::Deadline;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::holder::Holder;
@@ -14,8 +13,10 @@ use crate::base::lock_name::{Kind, LockName};
 use crate::base::primitive::Primitive;
 use crate::base::random;
 use crate::lease::records::Asked;
-use crate::lease::spans::Span;
 use crate::os;
+use crate::report::record::CallRecord;
+use crate::report::spans::Span;
+use crate::signal::cancel::{CancelToken, cancelled};
 use crate::store::{Acquire, Acquired, AcquiredAll, Granted, TokenRule, UnknownOutcomes, Waiting};
 use crate::wait::client_state::ClientState;
 use crate::wait::life::Call;
@@ -329,14 +330,11 @@ impl<'a> AcquireAttempt<'a> {
         }
     }
 
-    /// The span of its wait, which the caller ends.
-    pub(super) fn take_span(&mut self) -> Option<Span> {
-        self.announced.as_mut()?.span.take()
-    }
-
-    /// How long it has waited, if it had to.
-    pub(crate) fn waited(&self) -> Option<Duration> {
-        self.announced.as_ref().map(|announced| os::since(announced.since))
+    /// To be called at its end, whatever that is.
+    pub(crate) fn end_wait(&mut self, record: &mut CallRecord) {
+        if let Some(announced) = &mut self.announced {
+            record.note_wait(self.name, os::since(announced.since), announced.span.take());
+        }
     }
 
     /// No earlier request can still run.

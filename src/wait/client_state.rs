@@ -3,23 +3,23 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::base::clock::Clock;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::holder::ClientId;
 use crate::base::lease::{LeaseState, Moment};
 use crate::base::lock_name::LockName;
 use crate::base::names::Names;
-use crate::base::owner::HolderOwner;
-use crate::base::process::OwnProcess;
-use crate::base::traffic::Traffic;
 use crate::lease::announcer::Announcer;
 use crate::lease::hold_table::HoldTable;
 use crate::lease::loss_callbacks::LossCallbacks;
-use crate::lease::observer::Observer;
 use crate::lease::records::{StoreHold, Tenure};
 use crate::lease::store_hold::RunLength;
 use crate::lease::watchdog::Watchdog;
 use crate::os::{self};
+use crate::report::observer::Observer;
+use crate::report::owner::HolderOwner;
+use crate::report::traffic::Traffic;
+use crate::signal::clock::Clock;
+use crate::signal::process::OwnProcess;
 use crate::store::{LockStore, Topic};
 use crate::wait::fairness::Messages;
 use crate::wait::life::{Life, closed};

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::base::deadline::Deadline;
 use crate::base::error::Result;
-use crate::base::event::Event;
+use crate::signal::event::Event;
 use crate::wait::attempt::{AcquireAttempt, Tried, begin_wait};
 use crate::wait::contender::Contender;
 use crate::wait::local_queue::{EnqueueOutcome, Entry};

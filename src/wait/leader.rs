@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::base::error::Error;
-use crate::base::event::{Awaited, Event};
 use crate::base::holder::Holder;
 use crate::os::{self, Mutex};
+use crate::signal::event::{Awaited, Event};
 use crate::wait::fairness::{BLIND_GAP, LONGEST_GAP};
 use crate::wait::piggyback::{Piggyback, PiggybackOutcome};
 use crate::wait::queue_map::{LocalQueue, QueueMap, QueuesByHolder};

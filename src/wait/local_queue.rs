@@ -9,15 +9,15 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 
-use crate::base::cancel::CancelToken;
 use crate::base::deadline::Deadline;
 use crate::base::error::Error;
-use crate::base::event::{Event, Interrupt};
 use crate::base::holder::Holder;
 use crate::base::lock_name::LockName;
 use crate::lease::records::{StoreHold, Tenure};
 use crate::lease::store_hold::{Admission, RunLength};
 use crate::os::Mutex;
+use crate::signal::cancel::CancelToken;
+use crate::signal::event::{Event, Interrupt};
 use crate::store::TokenRule;
 use crate::wait::fairness::Messages;
 use crate::wait::leader::{Leader, Membership, QueueTable};

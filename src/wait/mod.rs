@@ -15,7 +15,6 @@ mod parking;
 pub(crate) mod piggyback;
 mod queue_map;
 mod reading;
-pub(crate) mod record;
 mod subscriber;
 mod undoing;
 mod wait_loop;

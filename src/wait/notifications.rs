@@ -7,10 +7,10 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::base::event::{Awaited, Event};
 use crate::base::log;
 use crate::lease::phase::Phase;
 use crate::os::{self, Condvar, Mutex, thread::JoinHandle};
+use crate::signal::event::{Awaited, Event};
 use crate::store::{LockStore, Topic};
 use crate::wait::reading::Patience;
 use crate::wait::subscriber::{Role, SubscriberState, SubscriberThread};

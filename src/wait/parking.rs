@@ -65,11 +65,11 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::base::clock::FakeClock;
     use crate::base::lease::LeaseState;
     use crate::base::lock_name::Kind;
     use crate::lease::records::StoreHold;
     use crate::lease::store_hold::tests::{SPAN, granted};
+    use crate::signal::clock::FakeClock;
 
     fn admission() -> (Admission, Arc<StoreHold>) {
         let admission =

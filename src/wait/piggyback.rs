@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::base::error::{Error, ErrorKind, Result};
-use crate::base::event::Event;
 use crate::base::holder::Holder;
 use crate::base::lock_name::{Kind, LockName};
 use crate::lease::records::{StoreHold, Tenure};
@@ -14,6 +13,7 @@ use crate::os::{
     Condvar, Mutex,
     atomic::{AtomicBool, Ordering},
 };
+use crate::signal::event::Event;
 use crate::store::{Acquire, Acquired, TokenRule, UnknownOutcomes, Waiting};
 
 /// The acquire that a waiting thread leaves for the releasing thread.

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::base::error::Error;
-use crate::base::event::Event;
 use crate::os::{HashMap, HashSet, Mutex};
+use crate::signal::event::Event;
 use crate::wait::fairness::Fairness;
 use crate::wait::parking::Parking;
 use crate::wait::piggyback::Piggyback;

@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::base::error::Error;
-use crate::base::event::{Awaited, Event, Interrupt};
+use crate::signal::event::{Awaited, Event, Interrupt};
 use crate::store::Subscriber;
 
 /// The receiving half of the present connection, and who waits for its messages.

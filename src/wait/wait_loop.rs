@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use crate::base::deadline::Deadline;
 use crate::base::error::Result;
-use crate::base::event::{Awaited, Event};
 use crate::os;
+use crate::signal::event::{Awaited, Event};
 use crate::store::Topic;
 use crate::wait::attempt::{AcquireAttempt, Tried};
 use crate::wait::client_state::ClientState;

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use crate::base::deadline::Deadline;
-use crate::base::event::Interrupt;
 use crate::lease::store_hold::Admission;
 use crate::os::{Condvar, Mutex};
+use crate::signal::event::Interrupt;
 use crate::wait::piggyback::Piggyback;
 
 #[derive(Debug)]

@@ -119,7 +119,13 @@ fn a_stray_frame_on_the_renewal_connection_extends_no_hold() {
     let server = Server::start();
     for frame in [&b":7\r\n"[..], b"*0\r\n", b"-ERR x\r\n"] {
         let proxy = Proxy::start(&server);
-        let client = LockClient::builder().url(proxy.url()).lease(ms(900)).build().unwrap();
+        let client = LockClient::builder()
+            .url(proxy.url())
+            .lease(ms(900))
+            // A busy machine needs longer than a quarter of the lease.
+            .io_timeout(ms(800))
+            .build()
+            .unwrap();
         let guards: Vec<_> = ["a", "b"].map(|name| client.lock(name).unwrap()).into();
         // A renewal of both locks at once: no other script gets two keys.
         proxy.inject("900", Fault::Stray(frame));

@@ -7,10 +7,10 @@ use std::time::Duration;
 use super::MemoryStore;
 use super::entry::{Entry, HolderEntry, another_kind};
 use super::state::MemoryState;
-use crate::base::clock::Clock;
 use crate::base::error::Result;
 use crate::base::lease::Moment;
 use crate::base::lock_name::{Kind, LockName};
+use crate::signal::clock::Clock;
 use crate::store::{
     Announced, Found, FoundHolder, FoundWaiter, MOST_CLIENTS, MOST_LISTED, OwnerStore, Wanted,
 };

@@ -31,8 +31,6 @@ use std::time::Duration;
 use self::faults::{Failure, Operation};
 pub(crate) use self::state::Memory;
 use self::state::MemoryState;
-use crate::base::clock::Clock;
-use crate::base::diagnosis::{Check, Finding};
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::lease::Moment;
 use crate::base::lock_name::LockName;
@@ -42,6 +40,8 @@ use crate::os::{
     MutexGuard,
     atomic::{AtomicBool, Ordering},
 };
+use crate::report::diagnosis::{Check, Finding};
+use crate::signal::clock::Clock;
 use crate::store::{
     Acquire, AcquireAll, Acquired, AcquiredAll, Count, CountAnswer, CountStore, Diagnose,
     FenceAnswer, FenceStore, Found, HandedOver, HoldCounts, ListingStore, LockStatus, LockStore,
@@ -389,9 +389,9 @@ impl FenceStore for MemoryStore {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::clock::FakeClock;
     use crate::base::holder::{ClientId, Holder};
     use crate::base::lock_name::Kind;
+    use crate::signal::clock::FakeClock;
     use crate::store::{TokenRule, Waiting};
 
     pub(super) const SECOND: Duration = Duration::from_secs(1);

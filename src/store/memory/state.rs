@@ -8,11 +8,11 @@ use super::entry::{Entry, Marker, another_kind};
 use super::faults::Faults;
 use super::queue::Queue;
 use super::subscriptions::Subscriptions;
-use crate::base::clock::{Clock, MovableClock};
 use crate::base::error::Result;
 use crate::base::lease::Moment;
 use crate::base::lock_name::Kind;
 use crate::os::{HashMap, Mutex, atomic::AtomicU64};
+use crate::signal::clock::{Clock, MovableClock};
 use crate::store::{
     Acquire, Acquired, LockStatus, Release, Released, Renewal, Renewed, TokenRule, Topic,
 };

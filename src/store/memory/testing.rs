@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::faults::{Failure, Operation, cut_off};
 use super::state::Memory;
-use crate::base::clock::Clock;
+use crate::signal::clock::Clock;
 
 impl Memory {
     /// `recheck` wakes the client's waiting threads; it returns false when the client is gone.

@@ -11,8 +11,8 @@ use std::time::Instant;
 use super::limits::LateName;
 use super::question::{Answer, Question, Wanted};
 use crate::base::log;
-use crate::base::traffic::Traffic;
 use crate::os::{self, HashMap, Mutex};
+use crate::report::traffic::Traffic;
 
 /// What all connections of one client share.
 #[derive(Default)]

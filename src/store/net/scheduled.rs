@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 use super::address::Address;
 use super::limits::{is_timeout, time_left, within_limit};
 use super::names::Network;
-use crate::base::event::Interrupt;
-use crate::base::traffic::Meter;
 use crate::os::network::{self, Socket};
 use crate::os::now;
+use crate::report::traffic::Meter;
+use crate::signal::event::Interrupt;
 
 pub(crate) struct Stream {
     socket: Socket,

@@ -17,7 +17,7 @@ use super::names::Network;
 use super::tls_stream::TlsStream;
 use super::waits::{is_readable, read_in_time, read_now};
 use super::waker::Waker;
-use crate::base::traffic::Meter;
+use crate::report::traffic::Meter;
 #[cfg(feature = "tls-core")]
 use crate::store::tls::TlsClient;
 

@@ -11,7 +11,7 @@ use std::time::Duration;
 use rustix::fd::{AsFd, BorrowedFd};
 
 use super::waits::readable;
-use crate::base::event::Interrupt;
+use crate::signal::event::Interrupt;
 
 /// A pair of sockets: a byte written to one ends a wait that includes the other.
 #[derive(Debug)]

@@ -26,13 +26,13 @@ use self::server::{Server, are_untold, part};
 use self::subscription::subscribe_to;
 pub use self::wire::POSTGRES_SCHEMA;
 use self::wire::{Answer, Connector, PostgresFailure, Request, Row, ServerError, Statement};
-use crate::base::clock::Clock;
-use crate::base::diagnosis::Finding;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::lease::Moment;
 use crate::base::lock_name::{Kind, LockName};
 use crate::base::log;
 use crate::base::node_status::{NodeState, NodeStatus};
+use crate::report::diagnosis::Finding;
+use crate::signal::clock::Clock;
 use crate::store::resolve::resolve_first;
 use crate::store::{
     Acquire, Acquired, CountStore, Diagnose, FenceStatements, FenceStore, HandedOver, HoldCounts,

@@ -9,11 +9,11 @@ use super::requests::{IS_THERE, KILL};
 use super::wire::{
     Answer, Connection, Connector, Outcome, Pool, PostgresFailure, Request, UnknownOutcome,
 };
-use crate::base::clock::Clock;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::lease::Moment;
 use crate::base::limits::IDEMPOTENCY_TTL;
 use crate::base::random::Backoff;
+use crate::signal::clock::Clock;
 use crate::store::UnknownOutcomes;
 
 /// The connections for lock calls.

@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use super::requests::channel_of;
 use super::wire::{Frame, ListenReader, ListenWriter};
 use crate::base::error::Result;
-use crate::base::event::Interrupt;
+use crate::signal::event::Interrupt;
 use crate::store::net::Waker;
 use crate::store::topics::{Progress, Topics};
 use crate::store::{Received, Subscriber, SubscriptionSender, Topic};

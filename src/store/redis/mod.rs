@@ -32,13 +32,13 @@ use self::servers::Servers;
 use self::subscription::PatternRights;
 pub(crate) use self::subscription::subscribe_to;
 use self::wire::{Connector, RedisFailure, Replicas, Reply, Request};
-use crate::base::clock::Clock;
 use crate::base::deadline::ceil_millis;
-use crate::base::diagnosis::Finding;
 use crate::base::error::Result;
 use crate::base::lock_name::LockName;
 use crate::base::node_status::NodeStatus;
 use crate::os::atomic::AtomicBool;
+use crate::report::diagnosis::Finding;
+use crate::signal::clock::Clock;
 use crate::store::resolve::{Resolution, resolve_first};
 use crate::store::{
     Acquire, Acquired, CountStore, Diagnose, FenceStore, HandedOver, HoldCounts, ListingStore,
@@ -364,9 +364,9 @@ fn or_freed_before(answer: Released, repeated: bool) -> Released {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::clock::FakeClock;
     use crate::base::limits::TAKEN_TTL;
     use crate::base::lock_name::Kind;
+    use crate::signal::clock::FakeClock;
     use crate::store::redis::wire::{BusyPoll, Endpoint};
     use crate::store::requests::REPEATED;
 

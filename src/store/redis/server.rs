@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::background::Background;
-use crate::base::clock::Clock;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::lease::Moment;
 use crate::base::limits::IDEMPOTENCY_TTL;
 use crate::base::node_status::{NodeState, NodeStatus};
 use crate::os;
+use crate::signal::clock::Clock;
 use crate::store::UnknownOutcomes;
 use crate::store::redis::wire::{
     Connector, Pool, RedisFailure, Reply, Request, RequestAfter, Target, UnknownOutcome,

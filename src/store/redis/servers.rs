@@ -6,9 +6,9 @@ use super::cluster::{Cluster, Route, still_redirected};
 use super::keys::Slot;
 use super::server::{Answered, Server, Unanswered};
 use super::wire::{Connector, Outcome, Redirect, RedisFailure, Reply, Request, UnknownOutcome};
-use crate::base::clock::Clock;
 use crate::base::error::Result;
 use crate::base::node_status::NodeStatus;
+use crate::signal::clock::Clock;
 use crate::store::UnknownOutcomes;
 
 #[derive(Debug)]

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use super::quorum::majority;
 use super::store::RedlockStore;
-use crate::base::diagnosis::{Check, Finding, tolerated_offset};
 use crate::base::node_status::NodeState;
 use crate::os;
+use crate::report::diagnosis::{Check, Finding, tolerated_offset};
 use crate::store::findings::Examined;
 use crate::store::redis::wire::Connector;
 use crate::store::redis::{Part, Subject, examine_all, lease_of};
@@ -134,7 +134,7 @@ fn same_clock(examined: &[Examined], lease: Duration) -> Option<Finding> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::diagnosis::{ClockSample, Severity};
+    use crate::report::diagnosis::{ClockSample, Severity};
 
     #[test]
     fn masters_whose_clocks_are_apart_are_a_warning() {

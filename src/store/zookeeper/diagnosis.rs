@@ -6,7 +6,7 @@ use super::ZooKeeperStore;
 use super::client::ZooKeeperFailure;
 use super::queue::Asked;
 use super::wire::{Code, Permission, Request, ServerStatus};
-use crate::base::diagnosis::{Check, Finding, latency_finding, lease_finding};
+use crate::report::diagnosis::{Check, Finding, latency_finding, lease_finding};
 use crate::store::Diagnose;
 use crate::store::findings::{Examined, ROUND_TRIPS, examine_each, failed, reachable};
 

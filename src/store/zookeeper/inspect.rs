@@ -5,7 +5,7 @@ use super::wire::{Code, Request};
 use super::{ZooKeeperStore, names};
 use crate::base::error::Result;
 use crate::base::lock_name::{Kind, LockName};
-use crate::base::owner::HolderOwner;
+use crate::report::owner::HolderOwner;
 use crate::store::{LockStatus, QueueStore};
 
 /// Maximum number of holders whose ids are read.

@@ -36,11 +36,11 @@ use self::names::Paths;
 use self::nodes::Nodes;
 use self::remembered::{BusyNames, Gate, Latches};
 use self::wire::Acl;
-use crate::base::diagnosis::Finding;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::lock_name::{Kind, LockName};
 use crate::base::node_status::NodeStatus;
-use crate::base::owner::HolderOwner;
+use crate::report::diagnosis::Finding;
+use crate::report::owner::HolderOwner;
 use crate::store::{
     Acquire, Acquired, CountStore, Diagnose, FenceStore, HandedOver, ListingStore, LockStatus,
     LockStore, MultiStore, QueueStore, Release, Released, Renewal, Renewed, Subscriber,

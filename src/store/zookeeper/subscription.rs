@@ -8,8 +8,8 @@ use std::time::Duration;
 use super::client::Client;
 use super::names::Paths;
 use crate::base::error::{Error, ErrorKind, Result};
-use crate::base::event::Interrupt;
 use crate::base::lock_name::Kind;
+use crate::signal::event::Interrupt;
 use crate::store::{Received, Subscriber, SubscriptionSender, Topic};
 
 /// Both halves of a subscription.

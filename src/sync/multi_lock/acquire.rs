@@ -17,13 +17,13 @@ use crate::hold::guarded::{Hold, Side};
 use crate::hold::terms::Terms;
 use crate::lease::records::{Asked, Owner};
 use crate::os;
+use crate::report::record::CallRecord;
 use crate::store::{AcquireAll, AcquiredAll, Granted, Part};
 use crate::sync::guard::HeldLock;
 use crate::wait::attempt::{AcquireAttempt, Tried, never_held};
 use crate::wait::client_state::ClientState;
 use crate::wait::contend::queue_up;
 use crate::wait::contender::Contender;
-use crate::wait::record::{CallRecord, recorded};
 
 /// Takes all of the names, which are sorted and unique. `None` if the deadline passed; then none of
 /// them is taken.
@@ -34,7 +34,7 @@ pub(super) fn take(
     deadline: Deadline,
     owner: Owner,
 ) -> Result<Option<MultiHold>> {
-    recorded(client, Primitive::Multi, names, deadline, |record| {
+    client.seen.observer.record(Primitive::Multi, names, deadline, |record| {
         take_all(client, names, terms, deadline, owner, record)
     })
 }
@@ -84,7 +84,7 @@ fn take_all(
     }
     let mut call = MultiLockCall { attempt, names, held, terms, owner, leads: false };
     let taken = call.take(deadline);
-    record.take_from(&mut call.attempt);
+    call.attempt.end_wait(record);
     call.attempt.end(taken)
 }
 

@@ -3,20 +3,20 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::base::cancel::CancelToken;
 use crate::base::deadline::Deadline;
 use crate::base::error::{Error, ErrorKind, Result};
-use crate::base::event::Event;
 use crate::base::lease::LeaseState;
 use crate::base::loss::LossWait;
 use crate::base::names::label;
 use crate::hold::guarded::{Hold, Side};
 use crate::hold::leaving::Leaving;
 use crate::os;
+use crate::report::record::Taken;
+use crate::signal::cancel::CancelToken;
+use crate::signal::event::Event;
 use crate::store::{Release, Renewal, UnknownOutcomes};
 use crate::sync::guard::HeldLock;
 use crate::wait::client_state::ClientState;
-use crate::wait::record::Taken;
 
 /// One level of each of several holds.
 pub(crate) struct MultiHold {

@@ -130,8 +130,9 @@ fn nothing_above_the_stores_names_redis() {
             || front_door.contains(&&*file.path)
     };
     // The docs of public items say what a primitive is in Redisson's protocol.
-    let has_public_docs =
-        |file: &Source| ["sync/", "observe/"].iter().any(|folder| file.path.starts_with(folder));
+    let has_public_docs = |file: &Source| {
+        ["sync/", "observe/", "signal/"].iter().any(|folder| file.path.starts_with(folder))
+    };
     let is_doc =
         |file: &Source, line: &str| has_public_docs(file) && line.trim_start().starts_with("///");
     for file in Source::all().into_iter().filter(|file| !may_name_redis(file)) {

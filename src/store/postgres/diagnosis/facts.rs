@@ -1,6 +1,6 @@
 //! What a server reports about itself, and what that means for locks.
 
-use crate::base::diagnosis::{Check, Finding};
+use crate::report::diagnosis::{Check, Finding};
 use crate::store::postgres::wire::{OLDEST, Row, is_installed};
 
 pub(super) const FACTS: &str = concat!(
@@ -158,7 +158,7 @@ fn replication(facts: &Facts) -> Finding {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::diagnosis::Severity;
+    use crate::report::diagnosis::Severity;
 
     fn primary() -> Facts {
         Facts {

@@ -11,10 +11,10 @@ use self::schema::about_schema;
 use self::snapshots::{OLDEST_SNAPSHOT, about_snapshots};
 use super::PostgresStore;
 use super::wire::{BareConnection, Connector, OLDEST};
-use crate::base::diagnosis::{
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::report::diagnosis::{
     Check, ClockSample, Finding, Severity, latency_finding, lease_finding,
 };
-use crate::base::error::{Error, ErrorKind, Result};
 use crate::store::Diagnose;
 use crate::store::findings::{
     Examined, ROUND_TRIPS, examine_each, failed, reachable, secured, wall_micros,

@@ -2,8 +2,8 @@
 
 use super::facts::Facts;
 use crate::base::advice::Advice;
-use crate::base::diagnosis::{Check, Finding};
 use crate::base::error::Result;
+use crate::report::diagnosis::{Check, Finding};
 use crate::store::findings::Examined;
 use crate::store::postgres::wire::{
     BareConnection, Connector, REMEDY, Row, TABLES, foreign, owners_query,

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use crate::base::diagnosis::{Check, Finding};
+use crate::report::diagnosis::{Check, Finding};
 use crate::store::postgres::wire::Row;
 
 /// The worst of the sessions, prepared transactions and slots that the server keeps old versions
@@ -89,7 +89,7 @@ pub(super) fn about_snapshots(oldest: Option<&Row>) -> Finding {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::diagnosis::Severity;
+    use crate::report::diagnosis::Severity;
 
     fn judged(what: &str, seconds: Option<u64>, transactions: u64) -> Finding {
         let text = |text: &str| Some(text.to_owned());

@@ -12,10 +12,10 @@ use super::outcome::{Answer, Boot, Facts, PostgresFailure, UnknownOutcome};
 use super::request::{Request, Row, Statement};
 use super::server_error::ServerError;
 use super::transport::{ENDED, MessageReader, TERMINATE, Transport, ended, malformed};
-use crate::base::clock::Clock;
 use crate::base::error::{Error, Result};
 use crate::base::lease::Moment;
 use crate::base::log;
+use crate::signal::clock::Clock;
 use crate::store::net::{Address, KEEPALIVE_PAUSE, Stream};
 
 /// A live connection. Any error is final: after a timeout the next answer could belong to an

@@ -13,9 +13,9 @@ use super::outcome::{Boot, Facts};
 use super::request::Row;
 use super::startup::{Refusal, log_in};
 use super::transport::{Transport, malformed, to_error};
-use crate::base::clock::Clock;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::log;
+use crate::signal::clock::Clock;
 use crate::store::net::{Address, Network, Stream, try_each};
 use crate::store::postgres::url::PostgresUrl;
 #[cfg(feature = "tls-core")]

@@ -1,7 +1,7 @@
 //! What a diagnosis finds out about a cluster as a whole.
 
 use super::nodes::Cluster;
-use crate::base::diagnosis::{Check, Finding};
+use crate::report::diagnosis::{Check, Finding};
 use crate::store::redis::wire::Connector;
 
 /// Maximum number of slot ranges that are listed.

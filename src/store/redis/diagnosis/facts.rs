@@ -2,8 +2,8 @@
 
 use super::rights::Rights;
 use super::subject::{Part, Subject};
-use crate::base::diagnosis::{Check, Finding};
 use crate::base::error::{ErrorKind, Result};
+use crate::report::diagnosis::{Check, Finding};
 use crate::store::findings::Examined;
 use crate::store::redis::wire::{BareConnection, Reply, Request, check_server, field};
 
@@ -294,8 +294,8 @@ fn size(bytes: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::diagnosis::Severity;
     use crate::base::fuzz_tests::{Dice, fuzz};
+    use crate::report::diagnosis::Severity;
 
     const ALONE: Subject = Subject {
         lease: std::time::Duration::from_secs(30),

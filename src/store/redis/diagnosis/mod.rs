@@ -13,8 +13,8 @@ use self::node::examine;
 pub(crate) use self::subject::{Part, Subject};
 use super::RedisStore;
 use super::wire::{Connector, ask_all};
-use crate::base::diagnosis::{Finding, lease_finding};
 use crate::base::error::{Error, ErrorKind};
+use crate::report::diagnosis::{Finding, lease_finding};
 use crate::store::Diagnose;
 use crate::store::findings::{Examined, PATIENCE};
 

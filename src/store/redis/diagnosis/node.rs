@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 use super::facts;
 use super::rights::{Rights, look};
 use super::subject::Subject;
-use crate::base::diagnosis::{Check, ClockSample, Finding, Severity, latency_finding};
 use crate::base::error::{Error, ErrorKind, Result};
+use crate::report::diagnosis::{Check, ClockSample, Finding, Severity, latency_finding};
 use crate::store::findings::{Examined, ROUND_TRIPS, failed, reachable, secured, wall_micros};
 use crate::store::redis::wire::{
     BareConnection, Connector, Reply, Request, fail_on_error, server_time,

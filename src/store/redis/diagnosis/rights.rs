@@ -5,8 +5,8 @@
 use super::questions::{KeyForm, NOBODY, ON_A_KEY, Question, Refused, key_forms, questions};
 use super::subject::Subject;
 use crate::base::advice::Advice;
-use crate::base::diagnosis::{Check, Finding};
 use crate::base::error::Result;
+use crate::report::diagnosis::{Check, Finding};
 use crate::store::redis::keys::probe_names;
 use crate::store::redis::script::refused_by_probe;
 use crate::store::redis::wire::{BareConnection, Connector, Reply, Request, WHERE_IT_IS_NOT_OFF};

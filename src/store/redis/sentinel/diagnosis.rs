@@ -6,8 +6,8 @@ use super::inquiry::Inquiry;
 use super::known::Sentinel;
 use super::question::Testimony;
 use super::verdict::count;
-use crate::base::diagnosis::{Check, Finding};
 use crate::base::error::Result;
+use crate::report::diagnosis::{Check, Finding};
 use crate::store::redis::wire::ask_all;
 
 impl Inquiry {

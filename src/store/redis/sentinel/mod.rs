@@ -22,10 +22,10 @@ use self::inquiry::Inquiry;
 use self::known::Known;
 pub(crate) use self::urls::{Providers, SentinelUrls};
 use self::watch::MasterWatch;
-use crate::base::clock::Clock;
-use crate::base::diagnosis::Finding;
 use crate::base::error::Result;
-use crate::base::process::OwnProcess;
+use crate::report::diagnosis::Finding;
+use crate::signal::clock::Clock;
+use crate::signal::process::OwnProcess;
 use crate::store::redis::wire::{FindMaster, Master};
 
 /// The sentinels of one client.

@@ -10,10 +10,10 @@ use super::request::{Replicas, Request};
 use super::shape::Shape;
 use super::transport::{ENDED, Transport};
 use super::unknown_outcome::{Facts, RedisFailure, Remedy, UnknownOutcome};
-use crate::base::clock::Clock;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::lease::Moment;
 use crate::base::log;
+use crate::signal::clock::Clock;
 use crate::store::net::{KEEPALIVE_PAUSE, readable};
 
 /// A live connection. Any error is final: after a timeout the next reply could belong to an earlier

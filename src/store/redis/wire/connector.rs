@@ -12,11 +12,11 @@ use super::target::{Epoch, Target};
 use super::transport::{Transport, handshake_failed, the_reason};
 use super::unknown_outcome::Facts;
 use crate::base::advice::Advice;
-use crate::base::clock::Clock;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::log;
 use crate::os::Mutex;
 use crate::os::atomic::{AtomicBool, Ordering};
+use crate::signal::clock::Clock;
 
 /// Makes connections to one server, or to the current master.
 #[derive(Debug, Clone)]
@@ -370,7 +370,7 @@ mod tests {
 
     use super::super::endpoint::Endpoint;
     use super::*;
-    use crate::base::clock::SystemClock;
+    use crate::signal::clock::SystemClock;
 
     /// Request connections and subscriptions have one limit for connect and handshake together,
     /// even if each byte of a reply comes in time.

@@ -4,9 +4,9 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::endpoint::Endpoint;
-use crate::base::diagnosis::Finding;
 use crate::base::error::Result;
 use crate::os::atomic::{AtomicBool, Ordering};
+use crate::report::diagnosis::Finding;
 
 #[derive(Clone)]
 pub(crate) enum Target {

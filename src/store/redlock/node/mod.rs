@@ -19,13 +19,13 @@ pub(super) use self::call::NodeCall;
 use self::evidence::Witness;
 pub(super) use self::evidence::{Evidence, has_run};
 use self::exchange::Exchange;
-use crate::base::clock::Clock;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::holder::Holder;
 use crate::base::lease::Moment;
 use crate::base::random::Backoff;
 use crate::os::atomic::{AtomicU64, Ordering};
 use crate::os::{self, Condvar, Mutex};
+use crate::signal::clock::Clock;
 use crate::store::redis::script;
 use crate::store::redis::wire::{Connection, Connector, RedisFailure, Reply, UnknownOutcome};
 

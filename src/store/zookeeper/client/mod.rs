@@ -27,11 +27,11 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 use self::state::Slot;
 use self::state::{Deletion, Phase, SessionState, Then};
 use super::wire::{Reply, Request, Servers, is_an_end};
-use crate::base::clock::Clock;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::lease::Moment;
 use crate::base::log;
 use crate::base::node_status::{NodeState, NodeStatus};
+use crate::signal::clock::Clock;
 use crate::store::{Received, Topic};
 
 /// The settings of a client.

@@ -10,9 +10,9 @@ use super::frames::FrameReader;
 use super::jute::malformed;
 use super::reply::{Connected, Reply};
 use super::request::{AUTH_XID, Request, SessionId, connect_frame};
-use crate::base::clock::Clock;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::lease::Moment;
+use crate::signal::clock::Clock;
 use crate::store::net::{Address, Network, Stream, no_answer, try_each};
 #[cfg(feature = "tls-core")]
 use crate::store::tls::{TlsClient, TlsFailure};

@@ -5,8 +5,8 @@ use std::io::{Read, Write};
 use std::time::{Duration, Instant};
 
 use super::connect::{Servers, to_error};
-use crate::base::diagnosis::Finding;
 use crate::base::error::Result;
+use crate::report::diagnosis::Finding;
 use crate::store::findings::secured;
 use crate::store::net::Address;
 
@@ -102,7 +102,7 @@ mod tests {
     #[test]
     fn an_answer_has_fields_or_says_why_not() {
         let status = |text: &str| {
-            let security = Finding::ok(crate::base::diagnosis::Check::Connect, "x");
+            let security = Finding::ok(crate::report::diagnosis::Check::Connect, "x");
             ServerStatus { connected_in: Duration::ZERO, security, text: text.to_owned() }
         };
         let whole = status(

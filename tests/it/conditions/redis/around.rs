@@ -12,6 +12,7 @@ use parking_lot::{Condvar, Mutex};
 
 use super::*;
 use crate::conditions::rows;
+use crate::rig::wait_until;
 
 /// What a name server, a provider or a listener does now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -131,7 +132,14 @@ fn provided(behaviour: Behaviour) -> OneRedis {
         &[],
         move |stage, _| {
             begins.becomes(behaviour);
-            stage.proxy().cut_all();
+            // A connection whose credentials came before would spare all calls the condition.
+            let mut without = 0;
+            wait_until("no connection is left", || {
+                stage.proxy().cut_all();
+                let list: String = stage.cmd(&["CLIENT", "LIST"]).expect("the server answers");
+                without = if count_named(&list) == 0 { without + 1 } else { 0 };
+                without == 5
+            });
         },
         move |_, _| ends.becomes(Behaviour::Well),
     );

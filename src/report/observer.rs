@@ -11,16 +11,16 @@ use std::time::Duration;
 
 use crate::base::counters::{Counters, Figures, HandOver, Outcome};
 use crate::base::error::{Error, ErrorKind};
-use crate::base::listener::{Listener, LockInfo};
 use crate::base::lock_name::LockName;
 use crate::base::log;
 use crate::base::loss::LossReason;
 use crate::base::primitive::Primitive;
-use crate::lease::spans::{Span, SpanClient};
 use crate::os::{
     Mutex, OnceLock,
     atomic::{AtomicBool, Ordering},
 };
+use crate::report::listener::{Listener, LockInfo};
+use crate::report::spans::{Span, SpanClient};
 
 /// Names that are reported one by one.
 const MOST_NAMES: usize = 64;

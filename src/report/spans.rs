@@ -1,8 +1,8 @@
 //! The spans that a tracer gets, by the crate `tracing`: one for each wait, and one for each hold.
 //!
 //! A subscriber is code of the user, like a listener: it is called without any mutex of a client,
-//! and [`Observer`](crate::lease::observer::Observer) catches its panics. Without the cargo feature
-//! `tracing`, and where the subscriber does not want these spans, nothing is made or kept.
+//! and [`Observer`](crate::report::observer::Observer) catches its panics. Without the cargo
+//! feature `tracing`, and where the subscriber does not want these spans, nothing is made or kept.
 
 use crate::base::counters::Outcome;
 use crate::base::loss::Loss;

@@ -6,11 +6,11 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use crate::base::error::{Error, ErrorKind};
-use crate::base::event::{Awaited, Event, Interrupt};
 use crate::os::{
     Mutex,
     atomic::{AtomicBool, Ordering},
 };
+use crate::signal::event::{Awaited, Event, Interrupt};
 
 /// A hundred years, which every clock can count to.
 const LONGEST_WAIT: Duration = Duration::from_secs(100 * 365 * 24 * 3600);

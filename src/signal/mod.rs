@@ -1,0 +1,6 @@
+//! What wakes, stops and times the threads of a client.
+
+pub(crate) mod cancel;
+pub(crate) mod clock;
+pub(crate) mod event;
+pub(crate) mod process;
