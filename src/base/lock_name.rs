@@ -30,7 +30,7 @@ pub(crate) enum Kind {
 }
 
 /// What the kernel and the stores ask of a kind.
-struct Facts {
+struct KindFacts {
     held_by: HeldBy,
     /// What somebody has of it ends by itself when nothing renews it.
     has_lease: bool,
@@ -62,17 +62,17 @@ enum Leaves {
 impl Kind {
     /// All facts of all kinds: a new kind does not compile without its row.
     #[rustfmt::skip]
-    const fn facts(self) -> Facts {
+    const fn facts(self) -> KindFacts {
         use HeldBy::{Nobody, One, Permits, Readers};
         use Leaves::{Marker, Nothing, Place};
         match self {
-            Self::Mutex => Facts { held_by: One, has_lease: true, leaves: Nothing },
-            Self::Fair => Facts { held_by: One, has_lease: true, leaves: Place },
-            Self::Read => Facts { held_by: Readers, has_lease: true, leaves: Nothing },
-            Self::Write => Facts { held_by: One, has_lease: true, leaves: Marker },
-            Self::Semaphore => Facts { held_by: Permits, has_lease: true, leaves: Nothing },
-            Self::CountingSemaphore => Facts { held_by: Permits, has_lease: false, leaves: Nothing },
-            Self::Latch => Facts { held_by: Nobody, has_lease: false, leaves: Nothing },
+            Self::Mutex => KindFacts { held_by: One, has_lease: true, leaves: Nothing },
+            Self::Fair => KindFacts { held_by: One, has_lease: true, leaves: Place },
+            Self::Read => KindFacts { held_by: Readers, has_lease: true, leaves: Nothing },
+            Self::Write => KindFacts { held_by: One, has_lease: true, leaves: Marker },
+            Self::Semaphore => KindFacts { held_by: Permits, has_lease: true, leaves: Nothing },
+            Self::CountingSemaphore => KindFacts { held_by: Permits, has_lease: false, leaves: Nothing },
+            Self::Latch => KindFacts { held_by: Nobody, has_lease: false, leaves: Nothing },
         }
     }
 

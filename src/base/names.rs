@@ -11,7 +11,7 @@ use crate::os::{HashMap, RwLock};
 
 /// Maximum number of names kept. Beyond it all are forgotten, which costs no more than making them
 /// again.
-const MOST_NAMES: usize = 1024;
+const MOST_KEPT: usize = 1024;
 
 /// The same name in each kind that it is used for: nearly always one.
 type Kinds = SmallVec<[Arc<LockName>; 1]>;
@@ -39,7 +39,7 @@ impl Names {
         drop(recent);
         let made = make()?;
         if let Some(mut recent) = self.recent.try_write() {
-            if recent.len() >= MOST_NAMES && !recent.contains_key(name) {
+            if recent.len() >= MOST_KEPT && !recent.contains_key(name) {
                 recent.clear();
             }
             let names = recent.entry(made.name.clone()).or_default();
@@ -87,7 +87,7 @@ mod tests {
     #[test]
     fn the_table_is_bounded() {
         let names = Names::default();
-        for n in 0..2 * MOST_NAMES + 1 {
+        for n in 0..2 * MOST_KEPT + 1 {
             get(&names, &format!("n{n}"), Kind::Mutex);
         }
         assert_eq!(names.recent.read().len(), 1);

@@ -7,7 +7,7 @@ use crate::base::deadline::Deadline;
 use crate::base::holder::ClientId;
 use crate::base::lock_name::LockName;
 use crate::base::primitive::Primitive;
-use crate::lease::records::Asked;
+use crate::lease::records::HoldRequest;
 use crate::report::observer::Observer;
 use crate::signal::clock::{Clock, SystemClock};
 use crate::store::Granted;
@@ -83,7 +83,7 @@ fn is_staged() -> bool {
         .unwrap();
     let (primitive, holder, at) =
         (Primitive::Mutex, client.who.id.fresh_holder(), SystemClock.now());
-    let asked = Asked {
+    let asked = HoldRequest {
         name,
         primitive,
         holder,

@@ -26,7 +26,7 @@ impl ReleaseRace {
 
 /// Who was notified of the end of a tenure.
 #[derive(Debug, Default)]
-pub(super) struct Told(AtomicU8);
+pub(super) struct EndMarks(AtomicU8);
 
 /// Its loss was counted.
 const REPORTED: u8 = 1;
@@ -39,7 +39,7 @@ const NOT_RENEWED: u8 = 8;
 /// It no longer keeps the hold in the store.
 const LEFT: u8 = 16;
 
-impl Told {
+impl EndMarks {
     fn note(&self, what: u8) -> u8 {
         self.0.fetch_or(what, Ordering::AcqRel)
     }
@@ -95,12 +95,12 @@ mod tests {
 
     #[test]
     fn each_step_of_an_end_happens_once() {
-        let told = Told::default();
+        let told = EndMarks::default();
         assert!(!told.was_reported() && !told.log(), "nothing has happened yet");
         assert!(told.report() && !told.report());
         assert!(told.was_reported());
         assert!(told.log() && !told.log());
-        let hushed = Told::default();
+        let hushed = EndMarks::default();
         hushed.hush();
         assert!(!hushed.report() && !hushed.log());
     }

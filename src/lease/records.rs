@@ -15,7 +15,7 @@ use crate::base::lease::{Ends, Lease, Moment};
 use crate::base::lock_name::LockName;
 use crate::base::primitive::Primitive;
 use crate::lease::callbacks::Listeners;
-use crate::lease::ending::{ReleaseRace, Told};
+use crate::lease::ending::{EndMarks, ReleaseRace};
 use crate::os::{
     Condvar, Mutex,
     atomic::{AtomicBool, AtomicU64},
@@ -24,7 +24,7 @@ use crate::os::{
 
 /// What was asked for; it is the same at every renewal.
 #[derive(Debug, Clone)]
-pub(crate) struct Asked {
+pub(crate) struct HoldRequest {
     pub(crate) name: Arc<LockName>,
     /// The primitive that took it: a multi-lock takes plain locks.
     pub(crate) primitive: Primitive,
@@ -43,7 +43,7 @@ pub(crate) struct Asked {
 }
 
 pub(crate) struct StoreHold {
-    pub(crate) asked: Asked,
+    pub(crate) asked: HoldRequest,
     /// The next waiter of a fair lock when it was granted: a hint.
     pub(crate) next: Option<Box<str>>,
     pub(crate) lease: Lease,
@@ -113,7 +113,7 @@ pub(crate) struct Tenure {
     /// read from it. Changed only by the one thread that the tenure, or its single owned guard,
     /// belongs to.
     pub(super) counts: AtomicU64,
-    pub(super) told: Told,
+    pub(super) told: EndMarks,
     /// Made when it is first needed, because few tenures need it.
     pub(super) listeners: Mutex<Option<Box<Listeners>>>,
     pub(super) ended: Condvar,

@@ -12,7 +12,7 @@ use crate::lease::announcer::{Announcer, HeldNow};
 use crate::lease::hold_table::HoldTable;
 use crate::lease::loss_callbacks::LossCallbacks;
 use crate::lease::phase::Phase;
-use crate::lease::records::{Asked, Caretaker, StoreHold};
+use crate::lease::records::{Caretaker, HoldRequest, StoreHold};
 use crate::lease::renewal_failures::Outages;
 use crate::lease::schedule::Schedule;
 use crate::lease::undos::Undos;
@@ -58,9 +58,9 @@ pub(super) struct RenewalTable {
 
 /// Reports every lease in the table as lost when the thread ends, even by a panic: nothing renews
 /// them any more.
-struct ExitGuard<'a>(&'a RenewalThread);
+struct RenewalExit<'a>(&'a RenewalThread);
 
-impl Drop for ExitGuard<'_> {
+impl Drop for RenewalExit<'_> {
     fn drop(&mut self) {
         let mut table = self.0.table.lock();
         table.phase = Phase::Ended;
@@ -143,7 +143,7 @@ impl RenewalThread {
     }
 
     pub(super) fn run(&self) {
-        let _exit_guard = ExitGuard(self);
+        let _exit_guard = RenewalExit(self);
         let mut round = RenewalRound {
             resolve_pause: Backoff::new(Duration::from_millis(20), Duration::from_millis(500)),
             renew_pause: Backoff::new(Duration::from_millis(20), Duration::from_secs(1)),
@@ -209,7 +209,7 @@ impl RenewalThread {
             let held: Vec<_> = table.due.holds().cloned().collect();
             drop(table);
             let asked = held.iter().map(|hold| &hold.asked);
-            let told = asked.map(|Asked { at, holder, name, .. }| HeldNow {
+            let told = asked.map(|HoldRequest { at, holder, name, .. }| HeldNow {
                 taken: *at,
                 holder,
                 key: &name.key,

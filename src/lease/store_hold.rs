@@ -23,7 +23,7 @@ use smallvec::SmallVec;
 
 use crate::base::lease::{Ends, Lease, LeaseState, LostBy, Moment, valid_until};
 use crate::lease::ending::ReleaseRace;
-use crate::lease::records::{Asked, Caretaker, MinHold, StoreHold, Tenure, Users, Visits};
+use crate::lease::records::{Caretaker, HoldRequest, MinHold, StoreHold, Tenure, Users, Visits};
 use crate::os::{
     Mutex,
     atomic::{AtomicBool, AtomicU64, Ordering},
@@ -84,7 +84,11 @@ impl RunLength {
 
 impl StoreHold {
     /// A hold as the store has granted it, for its first user.
-    pub(super) fn granted(asked: Asked, granted: Granted, caretaker: Arc<dyn Caretaker>) -> Self {
+    pub(super) fn granted(
+        asked: HoldRequest,
+        granted: Granted,
+        caretaker: Arc<dyn Caretaker>,
+    ) -> Self {
         let Granted { token, session, next, .. } = granted;
         // The session is kept alive instead, so a hold that is renewed has no end of its own.
         let end = match &session {

@@ -25,8 +25,16 @@ fn granted_by(watchdog: &Watchdog, name: &str, kind: Kind, lease: Duration) -> S
     let primitive = kind.into();
     let at = watchdog.now();
     let generation = watchdog.generation();
-    let asked =
-        Asked { name, primitive, holder, permits: 1, lease, is_renewed: true, at, generation };
+    let asked = HoldRequest {
+        name,
+        primitive,
+        holder,
+        permits: 1,
+        lease,
+        is_renewed: true,
+        at,
+        generation,
+    };
     watchdog.granted(asked, Granted { token: 1, sent_at: at, session: None, next: None })
 }
 

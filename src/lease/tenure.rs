@@ -19,7 +19,7 @@ use crate::base::error::{Error, ErrorKind};
 use crate::base::lease::{Lease, LeaseState, LostBy, Moment};
 use crate::base::lock_name::LockName;
 use crate::base::loss::{Loss, LossReason};
-use crate::lease::ending::Told;
+use crate::lease::ending::EndMarks;
 use crate::lease::records::{Side, Tenure, User};
 use crate::lease::store_hold::Admission;
 use crate::os::{
@@ -52,7 +52,7 @@ impl Tenure {
                 since,
                 own: Lease::new(Moment::NEVER),
                 counts: AtomicU64::new(side.one()),
-                told: Told::default(),
+                told: EndMarks::default(),
                 listeners: Mutex::new(None),
                 ended: Condvar::new(),
             })

@@ -14,7 +14,7 @@ use crate::lease::announcer::Announcer;
 use crate::lease::hold_table::HoldTable;
 use crate::lease::loss_callbacks::LossCallbacks;
 use crate::lease::phase::Phase;
-use crate::lease::records::{Asked, StoreHold};
+use crate::lease::records::{HoldRequest, StoreHold};
 use crate::lease::renewal_thread::{OnEnd, RenewalTable, RenewalThread, log_dropped};
 use crate::os::{self, Condvar, Mutex, atomic::AtomicU64, thread::JoinHandle};
 use crate::signal::clock::Clock;
@@ -57,7 +57,7 @@ impl Watchdog {
     }
 
     /// A hold as the store has granted it, for its first user.
-    pub(crate) fn granted(&self, asked: Asked, granted: Granted) -> StoreHold {
+    pub(crate) fn granted(&self, asked: HoldRequest, granted: Granted) -> StoreHold {
         StoreHold::granted(asked, granted, self.inner.clone())
     }
 
@@ -81,7 +81,7 @@ impl Watchdog {
         self.inner.mistrust_under(key);
     }
 
-    /// Read it before a request, and [store](Asked) it with what the request is granted.
+    /// Read it before a request, and [store](HoldRequest) it with what the request is granted.
     pub(crate) fn generation(&self) -> u64 {
         self.inner.generation()
     }

@@ -23,7 +23,7 @@ use crate::report::listener::{Listener, LockInfo};
 use crate::report::spans::{Span, SpanClient};
 
 /// Names that are reported one by one.
-const MOST_NAMES: usize = 64;
+const MOST_REPORTED: usize = 64;
 
 #[derive(Default)]
 pub(crate) struct Observer {
@@ -70,7 +70,7 @@ impl Observer {
         let Some(mut names) = self.names.try_lock() else { return };
         match names.iter().find(|named| named.is_of(name)) {
             Some(named) => drop(name.counters.set(named.counters.clone())),
-            None if names.len() < MOST_NAMES => {
+            None if names.len() < MOST_REPORTED => {
                 let counters = Arc::new(Counters::default());
                 if name.counters.set(counters.clone()).is_ok() {
                     names.push(Named::new(name, counters));
@@ -98,7 +98,7 @@ impl Observer {
         if names.iter().any(|named| named.is_of(name)) {
             return;
         }
-        if names.len() < MOST_NAMES {
+        if names.len() < MOST_REPORTED {
             names.push(Named::new(name, counters.clone()));
             return;
         }
@@ -289,12 +289,12 @@ mod tests {
     #[test]
     fn the_table_keeps_the_names_that_are_waited_for_longest() {
         let observer = Observer::default();
-        for n in 0..MOST_NAMES {
+        for n in 0..MOST_REPORTED {
             call(&observer, &made(&observer, &format!("idle{n}")), None);
         }
         let late = made(&observer, "late");
         call(&observer, &late, None);
-        assert_eq!(observer.names().len(), MOST_NAMES);
+        assert_eq!(observer.names().len(), MOST_REPORTED);
         assert!(
             observer.names().iter().all(|(name, ..)| **name != *"late"),
             "there was no room for it"
@@ -306,10 +306,10 @@ mod tests {
             (&*name, primitive, figures.granted_after_wait()),
             ("late", Primitive::Mutex, 1)
         );
-        assert_eq!(observer.names().len(), MOST_NAMES);
+        assert_eq!(observer.names().len(), MOST_REPORTED);
 
         // One with more waiting time than all others takes the place of an idle one, and no other.
-        for n in 0..2 * MOST_NAMES {
+        for n in 0..2 * MOST_REPORTED {
             call(
                 &observer,
                 &made(&observer, &format!("busy{n}")),
@@ -317,15 +317,13 @@ mod tests {
             );
         }
         let names = observer.names();
-        assert_eq!(names.len(), MOST_NAMES);
-        assert_eq!(&*names[0].0, format!("busy{}", 2 * MOST_NAMES - 1));
-        assert!(
-            names.iter().all(|(.., figures)| figures.waits().sum()
-                >= Duration::from_millis(10 + MOST_NAMES as u64))
-        );
+        assert_eq!(names.len(), MOST_REPORTED);
+        assert_eq!(&*names[0].0, format!("busy{}", 2 * MOST_REPORTED - 1));
+        assert!(names.iter().all(|(.., figures)| figures.waits().sum()
+            >= Duration::from_millis(10 + MOST_REPORTED as u64)));
         assert_eq!(
             observer.primitives()[0].1.calls(),
-            2 + 3 * MOST_NAMES as u64,
+            2 + 3 * MOST_REPORTED as u64,
             "all are counted there"
         );
     }

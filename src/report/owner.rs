@@ -15,7 +15,7 @@ pub(crate) const MOST_AGES: usize = 32;
 /// writes this text every third of a lease.
 const MOST_NAMES_BYTES: usize = 16 * 1024;
 /// Maximum number of names that are read, whoever wrote them.
-const MOST_NAMES: usize = 4096;
+const MOST_NAMED_HOLDS: usize = 4096;
 
 /// Who a client is, for people: a label, and the process it runs in. See
 /// [`Builder::owner`](crate::Builder::owner).
@@ -222,7 +222,7 @@ impl Announcement {
             ttl: millis(line("ttl_ms")?)?,
             ages: line("held_ms")?.split_whitespace().filter_map(age).take(MOST_AGES).collect(),
             // Earlier releases do not write these lines.
-            holds: text.lines().filter_map(NamedHold::parse).take(MOST_NAMES).collect(),
+            holds: text.lines().filter_map(NamedHold::parse).take(MOST_NAMED_HOLDS).collect(),
             unlisted: line("unlisted").and_then(|number| number.parse().ok()).unwrap_or(0),
         })
     }

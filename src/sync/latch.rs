@@ -190,7 +190,7 @@ impl CountDownLatch {
             |record| {
                 let attempt =
                     AcquireAttempt::new(client, &name, 1, RECHECK, TokenRule::Off, cancel)?;
-                let mut waiter = Waiter { attempt, opened: None };
+                let mut waiter = LatchCall { attempt, opened: None };
                 let opened = contend(&mut waiter, deadline);
                 waiter.attempt.end_wait(record);
                 opened
@@ -201,14 +201,14 @@ impl CountDownLatch {
 }
 
 /// A call that waits for the count.
-struct Waiter<'a> {
+struct LatchCall<'a> {
     attempt: AcquireAttempt<'a>,
     /// When the latch was last opened, as reported to the first attempt of this call that found it
     /// counting.
     opened: Option<i64>,
 }
 
-impl<'a> Contender<'a> for Waiter<'a> {
+impl<'a> Contender<'a> for LatchCall<'a> {
     type Won = ();
 
     fn attempt(&mut self) -> &mut AcquireAttempt<'a> {

@@ -12,7 +12,7 @@ use crate::base::lease::Moment;
 use crate::base::lock_name::{Kind, LockName};
 use crate::base::primitive::Primitive;
 use crate::base::random;
-use crate::lease::records::Asked;
+use crate::lease::records::HoldRequest;
 use crate::os;
 use crate::report::record::CallRecord;
 use crate::report::spans::Span;
@@ -36,7 +36,7 @@ pub(crate) struct AcquireAttempt<'a> {
     /// The client's generation, read before the last request was sent or left for another thread to
     /// send.
     pub(super) generation: u64,
-    pub(super) traces: Traces,
+    pub(super) traces: Leftovers,
     /// Whether it has a deadline to wait until, or none.
     pub(crate) may_wait: bool,
     /// Set once the lock was found taken.
@@ -101,7 +101,7 @@ impl<'a> AcquireAttempt<'a> {
             cancel,
             tokens: 1,
             generation: 0,
-            traces: Traces::default(),
+            traces: Leftovers::default(),
             may_wait: false,
             announced: None,
             wait: None,
@@ -160,10 +160,10 @@ impl<'a> AcquireAttempt<'a> {
     }
 
     /// What a request that was sent at this moment asked for.
-    pub(crate) fn asked(&self, at: Moment, is_renewed: bool) -> Asked {
+    pub(crate) fn asked(&self, at: Moment, is_renewed: bool) -> HoldRequest {
         let Self { name, holder, generation, .. } = self;
         let Wanted { primitive, permits, lease, .. } = &self.wanted;
-        Asked {
+        HoldRequest {
             name: Arc::clone(name),
             primitive: *primitive,
             holder: holder.clone(),
@@ -375,7 +375,7 @@ const MAX_SPLITS: u32 = 4;
 
 /// What the present holder may have left at the server.
 #[derive(Default)]
-pub(super) struct Traces {
+pub(super) struct Leftovers {
     pub(super) unknowns: UnknownOutcomes,
     /// Since when there are unknown outcomes; only for a counting semaphore, whose permits have no
     /// leases.

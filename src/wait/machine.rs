@@ -86,7 +86,7 @@ pub(super) enum Happened {
         has_waited: bool,
         is_covered: bool,
     },
-    Looked(Sight),
+    Looked(Situation),
     /// "Busy", to its own request.
     Answered(Answer),
     /// "Busy", to a request that another thread has sent for it.
@@ -115,7 +115,7 @@ pub(super) enum Happened {
 
 /// What the call sees when it looks, before it asks the store.
 #[derive(Debug, Default)]
-pub(super) struct Sight {
+pub(super) struct Situation {
     /// Why it has stopped waiting.
     pub(super) ended: Option<Error>,
     /// The longest time for which a thread of the client still has the lock.
@@ -200,7 +200,7 @@ impl Wait {
         if is_covered { Step::Listen { mistrusts: false } } else { Step::Look }
     }
 
-    fn looked(&mut self, sight: Sight, now: &impl Fn() -> Instant) -> Step {
+    fn looked(&mut self, sight: Situation, now: &impl Fn() -> Instant) -> Step {
         if let Some(ended) = sight.ended {
             return Step::Return(Err(ended));
         }

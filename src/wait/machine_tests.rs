@@ -27,7 +27,7 @@ fn staged(timeout: Option<Duration>) -> Staged {
 }
 
 const NEW: Happened = Happened::Begun { first: None, has_waited: false, is_covered: false };
-const FREE: Sight = Sight { ended: None, held_here: None, comes_last: false, outage: None };
+const FREE: Situation = Situation { ended: None, held_here: None, comes_last: false, outage: None };
 
 fn busy(round: u64) -> Happened {
     Happened::Answered(Answer { round: Some(round), ttl: Some(TTL) })
@@ -133,7 +133,7 @@ fn a_wait_that_is_ended_returns_why() {
     let mut call = staged(None);
     call.next(NEW);
     let ended = Some(Error::new(ErrorKind::Cancelled, "the call was cancelled"));
-    let sight = Sight { ended, held_here: Some(LEASE), comes_last: true, outage: None };
+    let sight = Situation { ended, held_here: Some(LEASE), comes_last: true, outage: None };
     let Step::Return(Err(why)) = call.next(Happened::Looked(sight)) else { panic!() };
     assert_eq!(why.kind(), ErrorKind::Cancelled);
 }
@@ -144,7 +144,7 @@ fn others_come_first_and_what_was_known_before_is_too_old() {
     let first = Some(Answer { round: None, ttl: None });
     call.next(Happened::Begun { first, has_waited: false, is_covered: false });
     assert!(matches!(
-        call.next(Happened::Looked(Sight { comes_last: true, ..FREE })),
+        call.next(Happened::Looked(Situation { comes_last: true, ..FREE })),
         Step::LetOthersFirst
     ));
     assert!(matches!(call.next(Happened::OthersCameFirst), Step::Look));
@@ -156,7 +156,7 @@ fn it_sleeps_for_a_thread_of_the_client_and_then_looks_again() {
     let mut call = staged(None);
     call.next(NEW);
     // Other clients need not come first while nobody can take the lock.
-    let held = |held_here| Happened::Looked(Sight { held_here, comes_last: true, ..FREE });
+    let held = |held_here| Happened::Looked(Situation { held_here, comes_last: true, ..FREE });
     let Step::SleepForLocal(most) = call.next(held(Some(TTL))) else { panic!() };
     assert_eq!(most, TTL + Duration::from_millis(1));
     assert!(matches!(call.next(Happened::WokeForLocal), Step::Look));
@@ -165,7 +165,7 @@ fn it_sleeps_for_a_thread_of_the_client_and_then_looks_again() {
     // Nothing came for a whole lease: the store is asked once.
     call.now += LEASE;
     assert!(matches!(call.next(Happened::WokeForLocal), Step::Look));
-    let held = |held_here| Happened::Looked(Sight { held_here, ..FREE });
+    let held = |held_here| Happened::Looked(Situation { held_here, ..FREE });
     assert!(matches!(call.next(held(Some(TTL))), Step::Ask));
     call.next(busy(3));
     call.next(listens(1, 3, true));
@@ -206,7 +206,7 @@ fn a_deadline_that_passes_beside_a_request_or_a_local_sleep() {
     );
     let mut call = staged(Some(TTL));
     call.next(NEW);
-    call.next(Happened::Looked(Sight { held_here: Some(LEASE), ..FREE }));
+    call.next(Happened::Looked(Situation { held_here: Some(LEASE), ..FREE }));
     call.now += TTL;
     assert!(matches!(call.next(Happened::WokeForLocal), Step::Return(Ok(()))));
     let beside = Happened::AnsweredBeside(Answer { round: Some(1), ttl: None });
@@ -221,16 +221,16 @@ fn an_outage_that_has_lasted_too_long_is_known_to_the_next_leader() {
     call.next(Happened::Begun { first: None, has_waited: true, is_covered: false });
     let almost = OUTAGE - Duration::from_millis(1);
     assert!(matches!(
-        call.next(Happened::Looked(Sight { outage: away(almost), ..FREE })),
+        call.next(Happened::Looked(Situation { outage: away(almost), ..FREE })),
         Step::Ask
     ));
-    let known = Happened::Looked(Sight { outage: away(OUTAGE), ..FREE });
+    let known = Happened::Looked(Situation { outage: away(OUTAGE), ..FREE });
     let Step::Return(Err(why)) = call.next(known) else { panic!("it asks once more") };
     assert!(
         why.kind() == ErrorKind::Unreachable && why.to_string().contains("outage_timeout"),
         "{why}"
     );
-    let held = Sight { outage: away(OUTAGE), held_here: Some(LEASE), ..FREE };
+    let held = Situation { outage: away(OUTAGE), held_here: Some(LEASE), ..FREE };
     assert!(
         matches!(call.next(Happened::Looked(held)), Step::SleepForLocal(_)),
         "no store is needed"

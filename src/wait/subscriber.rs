@@ -58,9 +58,9 @@ pub(super) struct TopicWatch {
 }
 
 /// However the thread ends, no waiter may rely on a subscription that is no longer read.
-struct ExitGuard<'a>(&'a SubscriberThread);
+struct SubscriberExit<'a>(&'a SubscriberThread);
 
-impl Drop for ExitGuard<'_> {
+impl Drop for SubscriberExit<'_> {
     fn drop(&mut self) {
         let mut state = self.0.state.lock();
         state.phase = Phase::Ended;
@@ -204,7 +204,7 @@ impl SubscriberThread {
     }
 
     pub(super) fn run(&self) {
-        let _exit_guard = ExitGuard(self);
+        let _exit_guard = SubscriberExit(self);
         let mut pause = Backoff::new(Duration::from_millis(10), Duration::from_millis(500));
         let mut logged = false;
         while self.state.lock().phase == Phase::Running {

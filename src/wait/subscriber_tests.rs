@@ -110,7 +110,7 @@ fn when_the_thread_ends_nothing_is_subscribed() {
     }
     let inner = connected(false);
     inner.state.lock().sender = Some(Box::new(Covers));
-    drop(ExitGuard(&inner));
+    drop(SubscriberExit(&inner));
     assert!(inner.state.lock().sender.is_none());
 }
 

@@ -14,7 +14,7 @@ use crate::wait::attempt::{AcquireAttempt, Tried};
 use crate::wait::client_state::ClientState;
 use crate::wait::contender::Contender;
 use crate::wait::leader::Leader;
-use crate::wait::machine::{Answer, Happened, Sight, Step, Wait, WaitTerms};
+use crate::wait::machine::{Answer, Happened, Situation, Step, Wait, WaitTerms};
 use crate::wait::notifications::Listening;
 use crate::wait::piggyback::PiggybackOutcome;
 
@@ -71,7 +71,7 @@ pub(super) fn lead<'a, C: Contender<'a>>(
     let mut wait = Wait::new(terms);
     // The first look begins round 1, which is later than this round 0, in which listening may
     // begin.
-    let mut led = Led { contender, leader, deadline, topic, listening: None, round: 0 };
+    let mut led = LeaderWait { contender, leader, deadline, topic, listening: None, round: 0 };
     let mut happened = begun;
     loop {
         let step = wait.next(happened, &os::now);
@@ -95,7 +95,7 @@ fn topic_of(attempt: &AcquireAttempt<'_>, leader: &Leader<'_>) -> Topic {
 }
 
 /// A call that leads its local queue.
-struct Led<'l, 's, 'a, C> {
+struct LeaderWait<'l, 's, 'a, C> {
     contender: &'l mut C,
     leader: &'l mut Leader<'s>,
     deadline: Deadline,
@@ -107,14 +107,14 @@ struct Led<'l, 's, 'a, C> {
 }
 
 /// What has happened, or the result with which the call ends.
-type Carried<W> = ControlFlow<Result<Option<W>>, Happened>;
+type Outcome<W> = ControlFlow<Result<Option<W>>, Happened>;
 
-impl<'a, C: Contender<'a>> Led<'_, '_, 'a, C> {
+impl<'a, C: Contender<'a>> LeaderWait<'_, '_, 'a, C> {
     fn client(&mut self) -> &'a Arc<ClientState> {
         self.contender.attempt().client
     }
 
-    fn carry_out(&mut self, step: Step, wait: &Wait) -> Carried<C::Won> {
+    fn carry_out(&mut self, step: Step, wait: &Wait) -> Outcome<C::Won> {
         // What threads of this client have done for the call comes first. Before it sends a request
         // of its own, and before it leaves, the call takes its acquire out of the queue.
         let done = match step {
@@ -136,7 +136,7 @@ impl<'a, C: Contender<'a>> Led<'_, '_, 'a, C> {
         }
     }
 
-    fn look(&mut self) -> Sight {
+    fn look(&mut self) -> Situation {
         // Before all else: if the wait was ended before this, it is seen here; if later, it wakes
         // the call. And before the request is sent: a message that arrives while it is under way
         // may announce a release after it.
@@ -150,7 +150,7 @@ impl<'a, C: Contender<'a>> Led<'_, '_, 'a, C> {
         };
         let ended = attempt.ensure_waits().err();
         let comes_last = self.leader.comes_last();
-        Sight { ended, held_here, comes_last, outage: self.leader.outage() }
+        Situation { ended, held_here, comes_last, outage: self.leader.outage() }
     }
 
     fn let_others_first(&mut self) -> Happened {
@@ -169,7 +169,7 @@ impl<'a, C: Contender<'a>> Led<'_, '_, 'a, C> {
         Happened::OthersCameFirst
     }
 
-    fn ask(&mut self, wait: &Wait) -> Carried<C::Won> {
+    fn ask(&mut self, wait: &Wait) -> Outcome<C::Won> {
         let tokens = self.leader.tokens();
         let round = self.round;
         if let Some(helped) = self.contender.helped() {
@@ -196,7 +196,7 @@ impl<'a, C: Contender<'a>> Led<'_, '_, 'a, C> {
         }
     }
 
-    fn sleep(&mut self, pause: Duration, wait: &Wait) -> Carried<C::Won> {
+    fn sleep(&mut self, pause: Duration, wait: &Wait) -> Outcome<C::Won> {
         let client = self.client();
         // The store names the next waiter to the releasing holder: if the holder belongs to this
         // client, it sends this acquire with its release. A reader of this client does the same for
@@ -222,7 +222,7 @@ impl<'a, C: Contender<'a>> Led<'_, '_, 'a, C> {
     /// A thread of this client has the lock: it parks its hold for this call, or its release takes
     /// the acquire of this call along. If it does neither, the acquire stays in the queue, so that
     /// a release between two sleeps finds it.
-    fn sleep_for_local(&mut self, most: Duration, wait: &Wait) -> Carried<C::Won> {
+    fn sleep_for_local(&mut self, most: Duration, wait: &Wait) -> Outcome<C::Won> {
         self.contender.attempt().begin_wait(self.deadline);
         if !self.leader.has_piggyback() && !self.leader.must_yield() {
             self.leave_acquire();
@@ -251,7 +251,7 @@ impl<'a, C: Contender<'a>> Led<'_, '_, 'a, C> {
     }
 
     /// Processes what a thread of this client has done for the call.
-    fn take_in(&mut self, outcome: PiggybackOutcome, wait: &Wait) -> Carried<C::Won> {
+    fn take_in(&mut self, outcome: PiggybackOutcome, wait: &Wait) -> Outcome<C::Won> {
         let Some(helped) = self.contender.helped() else {
             return ControlFlow::Continue(Happened::NothingCame);
         };
@@ -280,7 +280,7 @@ impl<'a, C: Contender<'a>> Led<'_, '_, 'a, C> {
         tried: Result<Tried<C::Won>>,
         wait: &Wait,
         busy: impl FnOnce(Option<Duration>) -> Happened,
-    ) -> Carried<C::Won> {
+    ) -> Outcome<C::Won> {
         // Its earlier holder is spent. Messages for that holder announce another turn, and a
         // releasing thread of this client looks for the fresh holder.
         if self.leader.ask_as(&self.contender.attempt().holder) {

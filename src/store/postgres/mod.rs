@@ -21,7 +21,7 @@ use parking_lot::Mutex;
 
 use self::background::Background;
 use self::remembered::{Places, UsedMarks};
-use self::requests::{SWEEP, SWEEP_LOCKS, Waiter, channel_of_client};
+use self::requests::{AcquireContext, SWEEP, SWEEP_LOCKS, channel_of_client};
 use self::server::{Server, are_untold, part};
 use self::subscription::subscribe_to;
 pub use self::wire::POSTGRES_SCHEMA;
@@ -123,8 +123,12 @@ impl PostgresStore {
     fn acquire_request(&self, acquire: &Acquire<'_>) -> Request {
         let place = if acquire.name.kind.has_queue() { self.places.of(acquire.holder) } else { 0 };
         let used_marks = &*self.used_marks_for(acquire.name);
-        let waiter =
-            Waiter { timeout: self.waiter_timeout, place, channel: &self.channel, used_marks };
+        let waiter = AcquireContext {
+            timeout: self.waiter_timeout,
+            place,
+            channel: &self.channel,
+            used_marks,
+        };
         requests::acquire(acquire, &waiter)
     }
 

@@ -46,7 +46,7 @@ pub(super) fn millis(duration: Duration) -> i64 {
 }
 
 /// What an acquire needs besides its own arguments.
-pub(super) struct Waiter<'a> {
+pub(super) struct AcquireContext<'a> {
     /// How long a place in a queue, or the marker of a waiting writer, is kept without another try.
     pub(super) timeout: Duration,
     /// Its place in the queue, if it has one.
@@ -57,7 +57,7 @@ pub(super) struct Waiter<'a> {
     pub(super) used_marks: &'a [String],
 }
 
-pub(super) fn acquire(request: &Acquire<'_>, waiter: &Waiter<'_>) -> Request {
+pub(super) fn acquire(request: &Acquire<'_>, waiter: &AcquireContext<'_>) -> Request {
     let Acquire { name, holder, permits, lease, held, tokens, waiting, .. } = *request;
     let waits = waiting != Waiting::No;
     let told = i64::from(waits);

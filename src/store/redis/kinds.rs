@@ -9,7 +9,7 @@ use crate::os::{HashMap, Mutex};
 
 /// Maximum number of names remembered. Beyond it all are forgotten, which costs only the error
 /// message.
-const MOST_NAMES: usize = 4096;
+const MOST_KINDS: usize = 4096;
 
 /// The names that this client has used for some kind of number, and has not seen deleted since.
 #[derive(Debug, Default)]
@@ -26,7 +26,7 @@ impl Kinds {
 
     pub(super) fn note(&self, name: &LockName) {
         let mut seen = self.seen.lock();
-        if seen.len() >= MOST_NAMES && !seen.contains_key(&name.key) {
+        if seen.len() >= MOST_KINDS && !seen.contains_key(&name.key) {
             seen.clear();
         }
         seen.insert(name.key.clone(), name.kind);
@@ -60,11 +60,11 @@ mod tests {
     #[test]
     fn the_table_is_bounded() {
         let kinds = Kinds::default();
-        for n in 0..2 * MOST_NAMES + 1 {
+        for n in 0..2 * MOST_KINDS + 1 {
             kinds.note(&LockName::new("", &format!("n{n}"), Kind::Latch).unwrap());
         }
         assert_eq!(kinds.seen.lock().len(), 1);
-        let last = LockName::new("", &format!("n{}", 2 * MOST_NAMES), Kind::Semaphore).unwrap();
+        let last = LockName::new("", &format!("n{}", 2 * MOST_KINDS), Kind::Semaphore).unwrap();
         assert_eq!(kinds.other_use(&last), Some(Kind::Latch));
         kinds.forget(&last);
         assert_eq!(kinds.other_use(&last), None);

@@ -6,7 +6,8 @@
 //! the mark.
 
 use super::queue::{
-    Asked, Recency, TRIES, busy_directory, certain, children_in, is_there, transacted, unsettled,
+    Recency, TRIES, ZooKeeperResult, busy_directory, certain, children_in, is_there, transacted,
+    unsettled,
 };
 use super::semaphore::count_in;
 use super::wire::{Code, Mode, Request, Transacted};
@@ -71,7 +72,7 @@ impl ZooKeeperStore {
         if name.kind == Kind::Latch { &paths.base } else { &paths.permits }
     }
 
-    fn read_count(&self, name: &LockName) -> Asked<(i64, i64)> {
+    fn read_count(&self, name: &LockName) -> ZooKeeperResult<(i64, i64)> {
         let paths = self.paths(name);
         let path = self.count_path(name);
         let look = [Request::get_data(path, false), Request::children(&paths.leases, false)];
@@ -95,7 +96,7 @@ impl ZooKeeperStore {
         change: Count,
         id: &str,
         unknowns: &UnknownOutcomes,
-    ) -> Asked<CountAnswer> {
+    ) -> ZooKeeperResult<CountAnswer> {
         let path = self.count_path(name);
         let mark = names::mark(path, id);
         if let Some(unsettled) = unsettled(unknowns) {
@@ -165,7 +166,7 @@ impl ZooKeeperStore {
     }
 
     /// Deletes a count with its marks, and the permits of a semaphore.
-    fn removal(&self, name: &LockName, path: &str, version: i32) -> Asked<Vec<Request>> {
+    fn removal(&self, name: &LockName, path: &str, version: i32) -> ZooKeeperResult<Vec<Request>> {
         let below = |directory: &str, nodes: Vec<String>| -> Vec<Request> {
             nodes.iter().map(|node| Request::delete(&format!("{directory}/{node}"))).collect()
         };
@@ -184,7 +185,7 @@ impl ZooKeeperStore {
     }
 
     /// The value that a caller gets for a count: for a semaphore, the number of free permits.
-    fn available(&self, name: &LockName, count: i64) -> Asked<i64> {
+    fn available(&self, name: &LockName, count: i64) -> ZooKeeperResult<i64> {
         if name.kind == Kind::Latch || count == 0 {
             return Ok(count);
         }

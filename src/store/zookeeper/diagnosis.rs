@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use super::ZooKeeperStore;
 use super::client::ZooKeeperFailure;
-use super::queue::Asked;
+use super::queue::ZooKeeperResult;
 use super::wire::{Code, Permission, Request, ServerStatus};
 use crate::report::diagnosis::{Check, Finding, latency_finding, lease_finding};
 use crate::store::Diagnose;
@@ -49,7 +49,7 @@ impl ZooKeeperStore {
         asked: &Diagnose<'_>,
         reached: usize,
         all: &mut Vec<Finding>,
-    ) -> Asked<()> {
+    ) -> ZooKeeperResult<()> {
         let ask = |request: Request| {
             let mut exchange = self.ask(&[request])?;
             Ok::<_, ZooKeeperFailure>(exchange.replies.remove(0))

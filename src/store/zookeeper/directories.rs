@@ -4,7 +4,7 @@
 use std::collections::HashSet;
 
 use super::ZooKeeperStore;
-use super::queue::{Asked, certain, is_there};
+use super::queue::{ZooKeeperResult, certain, is_there};
 use super::wire::{Code, Mode, Request};
 
 impl ZooKeeperStore {
@@ -12,7 +12,7 @@ impl ZooKeeperStore {
     pub(super) fn missing<'d>(
         &self,
         directories: impl IntoIterator<Item = &'d str>,
-    ) -> Asked<Vec<Request>> {
+    ) -> ZooKeeperResult<Vec<Request>> {
         let mut seen = HashSet::new();
         let mut paths = Vec::new();
         for directory in directories {
@@ -45,7 +45,7 @@ impl ZooKeeperStore {
     }
 
     /// Makes the chroot if it is missing.
-    pub(super) fn make_chroot(&self) -> Asked<()> {
+    pub(super) fn make_chroot(&self) -> ZooKeeperResult<()> {
         let missing = self.missing([&*self.chroot])?;
         if missing.is_empty() {
             return Ok(());

@@ -22,7 +22,7 @@
 //! two in use, closing the one would not keep out what names the other.
 
 use super::client::Exchange;
-use super::queue::{Asked, TRIES, busy_directory, certain, transacted};
+use super::queue::{TRIES, ZooKeeperResult, busy_directory, certain, transacted};
 use super::remembered::GateSeen;
 use super::wire::{Acl, Code, Mode, Request, Transacted};
 use super::{ZooKeeperStore, names};
@@ -36,7 +36,7 @@ pub(super) struct Making {
 impl ZooKeeperStore {
     /// Makes nodes of holders, and perhaps changes others with them, in one transaction. `looks`
     /// are read behind it: their replies follow the first one of the exchange.
-    pub(super) fn make(&self, changes: &[Request], looks: &[Request]) -> Asked<Making> {
+    pub(super) fn make(&self, changes: &[Request], looks: &[Request]) -> ZooKeeperResult<Making> {
         for _ in 0..TRIES {
             let gate = self.closed_gate()?;
             let mut all = vec![Request::check(&gate.path, gate.version)];
@@ -64,12 +64,12 @@ impl ZooKeeperStore {
 
     /// From now on nothing makes a node that was sent on an earlier connection. It asks the server
     /// only if this has not been done on the present one.
-    pub(super) fn close_the_gate(&self) -> Asked<()> {
+    pub(super) fn close_the_gate(&self) -> ZooKeeperResult<()> {
         self.closed_gate().map(drop)
     }
 
     /// The gate, closed to all connections before the present one.
-    fn closed_gate(&self) -> Asked<GateSeen> {
+    fn closed_gate(&self) -> ZooKeeperResult<GateSeen> {
         for _ in 0..TRIES {
             let Some(known) = self.gate.seen() else {
                 self.make_gate()?;
@@ -90,7 +90,7 @@ impl ZooKeeperStore {
         Err(certain(busy_directory(&self.gates())))
     }
 
-    fn make_gate(&self) -> Asked<()> {
+    fn make_gate(&self) -> ZooKeeperResult<()> {
         let directory = self.gates();
         let path = format!("{directory}/{}", names::GATE);
         let gate = Request::create(&path, &[], self.acl, Mode::EphemeralSequential);

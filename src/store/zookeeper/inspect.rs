@@ -1,6 +1,6 @@
 //! Looking at locks: who has one, and who waits.
 
-use super::queue::{Asked, Recency, data_in};
+use super::queue::{Recency, ZooKeeperResult, data_in};
 use super::wire::{Code, Request};
 use super::{ZooKeeperStore, names};
 use crate::base::error::Result;
@@ -38,7 +38,7 @@ impl QueueStore for ZooKeeperStore {
 }
 
 impl ZooKeeperStore {
-    pub(super) fn holders_of(&self, name: &LockName) -> Asked<Option<LockStatus>> {
+    pub(super) fn holders_of(&self, name: &LockName) -> ZooKeeperResult<Option<LockStatus>> {
         let paths = self.paths(name);
         let directory = if name.kind == Kind::Semaphore { &paths.leases } else { &paths.base };
         let list = names::sorted(name.kind, self.list(directory, Recency::Any)?);
@@ -64,7 +64,7 @@ impl ZooKeeperStore {
         directory: &str,
         nodes: &[String],
         unreadable: Unreadable,
-    ) -> Asked<Vec<ListedPlace>> {
+    ) -> ZooKeeperResult<Vec<ListedPlace>> {
         if nodes.is_empty() {
             return Ok(Vec::new());
         }

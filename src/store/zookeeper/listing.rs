@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::client::ZooKeeperFailure;
 use super::inspect::{ListedPlace, Unreadable, owners_of};
 use super::names::Paths;
-use super::queue::{Asked, children_in, data_in};
+use super::queue::{ZooKeeperResult, children_in, data_in};
 use super::semaphore::count_in;
 use super::wire::{Code, Request};
 use super::{ZooKeeperStore, names};
@@ -18,7 +18,7 @@ const PAGE: usize = 100;
 
 impl ZooKeeperStore {
     /// Walks over all directories, those of one depth side by side.
-    fn list_below(&self, wanted: &Wanted) -> Asked<Vec<Found>> {
+    fn list_below(&self, wanted: &Wanted) -> ZooKeeperResult<Vec<Found>> {
         let slash = if wanted.prefix.starts_with('/') { "/" } else { "" };
         // Only names below the last complete element of the prefix can be wanted.
         let within =
@@ -73,7 +73,7 @@ impl ZooKeeperStore {
     }
 
     /// `None` also if the user may not read it, or if something else has this name.
-    fn readable(&self, name: &LockName) -> Asked<Option<Found>> {
+    fn readable(&self, name: &LockName) -> ZooKeeperResult<Option<Found>> {
         match self.found(name, Unreadable::HasAnId) {
             Err(ZooKeeperFailure::NotSent(e))
                 if matches!(e.kind(), ErrorKind::Denied | ErrorKind::WrongType) =>
@@ -84,7 +84,7 @@ impl ZooKeeperStore {
         }
     }
 
-    fn found(&self, name: &LockName, unreadable: Unreadable) -> Asked<Option<Found>> {
+    fn found(&self, name: &LockName, unreadable: Unreadable) -> ZooKeeperResult<Option<Found>> {
         let paths = self.paths(name);
         let looks = [
             Request::children(&paths.base, false),
@@ -125,7 +125,7 @@ impl ZooKeeperStore {
         kind: Kind,
         children: Vec<String>,
         unreadable: Unreadable,
-    ) -> Asked<Option<Found>> {
+    ) -> ZooKeeperResult<Option<Found>> {
         let nodes = names::sorted(
             kind,
             children.into_iter().filter(|node| names::sequence(kind, node).is_some()).collect(),
@@ -155,7 +155,7 @@ impl ZooKeeperStore {
         [leases, turns]: [Vec<String>; 2],
         count: Option<i64>,
         unreadable: Unreadable,
-    ) -> Asked<Found> {
+    ) -> ZooKeeperResult<Found> {
         let paths = self.paths(name);
         let turns = names::sorted(Kind::Semaphore, turns);
         let (taken, waiting) =

@@ -6,8 +6,8 @@ use super::client::ZooKeeperFailure;
 use super::gate::Making;
 use super::nodes::Node;
 use super::queue::{
-    Asked, Recency, Standing, Turns, Unsettled, busy_directory, certain, created, is_kept,
-    is_there, unsettled,
+    Recency, Standing, Turns, Unsettled, ZooKeeperResult, busy_directory, certain, created,
+    is_kept, is_there, unsettled,
 };
 use super::wire::{Code, Mode, Request};
 use super::{ZooKeeperStore, names};
@@ -89,7 +89,11 @@ impl ZooKeeperStore {
         self.note(outcome, unknowns)
     }
 
-    fn try_release(&self, release: &Release<'_>, unknowns: &UnknownOutcomes) -> Asked<Released> {
+    fn try_release(
+        &self,
+        release: &Release<'_>,
+        unknowns: &UnknownOutcomes,
+    ) -> ZooKeeperResult<Released> {
         let Release { name, holder, left, granted, .. } = *release;
         let before = unsettled(unknowns);
         let mut node = self.node_of(name, holder);
@@ -141,7 +145,12 @@ impl ZooKeeperStore {
 
     /// The writer's node becomes a reader's node with the same place: readers directly behind it
     /// are let in, and no writer is.
-    fn downgrade(&self, name: &LockName, holder: &Holder, node: &Node) -> Asked<Released> {
+    fn downgrade(
+        &self,
+        name: &LockName,
+        holder: &Holder,
+        node: &Node,
+    ) -> ZooKeeperResult<Released> {
         let id = names::protection_id(holder, 0);
         let directory = &self.paths(name).base;
         let read = format!("{directory}/{}", names::downgraded(&id, names::last_of(&node.path)));

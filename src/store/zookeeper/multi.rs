@@ -3,7 +3,7 @@
 
 use super::ZooKeeperStore;
 use super::nodes::Node;
-use super::queue::{Asked, Place, Turns, is_kept, transacted};
+use super::queue::{Place, Turns, ZooKeeperResult, is_kept, transacted};
 use super::wire::{Request, Transacted};
 use crate::base::error::Result;
 use crate::base::lease::Moment;
@@ -72,7 +72,10 @@ impl MultiStore for ZooKeeperStore {
 impl ZooKeeperStore {
     /// Deletes all nodes in one transaction. `None`: one of them is gone, or there are fewer than
     /// two.
-    fn release_together(&self, releases: &[Release<'_>]) -> Asked<Option<Vec<Result<Released>>>> {
+    fn release_together(
+        &self,
+        releases: &[Release<'_>],
+    ) -> ZooKeeperResult<Option<Vec<Result<Released>>>> {
         // The server does not know inner levels.
         let leaves = |release: &&Release<'_>| release.left == HoldCounts::NONE;
         let nodes: Vec<Option<Node>> = releases

@@ -12,7 +12,7 @@
 
 use std::time::Instant;
 
-use super::client::{Exchange, NodeWatch, Waiter, ZooKeeperFailure};
+use super::client::{Exchange, NodeWatch, WatchingWaiter, ZooKeeperFailure};
 use super::nodes::Node;
 use super::wire::{Code, Created, Mode, Reply, Request, Stat, Transacted};
 use super::{ZooKeeperStore, names};
@@ -55,7 +55,7 @@ pub(super) enum Recency {
     Majority,
 }
 
-pub(super) type Asked<T> = std::result::Result<T, ZooKeeperFailure>;
+pub(super) type ZooKeeperResult<T> = std::result::Result<T, ZooKeeperFailure>;
 
 /// A holder and the name for which it queues.
 pub(super) type Place<'a> = (&'a LockName, &'a Holder);
@@ -70,7 +70,7 @@ pub(super) enum Turns {
 
 /// Whether the places of a call that has failed are kept, because it comes back for them. A call
 /// that the server has refused would fail in the same way again.
-pub(super) fn is_kept<T>(outcome: &Asked<T>, waits: bool) -> bool {
+pub(super) fn is_kept<T>(outcome: &ZooKeeperResult<T>, waits: bool) -> bool {
     match outcome {
         Ok(_) => true,
         Err(ZooKeeperFailure::NotSent(error)) => waits && error.kind().is_outage(),
@@ -89,7 +89,11 @@ pub(super) fn unsettled(unknowns: &UnknownOutcomes) -> Option<Unsettled> {
 
 impl ZooKeeperStore {
     /// Records the outcome if it is unknown; otherwise clears what was unknown.
-    pub(super) fn note<T>(&self, outcome: Asked<T>, unknowns: &mut UnknownOutcomes) -> Result<T> {
+    pub(super) fn note<T>(
+        &self,
+        outcome: ZooKeeperResult<T>,
+        unknowns: &mut UnknownOutcomes,
+    ) -> Result<T> {
         match outcome {
             Ok(value) => {
                 unknowns.clear();
@@ -109,8 +113,8 @@ impl ZooKeeperStore {
     pub(super) fn repeated<T>(
         &self,
         unknowns: &mut UnknownOutcomes,
-        mut ask: impl FnMut(&UnknownOutcomes) -> Asked<T>,
-    ) -> Asked<T> {
+        mut ask: impl FnMut(&UnknownOutcomes) -> ZooKeeperResult<T>,
+    ) -> ZooKeeperResult<T> {
         let give_up = Instant::now() + self.client.io_timeout();
         match ask(unknowns) {
             // An answer that did not come in time has used up all the time, and the caller has to
@@ -127,17 +131,17 @@ impl ZooKeeperStore {
 
     /// The same for what changes nothing: the connection may have ended before the request, and the
     /// session goes on over the next one.
-    pub(super) fn looked<T>(&self, look: impl Fn() -> Asked<T>) -> Result<T> {
+    pub(super) fn looked<T>(&self, look: impl Fn() -> ZooKeeperResult<T>) -> Result<T> {
         let outcome = self.repeated(&mut UnknownOutcomes::default(), |_| look());
         outcome.map_err(ZooKeeperFailure::into_error)
     }
 
     /// What is read from now on shows at least what the leader had when this was called.
-    pub(super) fn catch_up(&self) -> Asked<()> {
+    pub(super) fn catch_up(&self) -> ZooKeeperResult<()> {
         self.agreed_in(&self.ask(&[Request::sync(&self.root())])?.replies[0])
     }
 
-    pub(super) fn ask(&self, requests: &[Request]) -> Asked<Exchange> {
+    pub(super) fn ask(&self, requests: &[Request]) -> ZooKeeperResult<Exchange> {
         self.client.ask(requests, Vec::new())
     }
 
@@ -178,7 +182,7 @@ impl ZooKeeperStore {
         places: &[Place<'_>],
         waits: bool,
         unknowns: &UnknownOutcomes,
-    ) -> Asked<Turns> {
+    ) -> ZooKeeperResult<Turns> {
         if places.is_empty() {
             return Ok(Turns::Come(Vec::new()));
         }
@@ -239,7 +243,7 @@ impl ZooKeeperStore {
     /// one is asked. The number in its reply to the change would not do: it may have processed
     /// later changes by then, and a token that is too large keeps the next holder out of the
     /// resource. `None`: one of the nodes is gone.
-    fn with_czxids(&self, places: &[Place<'_>]) -> Asked<Option<Vec<Node>>> {
+    fn with_czxids(&self, places: &[Place<'_>]) -> ZooKeeperResult<Option<Vec<Node>>> {
         let mut nodes = Vec::with_capacity(places.len());
         for &(name, holder) in places {
             let Some(mut node) = self.node_of(name, holder) else { return Ok(None) };
@@ -260,7 +264,7 @@ impl ZooKeeperStore {
         &self,
         places: &[Place<'_>],
         unknowns: &UnknownOutcomes,
-    ) -> Asked<Vec<Vec<String>>> {
+    ) -> ZooKeeperResult<Vec<Vec<String>>> {
         let mut has_all = true;
         for &(name, holder) in places {
             let node = match (self.node_of(name, holder), unsettled(unknowns)) {
@@ -278,13 +282,13 @@ impl ZooKeeperStore {
     /// Enters these queues at their ends, also those in which the holder has a place: otherwise the
     /// order of the queues would not be the same everywhere, and the holder could be behind another
     /// call in one of them that is behind it in another.
-    pub(super) fn enter_anew(&self, places: &[Place<'_>]) -> Asked<Vec<Vec<String>>> {
+    pub(super) fn enter_anew(&self, places: &[Place<'_>]) -> ZooKeeperResult<Vec<Vec<String>>> {
         self.leave_all_later(places);
         self.enter(places)
     }
 
     /// Enters these queues in one transaction, and returns what is in each of them.
-    fn enter(&self, places: &[Place<'_>]) -> Asked<Vec<Vec<String>>> {
+    fn enter(&self, places: &[Place<'_>]) -> ZooKeeperResult<Vec<Vec<String>>> {
         let queues: Vec<&str> = places.iter().map(|(name, _)| self.queue_of_name(name)).collect();
         // The directories that are missing come first, in the same transaction.
         let mut missing = Vec::new();
@@ -339,7 +343,7 @@ impl ZooKeeperStore {
         holder: &Holder,
         exchange: &Exchange,
         created: Created,
-    ) -> Asked<Node> {
+    ) -> ZooKeeperResult<Node> {
         let number = names::sequence(name.kind, names::last_of(&created.path));
         if number.is_some_and(|number| !(0..names::LAST_SEQUENCE).contains(&number)) {
             self.client.delete_later(exchange.session.generation, [created.path]);
@@ -360,11 +364,11 @@ impl ZooKeeperStore {
     }
 
     /// The list of a directory; empty if there is none.
-    pub(super) fn list(&self, directory: &str, recency: Recency) -> Asked<Vec<String>> {
+    pub(super) fn list(&self, directory: &str, recency: Recency) -> ZooKeeperResult<Vec<String>> {
         Ok(self.lists(&[directory], recency)?.remove(0))
     }
 
-    fn lists(&self, directories: &[&str], recency: Recency) -> Asked<Vec<Vec<String>>> {
+    fn lists(&self, directories: &[&str], recency: Recency) -> ZooKeeperResult<Vec<Vec<String>>> {
         let mut requests = match recency {
             Recency::Any => Vec::new(),
             Recency::Leader => vec![Request::sync(&self.root())],
@@ -383,7 +387,7 @@ impl ZooKeeperStore {
     /// The lists for checking whether it is the turn of these places: afterwards the session is
     /// known to be alive. While nothing is held there are no heartbeats, so a majority is asked
     /// unless the session is known to live until the next one is answered.
-    fn lists_for_turn(&self, places: &[Place<'_>]) -> Asked<Vec<Vec<String>>> {
+    fn lists_for_turn(&self, places: &[Place<'_>]) -> ZooKeeperResult<Vec<Vec<String>>> {
         let may_end = self.client.lives_until() <= self.client.now().plus(self.lease() / 3);
         let queues: Vec<&str> = places.iter().map(|(name, _)| self.queue_of_name(name)).collect();
         self.lists(&queues, if may_end { Recency::Majority } else { Recency::Any })
@@ -391,7 +395,7 @@ impl ZooKeeperStore {
 
     /// # Errors
     /// The request was not agreed to.
-    pub(super) fn agreed_in(&self, reply: &Reply) -> Asked<()> {
+    pub(super) fn agreed_in(&self, reply: &Reply) -> ZooKeeperResult<()> {
         done(reply, &self.root())
     }
 
@@ -401,7 +405,7 @@ impl ZooKeeperStore {
     }
 
     /// Whether a lock that other clients held recently is still not free, as the leader knows it.
-    pub(super) fn ask_whether_busy(&self, name: &LockName) -> Asked<bool> {
+    pub(super) fn ask_whether_busy(&self, name: &LockName) -> ZooKeeperResult<bool> {
         if !self.was_busy(name) {
             return Ok(false);
         }
@@ -423,7 +427,7 @@ impl ZooKeeperStore {
         name: &LockName,
         holder: &Holder,
         unsettled: Unsettled,
-    ) -> Asked<Option<Node>> {
+    ) -> ZooKeeperResult<Option<Node>> {
         if unsettled.generation < self.client.generation() {
             return Ok(None);
         }
@@ -460,7 +464,12 @@ impl ZooKeeperStore {
     /// # Errors
     /// `WrongType` for a node that belongs to no session: it was left by hand, or by another
     /// program, and the wait for it would never end.
-    pub(super) fn watch(&self, name: &LockName, holder: &Holder, before: &str) -> Asked<bool> {
+    pub(super) fn watch(
+        &self,
+        name: &LockName,
+        holder: &Holder,
+        before: &str,
+    ) -> ZooKeeperResult<bool> {
         let path = format!("{}/{before}", self.queue_of_name(name));
         let waiter = waiter(name, holder);
         let turn = waiter.turn.clone();
@@ -482,7 +491,7 @@ impl ZooKeeperStore {
     }
 
     /// Whether the node that is waited for exists.
-    fn is_of_a_session(&self, reply: &Reply, path: &str) -> Asked<bool> {
+    fn is_of_a_session(&self, reply: &Reply, path: &str) -> ZooKeeperResult<bool> {
         let Some((_, stat)) = data_in(reply, path)? else { return Ok(false) };
         if stat.ephemeral_owner == 0 {
             let why = format!(
@@ -522,13 +531,13 @@ impl ZooKeeperStore {
 }
 
 /// Who is woken for a place in the queue of a name.
-pub(super) fn waiter(name: &LockName, holder: &Holder) -> Waiter {
-    Waiter { turn: Topic::turn(name, holder.as_str()), freed: Topic::freed(name) }
+pub(super) fn waiter(name: &LockName, holder: &Holder) -> WatchingWaiter {
+    WatchingWaiter { turn: Topic::turn(name, holder.as_str()), freed: Topic::freed(name) }
 }
 
 /// # Errors
 /// The request was refused. `about`: its path.
-pub(super) fn done(reply: &Reply, about: &str) -> Asked<()> {
+pub(super) fn done(reply: &Reply, about: &str) -> ZooKeeperResult<()> {
     if reply.code.is_ok() { Ok(()) } else { Err(certain(reply.code.to_error(about))) }
 }
 
@@ -536,22 +545,22 @@ pub(super) fn done(reply: &Reply, about: &str) -> Asked<()> {
 ///
 /// # Errors
 /// The request was refused for another reason. `about`: its path.
-pub(super) fn is_there(reply: &Reply, about: &str) -> Asked<bool> {
+pub(super) fn is_there(reply: &Reply, about: &str) -> ZooKeeperResult<bool> {
     if reply.code == Code::NO_NODE { Ok(false) } else { done(reply, about).map(|()| true) }
 }
 
 /// The data of a node. `None`: there is none.
-pub(super) fn data_in(reply: &Reply, path: &str) -> Asked<Option<(Vec<u8>, Stat)>> {
+pub(super) fn data_in(reply: &Reply, path: &str) -> ZooKeeperResult<Option<(Vec<u8>, Stat)>> {
     if is_there(reply, path)? { Ok(Some(reply.data()?)) } else { Ok(None) }
 }
 
 /// The list of a directory. `None`: there is none.
-pub(super) fn children_in(listed: &Reply, directory: &str) -> Asked<Option<Vec<String>>> {
+pub(super) fn children_in(listed: &Reply, directory: &str) -> ZooKeeperResult<Option<Vec<String>>> {
     if is_there(listed, directory)? { Ok(Some(listed.children()?)) } else { Ok(None) }
 }
 
 /// The lists of these directories; empty for those that do not exist.
-fn lists_in(listed: &[Reply], directories: &[&str]) -> Asked<Vec<Vec<String>>> {
+fn lists_in(listed: &[Reply], directories: &[&str]) -> ZooKeeperResult<Vec<Vec<String>>> {
     let list = |(reply, directory): (&Reply, &&str)| {
         children_in(reply, directory).map(Option::unwrap_or_default)
     };
@@ -559,14 +568,18 @@ fn lists_in(listed: &[Reply], directories: &[&str]) -> Asked<Vec<Vec<String>>> {
 }
 
 /// What became of the changes of a transaction.
-pub(super) fn transacted(reply: &Reply, requested: &[Request], about: &str) -> Asked<Transacted> {
+pub(super) fn transacted(
+    reply: &Reply,
+    requested: &[Request],
+    about: &str,
+) -> ZooKeeperResult<Transacted> {
     done(reply, about)?;
     Ok(reply.transacted(requested)?)
 }
 
 /// The nodes that a transaction has made; none if one of its changes was refused, because a node
 /// existed or was missing.
-pub(super) fn created(outcome: Transacted, about: &str) -> Asked<Vec<Created>> {
+pub(super) fn created(outcome: Transacted, about: &str) -> ZooKeeperResult<Vec<Created>> {
     match outcome {
         Transacted::Made(created) => Ok(created),
         Transacted::Refused { code: Code::NODE_EXISTS | Code::NO_NODE, .. } => Ok(Vec::new()),

@@ -8,8 +8,8 @@ use super::client::{NodeWatch, Session, check_length};
 use super::locks::held;
 use super::nodes::Node;
 use super::queue::{
-    Asked, Recency, Standing, TRIES, busy_directory, certain, children_in, created, data_in,
-    is_kept, is_there, unsettled, waiter,
+    Recency, Standing, TRIES, ZooKeeperResult, busy_directory, certain, children_in, created,
+    data_in, is_kept, is_there, unsettled, waiter,
 };
 use super::wire::{Mode, Reply, Request};
 use super::{ZooKeeperStore, names};
@@ -20,7 +20,10 @@ use crate::base::lock_name::LockName;
 use crate::store::{Acquire, Acquired, Release, Released, Topic, UnknownOutcomes, Waiting};
 
 /// A count: four bytes, as Curator's `SharedCount`. `None`: there is no such node.
-pub(super) fn count_in(reply: &Reply, path: &str) -> Asked<Option<(i64, super::wire::Stat)>> {
+pub(super) fn count_in(
+    reply: &Reply,
+    path: &str,
+) -> ZooKeeperResult<Option<(i64, super::wire::Stat)>> {
     let Some((data, stat)) = data_in(reply, path)? else { return Ok(None) };
     let bytes: [u8; 4] = data.try_into().map_err(|_| {
         let why =
@@ -61,7 +64,11 @@ impl ZooKeeperStore {
         self.note(outcome, unknowns)
     }
 
-    fn try_permits(&self, acquire: &Acquire<'_>, unknowns: &UnknownOutcomes) -> Asked<Acquired> {
+    fn try_permits(
+        &self,
+        acquire: &Acquire<'_>,
+        unknowns: &UnknownOutcomes,
+    ) -> ZooKeeperResult<Acquired> {
         let Acquire { name, holder, .. } = *acquire;
         let sent_at = self.client.now();
         let granted = match self.node_of(name, holder).filter(|node| node.granted) {
@@ -126,7 +133,7 @@ impl ZooKeeperStore {
         &self,
         acquire: &Acquire<'_>,
         unknowns: &UnknownOutcomes,
-    ) -> Asked<Option<Node>> {
+    ) -> ZooKeeperResult<Option<Node>> {
         let Some(before) =
             unsettled(unknowns).filter(|before| before.generation == self.client.generation())
         else {
@@ -150,7 +157,7 @@ impl ZooKeeperStore {
         name: &LockName,
         holder: &Holder,
         permits: u32,
-    ) -> Asked<(Session, Vec<String>)> {
+    ) -> ZooKeeperResult<(Session, Vec<String>)> {
         let leases = &self.paths(name).leases;
         let ids: std::collections::HashSet<String> =
             (0..permits).map(|number| names::protection_id(holder, number)).collect();
@@ -168,7 +175,7 @@ impl ZooKeeperStore {
         &self,
         acquire: &Acquire<'_>,
         watch: bool,
-    ) -> Asked<std::result::Result<Room, Acquired>> {
+    ) -> ZooKeeperResult<std::result::Result<Room, Acquired>> {
         let Acquire { name, holder, permits, .. } = *acquire;
         let paths = self.paths(name);
         let watched = [&paths.leases, &paths.permits].into_iter().filter(|_| watch);
@@ -196,7 +203,11 @@ impl ZooKeeperStore {
 
     /// It is this holder's turn: nobody else adds permits until it gives the turn back. `None`: it
     /// was no longer its turn.
-    fn take_permits(&self, acquire: &Acquire<'_>, sent_at: Moment) -> Asked<Option<Acquired>> {
+    fn take_permits(
+        &self,
+        acquire: &Acquire<'_>,
+        sent_at: Moment,
+    ) -> ZooKeeperResult<Option<Acquired>> {
         let Acquire { name, holder, .. } = *acquire;
         let Some(turn) = self.node_of(name, holder) else { return Ok(None) };
         let turn_topic = Topic::turn(name, holder.as_str());
@@ -227,7 +238,7 @@ impl ZooKeeperStore {
         acquire: &Acquire<'_>,
         turn: &Node,
         room: Room,
-    ) -> Asked<Option<Vec<String>>> {
+    ) -> ZooKeeperResult<Option<Vec<String>>> {
         let Acquire { name, permits, .. } = *acquire;
         let leases = &self.paths(name).leases;
         let mut requests = Vec::with_capacity(permits as usize + 2);
@@ -266,7 +277,7 @@ impl ZooKeeperStore {
         &self,
         release: &Release<'_>,
         unknowns: &UnknownOutcomes,
-    ) -> Asked<Released> {
+    ) -> ZooKeeperResult<Released> {
         let Release { name, holder, permits, granted, .. } = *release;
         let repeated = unsettled(unknowns).is_some();
         if repeated {

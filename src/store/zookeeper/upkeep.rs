@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use super::ZooKeeperStore;
 use super::client::{NodeWatch, ZooKeeperFailure};
 use super::nodes::Node;
-use super::queue::{Asked, certain, is_there};
+use super::queue::{ZooKeeperResult, certain, is_there};
 use super::wire::{Code, Request};
 use crate::base::error::Result;
 use crate::base::log;
@@ -82,7 +82,7 @@ impl ZooKeeperStore {
     }
 
     /// Watches these nodes for their holders. Nodes that are already gone are marked.
-    fn guard(&self, nodes: &[&Node]) -> Asked<()> {
+    fn guard(&self, nodes: &[&Node]) -> ZooKeeperResult<()> {
         let mut paths = Vec::new();
         for &node in nodes {
             paths.extend(Self::guarded_paths(node).iter().map(|path| (path, node)));
@@ -118,7 +118,7 @@ impl ZooKeeperStore {
         self.looked(|| self.ask_for_all(renewals))
     }
 
-    fn ask_for_all(&self, renewals: &[Renewal]) -> Asked<Vec<Renewed>> {
+    fn ask_for_all(&self, renewals: &[Renewal]) -> ZooKeeperResult<Vec<Renewed>> {
         let nodes: Vec<Option<Node>> = renewals.iter().map(|one| self.held_node(one)).collect();
         let mut requests = vec![self.client.quorum_check()];
         for node in nodes.iter().flatten() {

@@ -15,7 +15,7 @@ use crate::base::random::Backoff;
 use crate::hold::acquire::{check_kind, granted_too_late, refuse_own, refuse_reentry};
 use crate::hold::guarded::{Hold, Side};
 use crate::hold::terms::Terms;
-use crate::lease::records::{Asked, Owner};
+use crate::lease::records::{HoldRequest, Owner};
 use crate::os;
 use crate::report::record::CallRecord;
 use crate::store::{AcquireAll, AcquiredAll, Granted, Part};
@@ -306,7 +306,7 @@ impl MultiLockCall<'_> {
                 }
                 None => {
                     let asked =
-                        Asked { name: name.clone(), ..attempt.asked(sent_at, terms.renewed) };
+                        HoldRequest { name: name.clone(), ..attempt.asked(sent_at, terms.renewed) };
                     let granted =
                         Granted { token: *token, sent_at, session: session.cloned(), next: None };
                     let hold = client.watchdog.granted(asked, granted);

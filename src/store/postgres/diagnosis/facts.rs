@@ -18,7 +18,7 @@ pub(super) const FACTS: &str = concat!(
 );
 
 /// The answer to [`FACTS`].
-pub(super) struct Facts {
+pub(super) struct DatabaseFacts {
     pub(super) pid: i32,
     pub(super) version: u32,
     pub(super) version_text: String,
@@ -38,7 +38,7 @@ pub(super) struct Facts {
     pub(super) role: String,
 }
 
-impl Facts {
+impl DatabaseFacts {
     pub(super) fn read(row: &Row) -> Option<Self> {
         let text = |place: usize| row.get(place)?.as_deref();
         Some(Self {
@@ -64,7 +64,12 @@ impl Facts {
 
 /// `pid`: the one that the start of the connection reported. `single`: the URL has one host.
 /// `wanted`: the maximum number of connections of a client.
-pub(super) fn about_server(facts: &Facts, pid: i32, single: bool, wanted: u64) -> Vec<Finding> {
+pub(super) fn about_server(
+    facts: &DatabaseFacts,
+    pid: i32,
+    single: bool,
+    wanted: u64,
+) -> Vec<Finding> {
     let mut findings = Vec::new();
     let product = format!("PostgreSQL {}", facts.version_text);
     findings.push(if facts.version >= OLDEST {
@@ -99,7 +104,7 @@ pub(super) fn about_server(facts: &Facts, pid: i32, single: bool, wanted: u64) -
     findings
 }
 
-fn role(facts: &Facts, single: bool) -> Finding {
+fn role(facts: &DatabaseFacts, single: bool) -> Finding {
     if facts.in_recovery && single {
         Finding::problem(Check::Role, "the server is a standby, and takes no writes")
             .advise("name the primary, or all hosts, in the URL")
@@ -113,7 +118,7 @@ fn role(facts: &Facts, single: bool) -> Finding {
     }
 }
 
-fn persistence(facts: &Facts) -> Finding {
+fn persistence(facts: &DatabaseFacts) -> Finding {
     if !facts.fsync {
         return Finding::warning(
             Check::Persistence,
@@ -131,7 +136,7 @@ fn persistence(facts: &Facts) -> Finding {
     Finding::ok(Check::Persistence, format!("each grant is on disk (synchronous_commit {value})"))
 }
 
-fn replication(facts: &Facts) -> Finding {
+fn replication(facts: &DatabaseFacts) -> Finding {
     let waits =
         facts.synchronous_standbys && !matches!(&*facts.synchronous_commit, "off" | "local");
     match facts.standbys {
@@ -160,8 +165,8 @@ mod tests {
     use super::*;
     use crate::report::diagnosis::Severity;
 
-    fn primary() -> Facts {
-        Facts {
+    fn primary() -> DatabaseFacts {
+        DatabaseFacts {
             pid: 7,
             version: OLDEST,
             version_text: "14.0".to_owned(),
@@ -184,7 +189,7 @@ mod tests {
     /// States that a test cannot produce on a server, or only slowly.
     #[test]
     fn what_a_server_says_is_judged() {
-        let worst = |facts: &Facts, pid: i32, single: bool| {
+        let worst = |facts: &DatabaseFacts, pid: i32, single: bool| {
             let findings = about_server(facts, pid, single, 10);
             findings.into_iter().max_by_key(Finding::severity).unwrap()
         };
@@ -192,15 +197,15 @@ mod tests {
         // The backend that answers is not the one that accepted the connection.
         let pooled = worst(&primary(), 8, true);
         assert_eq!((pooled.check(), pooled.severity()), (Check::Pooler, Severity::Problem));
-        let old = worst(&Facts { version: OLDEST - 1, ..primary() }, 7, true);
+        let old = worst(&DatabaseFacts { version: OLDEST - 1, ..primary() }, 7, true);
         assert_eq!((old.check(), old.severity()), (Check::Version, Severity::Problem));
-        let waits = Facts { synchronous_standbys: true, ..primary() };
+        let waits = DatabaseFacts { synchronous_standbys: true, ..primary() };
         let waits = worst(&waits, 7, true);
         assert_eq!((waits.check(), waits.severity()), (Check::Replication, Severity::Problem));
-        let full = worst(&Facts { connections: 90, ..primary() }, 7, true);
+        let full = worst(&DatabaseFacts { connections: 90, ..primary() }, 7, true);
         assert_eq!((full.check(), full.severity()), (Check::Connections, Severity::Warning));
         // One of several hosts.
-        let standby = Facts { in_recovery: true, ..primary() };
+        let standby = DatabaseFacts { in_recovery: true, ..primary() };
         assert_eq!(worst(&standby, 7, false).severity(), Severity::Ok);
         assert_eq!(worst(&standby, 7, true).check(), Check::Role);
     }

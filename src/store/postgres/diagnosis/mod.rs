@@ -6,7 +6,7 @@ mod snapshots;
 
 use std::time::{Duration, Instant};
 
-use self::facts::{FACTS, Facts, about_server};
+use self::facts::{DatabaseFacts, FACTS, about_server};
 use self::schema::about_schema;
 use self::snapshots::{OLDEST_SNAPSHOT, about_snapshots};
 use super::PostgresStore;
@@ -82,7 +82,7 @@ fn examine(client: &Client<'_>, host: &Address) -> Examined {
     let mut examined = Examined::default();
     let asked = connector.connect_bare(host).and_then(|mut connection| {
         let facts = connection.rows(FACTS)?;
-        let facts = facts.first().and_then(Facts::read).ok_or_else(no_answer)?;
+        let facts = facts.first().and_then(DatabaseFacts::read).ok_or_else(no_answer)?;
         examined.add(reachable(connection.connected_in));
         examined.add(secured(connection.stream(), &*connector.server.clock));
         let about = about_server(&facts, connection.pid, client.single, client.wanted);

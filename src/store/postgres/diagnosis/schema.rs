@@ -1,6 +1,6 @@
 //! Whether the tables and functions exist, and which rights the role lacks.
 
-use super::facts::Facts;
+use super::facts::DatabaseFacts;
 use crate::base::advice::Advice;
 use crate::base::error::Result;
 use crate::report::diagnosis::{Check, Finding};
@@ -49,7 +49,7 @@ fn all_rights(role: &str, missing: usize) -> Finding {
 
 /// Whether the schema exists with all rights, or is made by the first connection.
 pub(super) fn about_schema(
-    facts: &Facts,
+    facts: &DatabaseFacts,
     connection: &mut BareConnection,
     connector: &Connector,
     examined: &mut Examined,

@@ -8,7 +8,7 @@ use fallible_iterator::FallibleIterator;
 use postgres_protocol::message::backend::{DataRowBody, Message};
 use postgres_protocol::message::frontend;
 
-use super::outcome::{Answer, Boot, Facts, PostgresFailure, UnknownOutcome};
+use super::outcome::{Answer, BackendFacts, Boot, PostgresFailure, UnknownOutcome};
 use super::request::{Request, Row, Statement};
 use super::server_error::ServerError;
 use super::transport::{ENDED, MessageReader, TERMINATE, Transport, ended, malformed};
@@ -22,7 +22,7 @@ use crate::store::net::{Address, KEEPALIVE_PAUSE, Stream};
 /// earlier request.
 pub(crate) struct Connection {
     transport: Transport,
-    facts: Arc<Facts>,
+    facts: Arc<BackendFacts>,
     out: BytesMut,
     /// The statements that the server has prepared, by their ids.
     prepared: u64,
@@ -53,7 +53,7 @@ type Answers = std::result::Result<Vec<Vec<Row>>, ServerError>;
 
 impl Connection {
     /// A connection after the handshake, in which `facts` were learned.
-    pub(super) fn new(transport: Transport, facts: Facts, clock: Arc<dyn Clock>) -> Self {
+    pub(super) fn new(transport: Transport, facts: BackendFacts, clock: Arc<dyn Clock>) -> Self {
         let last_sent = clock.now();
         let facts = Arc::new(facts);
         let out = BytesMut::new();

@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use super::connection::Connection;
 use super::install::{install, is_installed};
 use super::listener::{ListenReader, ListenWriter, listen};
-use super::outcome::{Boot, Facts};
+use super::outcome::{BackendFacts, Boot};
 use super::request::Row;
 use super::startup::{Refusal, log_in};
 use super::transport::{Transport, malformed, to_error};
@@ -254,11 +254,11 @@ impl Connector {
 
     /// Sets up the session, and asks who answers. `pid`: the one that the start of the connection
     /// reported.
-    fn check(&self, transport: &mut Transport, pid: i32) -> Result<Facts> {
+    fn check(&self, transport: &mut Transport, pid: i32) -> Result<BackendFacts> {
         let rows = Connection::simple(transport, &self.session())?;
         let rows = rows.map_err(|e| e.to_error())?;
         let rows = rows.first();
-        let Some(asked) = rows.and_then(Asked::read) else {
+        let Some(asked) = rows.and_then(SessionFacts::read) else {
             let hidden = rows.and_then(hidden_backend);
             return Err(hidden.unwrap_or_else(|| malformed(&transport.address)));
         };
@@ -289,7 +289,12 @@ impl Connector {
             self.server.known.sweep_is_due.store(sweep_is_due, Ordering::Release);
             self.server.known.schema.store(true, Ordering::Release);
         }
-        Ok(Facts { pid, started: asked.started, boot: asked.boot, ended: AtomicBool::new(false) })
+        Ok(BackendFacts {
+            pid,
+            started: asked.started,
+            boot: asked.boot,
+            ended: AtomicBool::new(false),
+        })
     }
 
     fn session(&self) -> String {
@@ -333,7 +338,7 @@ const WHO: &str = concat!(
 );
 
 /// The answer to [`WHO`].
-struct Asked {
+struct SessionFacts {
     pid: i32,
     started: i64,
     boot: Boot,
@@ -342,7 +347,7 @@ struct Asked {
     has_schema: bool,
 }
 
-impl Asked {
+impl SessionFacts {
     fn read(row: &Row) -> Option<Self> {
         let text = |place: usize| row.get(place)?.as_deref();
         Some(Self {

@@ -33,13 +33,13 @@ pub(crate) enum Frame {
 }
 
 /// A statement that was sent and has not been answered yet.
-enum Asked {
+enum ListenRequest {
     Listen(String),
     Other,
 }
 
 /// The statements under way, in the order in which they were sent.
-type UnderWay = Arc<Mutex<VecDeque<Asked>>>;
+type UnderWay = Arc<Mutex<VecDeque<ListenRequest>>>;
 
 pub(crate) struct ListenReader {
     stream: Stream,
@@ -103,8 +103,8 @@ impl ListenReader {
                 // The statement is committed only now.
                 Message::ReadyForQuery(_) => {
                     return match self.under_way.lock().pop_front() {
-                        Some(Asked::Listen(channel)) => Ok(Frame::Listening { channel }),
-                        Some(Asked::Other) => Ok(Frame::Alive),
+                        Some(ListenRequest::Listen(channel)) => Ok(Frame::Listening { channel }),
+                        Some(ListenRequest::Other) => Ok(Frame::Alive),
                         None => Err(malformed(&self.address)),
                     };
                 }
@@ -126,15 +126,15 @@ impl ListenReader {
 impl ListenWriter {
     /// Channels are made of letters, digits and underscores.
     pub(crate) fn listen(&mut self, channel: &str) -> Result<()> {
-        self.send(&format!("LISTEN {channel}"), Asked::Listen(channel.to_owned()))
+        self.send(&format!("LISTEN {channel}"), ListenRequest::Listen(channel.to_owned()))
     }
 
     pub(crate) fn unlisten(&mut self, channel: &str) -> Result<()> {
-        self.send(&format!("UNLISTEN {channel}"), Asked::Other)
+        self.send(&format!("UNLISTEN {channel}"), ListenRequest::Other)
     }
 
     pub(crate) fn ping(&mut self) -> Result<()> {
-        self.send("", Asked::Other)
+        self.send("", ListenRequest::Other)
     }
 
     /// Also ends the read of the other half.
@@ -143,7 +143,7 @@ impl ListenWriter {
         self.stream.shutdown();
     }
 
-    fn send(&mut self, sql: &str, asked: Asked) -> Result<()> {
+    fn send(&mut self, sql: &str, asked: ListenRequest) -> Result<()> {
         let mut out = BytesMut::new();
         frontend::query(sql, &mut out).map_err(|e| to_error(e, &self.address))?;
         self.stream.meter().requests(1);

@@ -37,7 +37,7 @@ pub(crate) struct Boot {
 
 /// The backend at the other end of a connection.
 #[derive(Debug)]
-pub(super) struct Facts {
+pub(super) struct BackendFacts {
     pub(super) pid: i32,
     /// When it started, in microseconds since 1970. Process ids are reused.
     pub(super) started: i64,
@@ -51,7 +51,7 @@ pub(super) struct Facts {
 /// ended.
 #[derive(Debug, Clone)]
 pub(crate) struct UnknownOutcome {
-    pub(super) backend: Arc<Facts>,
+    pub(super) backend: Arc<BackendFacts>,
     /// It is part of a hand-over, which frees the lock without notifying the waiters of other
     /// clients. If only that part has run, somebody still has to.
     pub(crate) untold: bool,

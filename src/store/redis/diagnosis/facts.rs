@@ -13,7 +13,7 @@ const SECTIONS: [&str; 5] = ["server", "replication", "memory", "persistence", "
 const SETTINGS: [&str; 3] = ["save", "appendfsync", "min-replicas-to-write"];
 
 /// Texts of [`SECTIONS`], and values of [`SETTINGS`] as far as the user may read them.
-pub(super) struct Facts {
+pub(super) struct ServerFacts {
     sections: [String; 5],
     settings: [Option<String>; 3],
 }
@@ -34,14 +34,14 @@ pub(super) fn examine(
         );
         return Ok(());
     }
-    let facts = Facts::ask(connection, rights.may_config)?;
+    let facts = ServerFacts::ask(connection, rights.may_config)?;
     for finding in facts.findings(subject) {
         examined.add(finding);
     }
     Ok(())
 }
 
-impl Facts {
+impl ServerFacts {
     fn ask(connection: &mut BareConnection, may_config: bool) -> Result<Self> {
         let mut requests: Vec<Request> =
             SECTIONS.iter().map(|section| Request::plain(&["INFO", section])).collect();
@@ -305,7 +305,7 @@ mod tests {
     };
 
     /// The report of a server that is in order, with one change.
-    fn facts(from: &str, to: &str) -> Facts {
+    fn facts(from: &str, to: &str) -> ServerFacts {
         let sections = [
             "redis_version:7.0.15\r\nredis_mode:standalone\r\n",
             "role:master\r\nconnected_slaves:0\r\n",
@@ -315,7 +315,7 @@ mod tests {
         ];
         assert!(sections.iter().any(|section| section.contains(from)));
         let settings = ["", "everysec", "0"].map(|value| Some(value.to_owned()));
-        Facts { sections: sections.map(|section| section.replace(from, to)), settings }
+        ServerFacts { sections: sections.map(|section| section.replace(from, to)), settings }
     }
 
     /// States that a test cannot produce on a server, or only slowly.
@@ -401,7 +401,7 @@ mod tests {
         fuzz(valid, |bytes, _| {
             let text = String::from_utf8_lossy(bytes).into_owned();
             let value = Some(text.clone());
-            let facts = Facts {
+            let facts = ServerFacts {
                 sections: std::array::from_fn(|_| text.clone()),
                 settings: [value.clone(), value, None],
             };

@@ -9,7 +9,7 @@ use super::reply::Reply;
 use super::request::{Replicas, Request};
 use super::shape::Shape;
 use super::transport::{ENDED, Transport};
-use super::unknown_outcome::{Facts, RedisFailure, Remedy, UnknownOutcome};
+use super::unknown_outcome::{ConnectionFacts, RedisFailure, Remedy, UnknownOutcome};
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::lease::Moment;
 use crate::base::log;
@@ -20,7 +20,7 @@ use crate::store::net::{KEEPALIVE_PAUSE, readable};
 /// request.
 pub(crate) struct Connection {
     transport: Box<Transport>,
-    facts: Arc<Facts>,
+    facts: Arc<ConnectionFacts>,
     out: Vec<u8>,
     /// Before the replies in `due` come those of the kills of these connections.
     kills: Vec<UnknownOutcome>,
@@ -88,7 +88,7 @@ impl Connection {
     /// A connection after the handshake, in which `facts` were learned.
     pub(super) fn new(
         transport: Box<Transport>,
-        facts: Facts,
+        facts: ConnectionFacts,
         io_timeout: Duration,
         clock: Arc<dyn Clock>,
     ) -> Self {

@@ -10,7 +10,7 @@ use super::request::Request;
 use super::script::{Publishing, Script};
 use super::target::{Epoch, Target};
 use super::transport::{Transport, handshake_failed, the_reason};
-use super::unknown_outcome::Facts;
+use super::unknown_outcome::ConnectionFacts;
 use crate::base::advice::Advice;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::log;
@@ -213,7 +213,7 @@ impl Connector {
         };
         let id = field(&text(1), "id=").and_then(|id| id.parse().ok());
         let may_kill = matches!(replies[2], Reply::Int(_)) && run_id.is_some();
-        let facts = Facts {
+        let facts = ConnectionFacts {
             kill: id.filter(|_| may_kill),
             run_id,
             server_micros: server_time(fail_on_error(replies.swap_remove(time))?)?,

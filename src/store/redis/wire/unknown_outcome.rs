@@ -16,7 +16,7 @@ const CLOCKS_DIFFER: Duration = Duration::from_secs(10);
 
 /// What the handshake of a connection learned about the server.
 #[derive(Debug)]
-pub(super) struct Facts {
+pub(super) struct ConnectionFacts {
     /// The id of this connection for `CLIENT KILL`, if the user may send it. A server process never
     /// gives an id twice. The address is left out: that of a unix socket is a path, and what
     /// `CLIENT INFO` says of one with a space cannot be read back. A kill that finds nothing looks
@@ -39,7 +39,7 @@ pub(super) struct Facts {
     pub(super) ended: AtomicBool,
 }
 
-impl Facts {
+impl ConnectionFacts {
     /// Whether another server is the master by now.
     pub(super) fn is_outdated(&self) -> bool {
         self.epoch.as_ref().is_some_and(Epoch::is_over)
@@ -84,7 +84,7 @@ fn micros(duration: Duration) -> u64 {
 /// closed its end of the connection.
 #[derive(Debug, Clone)]
 pub(crate) struct UnknownOutcome {
-    pub(super) facts: Arc<Facts>,
+    pub(super) facts: Arc<ConnectionFacts>,
     /// Server time in microseconds after which the request refuses to run; 0: no limit.
     pub(super) not_after: u64,
     /// False if no byte of it was sent, because the connection was found to have ended.
@@ -113,7 +113,7 @@ pub(super) enum Remedy {
 impl UnknownOutcome {
     /// For a request that has run in part: nothing is under way any more, but its effects remain.
     pub(crate) fn partly(now: Moment) -> Self {
-        let facts = Facts {
+        let facts = ConnectionFacts {
             kill: None,
             run_id: None,
             server_micros: 0,
@@ -136,14 +136,14 @@ impl UnknownOutcome {
     /// sent to. After a failover that process may still be alive and run the request. But what it
     /// writes then never reaches the new master, which no longer listens to it, and is discarded
     /// when the process becomes a replica itself.
-    pub(super) fn may_have_run_at(&self, here: &Facts) -> bool {
+    pub(super) fn may_have_run_at(&self, here: &ConnectionFacts) -> bool {
         let here = &here.run_id;
         let there = &self.facts.run_id;
         here.is_none() || there.is_none() || here == there
     }
 
     /// What must happen on a connection with the facts `here` before a repeat or an undo.
-    pub(super) fn remedy(&self, here: &Facts, now: Moment) -> Remedy {
+    pub(super) fn remedy(&self, here: &ConnectionFacts, now: Moment) -> Remedy {
         if self.can_no_longer_run(here) {
             return Remedy::None;
         }
@@ -160,7 +160,7 @@ impl UnknownOutcome {
     }
 
     /// Whether it has ended for sure, so that a repeat or an undo needs no remedy.
-    pub(super) fn can_no_longer_run(&self, here: &Facts) -> bool {
+    pub(super) fn can_no_longer_run(&self, here: &ConnectionFacts) -> bool {
         self.facts.ended.load(Ordering::Acquire) || !self.may_have_run_at(here)
     }
 
@@ -198,11 +198,11 @@ mod tests {
     const SECOND: u64 = 1_000_000;
 
     /// What a connection learns that is made at this second of our clock and of the server's.
-    fn facts(ours: u64, server: u64) -> Facts {
+    fn facts(ours: u64, server: u64) -> ConnectionFacts {
         let now = Moment::from_nanos(ours * 1_000_000_000);
         let run_id = Some("same".to_owned());
         let publishing = Publishing::Classic;
-        Facts {
+        ConnectionFacts {
             kill: None,
             run_id,
             server_micros: server * SECOND,

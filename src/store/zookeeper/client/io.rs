@@ -14,7 +14,7 @@ use crate::base::random::Backoff;
 use crate::store::net::{Stream, is_timeout};
 use crate::store::zookeeper::lease::{Rhythm, SessionLease};
 use crate::store::zookeeper::wire::{
-    Asked, Code, EventKind, FrameReader, Greeting, PING_XID, Reply, WATCH_XID, to_error,
+    Code, EventKind, FrameReader, Greeting, PING_XID, Reply, SessionRequest, WATCH_XID, to_error,
 };
 use crate::store::{Received, Topic};
 
@@ -22,9 +22,9 @@ use crate::store::{Received, Topic};
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 
 /// However the thread ends, no caller may go on waiting for it.
-struct ExitGuard<'a>(&'a Inner);
+struct SessionExit<'a>(&'a Inner);
 
-impl Drop for ExitGuard<'_> {
+impl Drop for SessionExit<'_> {
     fn drop(&mut self) {
         let why = Error::new(ErrorKind::Closed, "the client was closed");
         let mut state = self.0.state.lock();
@@ -49,7 +49,7 @@ struct Reading {
 
 impl Inner {
     pub(super) fn run(&self) {
-        let _exit_guard = ExitGuard(self);
+        let _exit_guard = SessionExit(self);
         let mut pause = Backoff::new(Duration::from_millis(20), LONGEST_PAUSE);
         while self.is_running() {
             match self.connect() {
@@ -121,7 +121,7 @@ impl Inner {
             session.is_some() && self.clock.now() > heard_at.plus(rhythm.timeout.saturating_mul(2))
         });
         drop(state);
-        let asked = Asked { session, last_zxid, timeout: self.lease };
+        let asked = SessionRequest { session, last_zxid, timeout: self.lease };
         let connected = match self.servers.connect(asked, within) {
             Err(error) if is_hopeless => return self.begin_anew(error, within),
             connected => connected?,
@@ -140,7 +140,7 @@ impl Inner {
     /// has seen later changes, and would do so for ever. They do not refuse a new session.
     #[cold]
     fn begin_anew(&self, error: Error, within: Duration) -> Result<Option<Reading>> {
-        let asked = Asked { session: None, last_zxid: 0, timeout: self.lease };
+        let asked = SessionRequest { session: None, last_zxid: 0, timeout: self.lease };
         let Ok(Some(greeting)) = self.servers.connect(asked, within) else {
             return Err(error);
         };

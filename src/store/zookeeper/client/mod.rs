@@ -13,7 +13,7 @@ mod state;
 mod watches;
 
 pub(super) use state::Session;
-pub(super) use watches::{NodeWatch, Waiter};
+pub(super) use watches::{NodeWatch, WatchingWaiter};
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

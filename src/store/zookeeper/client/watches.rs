@@ -16,9 +16,9 @@ use crate::store::zookeeper::wire::EventKind;
 #[derive(Debug, Clone)]
 pub(crate) enum NodeWatch {
     /// A waiter is woken when the node that it waits for is deleted.
-    Predecessor(Waiter),
+    Predecessor(WatchingWaiter),
     /// A waiter is woken by every change of the number of permits, or of the permits taken.
-    Permits(Waiter),
+    Permits(WatchingWaiter),
     /// A hold is lost when its node is deleted.
     Own(Arc<AtomicBool>),
     /// All who wait for a latch are woken by every change, also over each new connection.
@@ -26,7 +26,7 @@ pub(crate) enum NodeWatch {
 }
 
 #[derive(Debug, Clone)]
-pub(crate) struct Waiter {
+pub(crate) struct WatchingWaiter {
     /// The waiter's own topic, which identifies it here.
     pub(crate) turn: Topic,
     /// The topic of all who wait for the name.
@@ -65,7 +65,7 @@ pub(super) struct Watches {
 }
 
 impl NodeWatch {
-    fn waiter(&self) -> Option<&Waiter> {
+    fn waiter(&self) -> Option<&WatchingWaiter> {
         match self {
             Self::Predecessor(waiter) | Self::Permits(waiter) => Some(waiter),
             Self::Own(_) | Self::Latch(_) => None,
@@ -258,8 +258,8 @@ mod tests {
         Topic { kind, key: "job".into(), turn_of: turn_of.map(Into::into) }
     }
 
-    fn waiter(holder: &str) -> Waiter {
-        Waiter { turn: topic(Kind::Mutex, Some(holder)), freed: topic(Kind::Mutex, None) }
+    fn waiter(holder: &str) -> WatchingWaiter {
+        WatchingWaiter { turn: topic(Kind::Mutex, Some(holder)), freed: topic(Kind::Mutex, None) }
     }
 
     fn watches() -> (Watches, Arc<AtomicBool>) {

@@ -51,7 +51,7 @@ pub(crate) struct Greeting {
 
 /// The session to ask for.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Asked {
+pub(crate) struct SessionRequest {
     pub(crate) session: Option<SessionId>,
     /// The last change that this client has seen: a server that lags behind it refuses the client.
     pub(crate) last_zxid: i64,
@@ -60,7 +60,11 @@ pub(crate) struct Asked {
 
 impl Servers {
     /// Tries each server once; they share `within`. `Ok(None)`: the session has expired.
-    pub(crate) fn connect(&self, asked: Asked, within: Duration) -> Result<Option<Greeting>> {
+    pub(crate) fn connect(
+        &self,
+        asked: SessionRequest,
+        within: Duration,
+    ) -> Result<Option<Greeting>> {
         let first = self.next.load(Ordering::Relaxed);
         let attempt = |place: usize, within| self.connect_to(&self.addresses[place], asked, within);
         let (place, greeting) = try_each(self.addresses.len(), first, within, attempt)
@@ -88,7 +92,7 @@ impl Servers {
     fn connect_to(
         &self,
         address: &Address,
-        asked: Asked,
+        asked: SessionRequest,
         within: Duration,
     ) -> Result<Option<Greeting>> {
         // The server may end the connection before we have looked at it.

@@ -12,7 +12,7 @@ mod request;
 mod status;
 
 pub(crate) use code::Code;
-pub(crate) use connect::{Asked, Greeting, Servers, is_an_end, to_error};
+pub(crate) use connect::{Greeting, Servers, SessionRequest, is_an_end, to_error};
 pub(crate) use frames::FrameReader;
 pub(crate) use reply::{Created, EventKind, Permission, Reply, Stat, Transacted};
 pub(crate) use request::{Acl, Mode, PING_XID, Request, SessionId, Shape, WATCH_XID};
