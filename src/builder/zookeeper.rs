@@ -44,13 +44,15 @@ impl ZooKeeper {
         Self { url: url.into(), tick: None, token_base: 0, creator_only: false }
     }
 
-    /// The `tickTime` of the ZooKeeper servers. A client that knows it trusts its session for a
-    /// little longer while the servers are unavailable. Without it, the client assumes that a
-    /// server takes up to a quarter of the session to report to the leader that it has heard from
-    /// the client. Servers grant no session of less than two ticks unless `minSessionTimeout` says
-    /// so, and only then this must be set. With observers behind an observer master, give twice the
-    /// tick. **Too small a value is unsafe**: the client may trust a session that is over. Between
-    /// 10 ms and the lease.
+    /// The `tickTime` of the ZooKeeper servers, between 10 ms and the lease.
+    ///
+    /// A server reports to the leader that it has heard from a client. A client that knows the tick
+    /// knows how late such a report can be, and trusts its session for a little longer while the
+    /// servers are unavailable; without it, the client assumes a quarter of the session.
+    ///
+    /// Set it if `minSessionTimeout` lets servers grant sessions of less than two ticks. Set twice
+    /// the tick for observers behind an observer master. **Too small a value is unsafe**: the
+    /// client may trust a session that is over.
     pub fn server_tick(mut self, tick: Duration) -> Self {
         self.tick = Some(tick);
         self

@@ -1,5 +1,5 @@
-//! What has happened at the end of a hold and of its tenures. Each step happens at most once,
-//! although several threads may end them.
+//! The end of a hold and of its tenures. Several threads may end them, and each step is done by one
+//! thread only.
 
 use crate::os::atomic::{AtomicU8, Ordering};
 

@@ -1,5 +1,5 @@
-//! How a call that is to take something ends: counted once, whatever its outcome, and reported to
-//! the listener.
+//! The record of a call that takes something. Each call is counted once, whatever its outcome is,
+//! and the listener and the tracer are told how it ended.
 
 use std::sync::Arc;
 use std::time::Duration;

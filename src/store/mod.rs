@@ -108,9 +108,9 @@ pub(crate) trait LockStore: Any + Send + Sync + std::fmt::Debug {
         None
     }
 
-    /// Whether the hold of a plain lock may pass from one thread of this client to another without
-    /// a request, under the same holder. False where a renewal may take a hold anew after its
-    /// release: undoing that would end the turn of the next thread.
+    /// Whether a plain lock may pass from one thread of this client to another without a request.
+    /// The holder stays the same. False for a store whose renewals may take a hold anew after its
+    /// release: to undo that would end the turn of the next thread.
     fn passes_on(&self) -> bool {
         true
     }

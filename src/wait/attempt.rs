@@ -1,5 +1,5 @@
-//! One outermost call under way: its holder, and what it may have left at the server without being
-//! a hold.
+//! One outermost call under way. It has a holder of its own, and it knows what its requests may
+//! have left at the server.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

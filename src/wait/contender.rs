@@ -1,4 +1,4 @@
-//! What waits for a name, and what it wins.
+//! A call that waits for a name: how it asks for the name, and what it gets.
 
 use crate::base::error::Result;
 use crate::lease::store_hold::Admission;

@@ -96,8 +96,8 @@ impl AcquireAttempt<'_> {
         }
     }
 
-    /// Removes the queue entry or wait marker at once: the waiters behind it move up now, and not
-    /// only when this one counts as dead.
+    /// Removes the queue entry or the wait marker at once, so that the waiters behind it move up
+    /// now. Otherwise they would wait until this waiter counts as dead.
     pub(crate) fn leave(&mut self) {
         if self.traces.has_marker && self.traces.unknowns.is_empty() && self.release_all() {
             (self.traces.has_marker, self.traces.queued) = (false, false);

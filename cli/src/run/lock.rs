@@ -15,10 +15,10 @@ use crate::text::visible;
 
 /// A guard of any kind of lock.
 pub(super) trait GuardOfAnyKind: Held {
-    /// Does what [`Held::unlock`] does, which cannot be called on a box.
+    /// Releases the lock. ([`Held::unlock`] takes the guard by value, and so not out of a box.)
     fn give_up(self: Box<Self>) -> Result<()>;
 
-    /// Does without the rest of a `--min-hold`, if this kind of lock has one.
+    /// Ends the time for which `--min-hold` keeps the lock, if this kind of lock has one.
     fn end_min_hold(&self);
 }
 
