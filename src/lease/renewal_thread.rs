@@ -11,7 +11,6 @@ use crate::base::random::Backoff;
 use crate::lease::announcer::{Announcer, HeldNow};
 use crate::lease::hold_table::HoldTable;
 use crate::lease::loss_callbacks::LossCallbacks;
-use crate::lease::phase::Phase;
 use crate::lease::records::{Caretaker, HoldRequest, StoreHold};
 use crate::lease::renewal_failures::Outages;
 use crate::lease::schedule::Schedule;
@@ -21,6 +20,7 @@ use crate::os::{
     atomic::{AtomicU64, Ordering},
 };
 use crate::signal::clock::{Clock, ClockReading};
+use crate::signal::worker::Phase;
 use crate::store::{HoldCounts, LockStore, Undo, UnknownOutcomes};
 
 /// Called with the key of a lock when a hold of this client has ended: threads that wait for it are

@@ -7,22 +7,22 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::base::error::{Error, ErrorKind};
+use crate::base::error::Error;
 use crate::base::lease::Moment;
 use crate::base::log;
 use crate::lease::announcer::Announcer;
 use crate::lease::hold_table::HoldTable;
 use crate::lease::loss_callbacks::LossCallbacks;
-use crate::lease::phase::Phase;
 use crate::lease::records::{HoldRequest, StoreHold};
 use crate::lease::renewal_thread::{OnEnd, RenewalTable, RenewalThread, log_dropped};
-use crate::os::{self, Condvar, Mutex, atomic::AtomicU64, thread::JoinHandle};
+use crate::os::{Condvar, Mutex, atomic::AtomicU64};
 use crate::signal::clock::Clock;
+use crate::signal::worker::Worker;
 use crate::store::{Granted, LockStore, Undo};
 
 pub(crate) struct Watchdog {
     inner: Arc<RenewalThread>,
-    thread: Mutex<Option<JoinHandle<()>>>,
+    worker: Worker,
 }
 
 impl Watchdog {
@@ -53,7 +53,7 @@ impl Watchdog {
                 inner.visit_all();
             }
         }));
-        Self { inner, thread: Mutex::new(None) }
+        Self { inner, worker: Worker::default() }
     }
 
     /// A hold as the store has granted it, for its first user.
@@ -152,31 +152,8 @@ impl Watchdog {
     /// until `deadline`. Returns false if it is still blocked in I/O; it ends afterwards.
     pub(crate) fn stop(&self, deadline: Instant) -> bool {
         let mut table = self.inner.table.lock();
-        match table.phase {
-            Phase::NotStarted => table.phase = Phase::Ended,
-            Phase::Running => table.phase = Phase::Stopping,
-            Phase::Stopping | Phase::Ended => {}
-        }
         table.resolve_until = Some(deadline);
-        self.inner.changed.notify_all();
-        let handle = self.thread.lock().take();
-        // The last handle may be dropped on this very thread, in a logger for example. Joining
-        // would then never end.
-        if handle.as_ref().is_some_and(|h| h.thread().id() == os::thread::current().id()) {
-            return true;
-        }
-        while table.phase != Phase::Ended {
-            if self.inner.changed.wait_until(&mut table, deadline).timed_out()
-                && table.phase != Phase::Ended
-            {
-                return false;
-            }
-        }
-        drop(table);
-        if let Some(handle) = handle {
-            let _ = handle.join();
-        }
-        true
+        self.worker.stop(table, |table| &mut table.phase, &self.inner.changed, deadline)
     }
 
     /// Removes the announcement of this client. Called after the thread has ended, because the
@@ -208,23 +185,9 @@ impl Watchdog {
     }
 
     fn start(&self, table: &mut RenewalTable) -> Result<(), Error> {
-        match table.phase {
-            // While stopping, the thread still resolves, so what is added now may be resolved as
-            // well.
-            Phase::Running | Phase::Stopping => return Ok(()),
-            Phase::Ended => return Err(Error::new(ErrorKind::Closed, "the client was closed")),
-            Phase::NotStarted => {}
-        }
         let inner = self.inner.clone();
-        let handle = os::thread::Builder::new()
-            .name(format!("lh-renew-{}", inner.client_name))
-            .spawn(move || inner.run())
-            .map_err(|e| {
-                Error::new(ErrorKind::Unreachable, "no thread for the watchdog").caused_by(e)
-            })?;
-        *self.thread.lock() = Some(handle);
-        table.phase = Phase::Running;
-        Ok(())
+        let name = format!("lh-renew-{}", inner.client_name);
+        self.worker.start(&mut table.phase, name, move || inner.run())
     }
 }
 

@@ -4,3 +4,4 @@ pub(crate) mod cancel;
 pub(crate) mod clock;
 pub(crate) mod event;
 pub(crate) mod process;
+pub(crate) mod worker;

@@ -7,17 +7,18 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::base::error::{ErrorKind, Result};
 use crate::base::log;
-use crate::lease::phase::Phase;
-use crate::os::{self, Condvar, Mutex, thread::JoinHandle};
+use crate::os::{self, Condvar, Mutex};
 use crate::signal::event::{Awaited, Event};
+use crate::signal::worker::{Phase, Worker};
 use crate::store::{LockStore, Topic};
 use crate::wait::reading::Patience;
 use crate::wait::subscriber::{Role, SubscriberState, SubscriberThread};
 
 pub(crate) struct Notifications {
     inner: Arc<SubscriberThread>,
-    thread: Mutex<Option<JoinHandle<()>>>,
+    worker: Worker,
 }
 
 /// A waiter's interest in a topic.
@@ -34,7 +35,7 @@ impl Notifications {
         let changed = Condvar::new();
         let inner =
             SubscriberThread { client_name, store, patience: Patience::of(lease), state, changed };
-        Self { inner: Arc::new(inner), thread: Mutex::new(None) }
+        Self { inner: Arc::new(inner), worker: Worker::default() }
     }
 
     /// Until the returned value is dropped, notifies `event` at every message on the topic, and
@@ -69,8 +70,10 @@ impl Notifications {
         drop(state);
         // Logged after the mutex is unlocked: a logger that blocks would keep every waiter from its
         // message.
-        if let Err(e) = started {
-            log::warn!("no thread for release messages, waiting by timer: {e}");
+        if let Err(e) = started
+            && e.kind() != ErrorKind::Closed
+        {
+            log::warn!("no thread for release messages, waiting by timer: {}", e.chain());
         }
         if let Err(e) = watched {
             log::debug!("the subscriber connection ended: {}", e.chain());
@@ -121,40 +124,15 @@ impl Notifications {
     /// Asks the thread to end and waits for it until `deadline`. False: it is still reading.
     pub(crate) fn stop(&self, deadline: Instant) -> bool {
         let mut state = self.inner.state.lock();
-        match state.phase {
-            Phase::NotStarted | Phase::Ended => {
-                state.phase = Phase::Ended;
-                return true;
-            }
-            Phase::Running | Phase::Stopping => state.phase = Phase::Stopping,
-        }
         // Ends the thread's read, whatever the store does.
         state.give_up();
-        self.inner.changed.notify_all();
-        while state.phase != Phase::Ended {
-            if self.inner.changed.wait_until(&mut state, deadline).timed_out()
-                && state.phase != Phase::Ended
-            {
-                return false;
-            }
-        }
-        drop(state);
-        if let Some(handle) = self.thread.lock().take() {
-            let _ = handle.join();
-        }
-        true
+        self.worker.stop(state, |state| &mut state.phase, &self.inner.changed, deadline)
     }
 
-    fn start(&self, state: &mut SubscriberState) -> std::io::Result<()> {
-        if state.phase != Phase::NotStarted {
-            return Ok(());
-        }
+    fn start(&self, state: &mut SubscriberState) -> Result<()> {
         let inner = self.inner.clone();
         let name = format!("lh-notify-{}", inner.client_name);
-        let handle = os::thread::Builder::new().name(name).spawn(move || inner.run())?;
-        *self.thread.lock() = Some(handle);
-        state.phase = Phase::Running;
-        Ok(())
+        self.worker.start(&mut state.phase, name, move || inner.run())
     }
 }
 

@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::log;
 use crate::base::random::Backoff;
-use crate::lease::phase::Phase;
 use crate::os::{self, Condvar, HashMap, Mutex, MutexGuard};
 use crate::signal::event::{Event, Interrupt};
+use crate::signal::worker::Phase;
 use crate::store::{LockStore, Received, Subscriber, SubscriptionSender, Topic};
 use crate::wait::reading::{Patience, Reading};
 

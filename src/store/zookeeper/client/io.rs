@@ -5,12 +5,13 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::Inner;
-use super::state::{Link, Phase, SessionState, Then};
+use super::state::{Link, SessionState, Then};
 use super::watches::Fired;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::lease::Moment;
 use crate::base::log;
 use crate::base::random::Backoff;
+use crate::signal::worker::Phase;
 use crate::store::net::{Stream, is_timeout};
 use crate::store::zookeeper::lease::{Rhythm, SessionLease};
 use crate::store::zookeeper::wire::{

@@ -19,19 +19,19 @@ use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, OnceLock};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use self::state::Slot;
-use self::state::{Deletion, Phase, SessionState, Then};
+use self::state::{Deletion, SessionState, Then};
 use super::wire::{Reply, Request, Servers, is_an_end};
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::lease::Moment;
 use crate::base::log;
 use crate::base::node_status::{NodeState, NodeStatus};
 use crate::signal::clock::Clock;
+use crate::signal::worker::{Phase, Worker};
 use crate::store::{Received, Topic};
 
 /// The settings of a client.
@@ -49,7 +49,7 @@ pub(crate) struct ClientSettings {
 
 pub(super) struct Client {
     inner: Arc<Inner>,
-    thread: Mutex<Option<JoinHandle<()>>>,
+    worker: Worker,
     client_name: String,
 }
 
@@ -130,7 +130,7 @@ impl Client {
             outlet: Mutex::default(),
             warned: AtomicBool::new(false),
         };
-        Self { inner: Arc::new(inner), thread: Mutex::default(), client_name }
+        Self { inner: Arc::new(inner), worker: Worker::default(), client_name }
     }
 
     pub(super) fn now(&self) -> Moment {
@@ -247,7 +247,7 @@ impl Client {
         let deadline = Instant::now() + self.inner.io_timeout;
         let under_way = state.rounds;
         while state.link.is_none() {
-            if matches!(state.phase, Phase::Closing | Phase::Ended) {
+            if matches!(state.phase, Phase::Stopping | Phase::Ended) {
                 return Err(closed());
             }
             if state.failed_round > under_way {
@@ -261,7 +261,11 @@ impl Client {
                 return Err(self.no_connection(state.last_error.clone()));
             }
         }
-        if matches!(state.phase, Phase::Closing | Phase::Ended) { Err(closed()) } else { Ok(state) }
+        if matches!(state.phase, Phase::Stopping | Phase::Ended) {
+            Err(closed())
+        } else {
+            Ok(state)
+        }
     }
 
     /// The present round has not ended, so only an earlier one can have said why.
@@ -278,21 +282,9 @@ impl Client {
     }
 
     fn start(&self, state: &mut SessionState) -> Result<()> {
-        match state.phase {
-            Phase::Running => return Ok(()),
-            Phase::Closing | Phase::Ended => return Err(closed()),
-            Phase::NotStarted => {}
-        }
         let inner = self.inner.clone();
         let name = format!("lh-zk-{}", self.client_name);
-        let thread =
-            std::thread::Builder::new().name(name).spawn(move || inner.run()).map_err(|e| {
-                Error::new(ErrorKind::Unreachable, "no thread for the ZooKeeper session")
-                    .caused_by(e)
-            })?;
-        *self.thread.lock() = Some(thread);
-        state.phase = Phase::Running;
-        Ok(())
+        self.worker.start(&mut state.phase, name, move || inner.run())
     }
 
     /// If the server has ended the connection, the thread that reads ends the link in a moment: the
@@ -416,12 +408,12 @@ impl Client {
             state = self.connected().unwrap_or_else(|_| self.inner.state.lock());
         }
         match state.phase {
-            Phase::NotStarted => state.phase = Phase::Ended,
-            Phase::Running => state.phase = Phase::Closing,
-            Phase::Closing | Phase::Ended => {}
-        }
-        if state.phase == Phase::Ended {
-            return;
+            Phase::NotStarted | Phase::Ended => {
+                state.phase = Phase::Ended;
+                return;
+            }
+            // From now on no call sends anything.
+            Phase::Running | Phase::Stopping => state.phase = Phase::Stopping,
         }
         let now = self.now();
         let slot = Arc::new(Slot::new(1));
@@ -441,22 +433,9 @@ impl Client {
         let mut state = self.inner.state.lock();
         state.term.end(Moment::NEVER);
         let topics = state.end_link(&closed());
-        self.inner.changed.notify_all();
-        while state.phase != Phase::Ended {
-            if self.inner.changed.wait_until(&mut state, deadline).timed_out() {
-                // The thread is in a connect, and ends after that.
-                break;
-            }
-        }
-        let has_ended = state.phase == Phase::Ended;
-        drop(state);
+        // If it is in a connect, the thread ends after that.
+        self.worker.stop(state, |state| &mut state.phase, &self.inner.changed, deadline);
         self.inner.publish(topics);
-        let thread = self.thread.lock().take();
-        if let Some(thread) =
-            thread.filter(|thread| has_ended && thread.thread().id() != std::thread::current().id())
-        {
-            let _ = thread.join();
-        }
     }
 }
 

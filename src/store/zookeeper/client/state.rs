@@ -12,6 +12,7 @@ use parking_lot::{Condvar, Mutex};
 use super::watches::{Fired, Renew, Watches};
 use crate::base::error::{Error, Result};
 use crate::base::lease::{Moment, SessionTerm};
+use crate::signal::worker::Phase;
 use crate::store::Topic;
 use crate::store::net::{Address, Stream};
 use crate::store::zookeeper::lease::{Rhythm, SessionLease};
@@ -58,15 +59,6 @@ pub(super) struct SessionState {
     /// How often a connection began or ended.
     pub(super) moves: u64,
     pub(super) phase: Phase,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) enum Phase {
-    #[default]
-    NotStarted,
-    Running,
-    Closing,
-    Ended,
 }
 
 pub(super) struct Deletion {
