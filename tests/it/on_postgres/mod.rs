@@ -39,6 +39,12 @@ macro_rules! server {
 }
 pub(crate) use server;
 
+/// The URL of two servers, the first of which is tried first.
+fn url_of_both(first: &Postgres, second: &Postgres) -> String {
+    let hosts = [first, second].map(|server| server.dir().display().to_string());
+    format!("postgres://leasehold@/postgres?host={}", hosts.join(","))
+}
+
 /// Uses every primitive with a client of the role `app`, and resolves a lost reply with the rights
 /// of that role.
 fn use_everything_as_app(server: &Postgres, client: &LockClient) {
