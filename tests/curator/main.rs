@@ -17,9 +17,6 @@ mod java;
 mod kinds;
 mod shared;
 mod stress;
-#[allow(dead_code, unused_imports, reason = "shared; no program uses all of it")]
-#[path = "../support/mod.rs"]
-mod support;
 mod turns;
 
 use leasehold_rig as rig;
