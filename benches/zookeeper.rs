@@ -18,7 +18,7 @@
 #[path = "../tests/curator/driver.rs"]
 #[allow(dead_code, reason = "the tests use the rest")]
 mod driver;
-#[path = "../tests/interop/java.rs"]
+#[path = "../tests/support/java/jvm.rs"]
 #[allow(dead_code, reason = "the tests use the rest")]
 mod java;
 #[path = "common/load.rs"]

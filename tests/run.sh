@@ -615,7 +615,7 @@ tests() {
     step 'a short storm' with LEASEHOLD_ZOOKEEPER="${LEASEHOLD_ZOOKEEPER:-1}" \
         run_tests storm storm:: --test-threads="${STORM_THREADS:-5}"
     [ "$form" != plain ] || return 0
-    if touched 'tests with Curator' src/store/zookeeper tests/curator; then
+    if touched 'tests with Curator' src/store/zookeeper tests/curator tests/java tests/support/java; then
         test_with_java 'tests with Curator' "${LEASEHOLD_ZOOKEEPER:-}" with RUST_TEST_THREADS=6 run_tests curator
     fi
     if touched 'tests on Redis 6.2 and Valkey' src/store/redis src/store/redlock tests/it/scripts; then
@@ -626,7 +626,7 @@ tests() {
         step 'a minute of the soak' with LEASEHOLD_ZOOKEEPER="${LEASEHOLD_ZOOKEEPER:-1}" \
             with STORM_PROGRAM="$(program storm)" sh tests/soak.sh --minutes 1 --every 5
     fi
-    if touched 'tests with Redisson 3.52.0' tests/interop src/store/redis/lua; then test_with_redisson 3.52.0; fi
+    if touched 'tests with Redisson 3.52.0' tests/interop tests/java tests/support/java src/store/redis/lua; then test_with_redisson 3.52.0; fi
     # shellcheck disable=SC2086  # here and below: several paths
     if touched 'Windows, under Wine' $of_platforms tests/windows tests/on_windows; then test_on_windows; fi
 }

@@ -402,7 +402,7 @@ find_postgres() {
 # ---- ZooKeeper -------------------------------------------------------------
 
 # Sets $zookeeper to the jar of a ZooKeeper, with its libraries beside it. Maven builds it from
-# tests/curator, again only if that has changed.
+# tests/curator and tests/java, again only if they have changed.
 make_zookeeper() {
     for tool in java javac mvn; do
         if ! have "$tool"; then
@@ -418,7 +418,7 @@ make_zookeeper() {
     fi
     root=$(cd "$(dirname "$0")/.." && pwd) || return 1
     version=${LEASEHOLD_ZOOKEEPER_VERSION:-3.9.5}
-    sum=$(cat "$root/tests/curator/pom.xml" "$root"/tests/curator/src/main/java/curator/*.java | cksum | cut -d ' ' -f 1)
+    sum=$(cat "$root/tests/curator/pom.xml" "$root"/tests/java/driver/*.java "$root"/tests/java/curator/*.java | cksum | cut -d ' ' -f 1)
     home="$root/target/tmp/zookeeper/server-$version-$sum"
     zookeeper="$home/curator.jar"
     [ -f "$zookeeper" ] && return 0

@@ -106,20 +106,17 @@
 //!   `BENCHMARKS.md: In PostgreSQL`, `BENCHMARKS.md: In ZooKeeper`
 //! - **primitives**:
 //!   `it::contract::exclusion::one_holder_at_a_time_between_clients_and_between_threads`,
-//!   `it::latch::all_waiters_continue_at_zero`,
-//!   `it::semaphore::counting_permits_wait_are_given_back_and_forgotten`,
+//!   `it::contract::each_kind::a_latch_opens_for_all`,
+//!   `it::contract::each_kind::permits_are_counted`,
+//!   `it::contract::each_kind::counting_permits_are_counted`,
 //!   `it::replicas::a_grant_is_on_the_replica_when_the_call_returns`,
 //!   `it::redlock::primitives_that_need_a_single_server_are_refused`,
-//!   `it::on_postgres::primitives::permits_are_counted`,
-//!   `it::on_postgres::primitives::a_latch_opens_for_all`,
-//!   `it::on_zookeeper::primitives::permits_are_counted`,
-//!   `it::on_zookeeper::primitives::a_latch_opens_when_it_is_counted_down`,
 //!   `it::on_zookeeper::primitives::what_a_session_cannot_do_is_refused_with_the_reason`
 //! - **who is next**:
 //!   `it::contract::exclusion::threads_of_two_clients_never_overlap_and_all_get_in`,
+//!   `it::contract::each_kind::clients_share_a_mutex`,
 //!   `it::redlock::no_client_keeps_it_for_itself`,
-//!   `it::fair::tokens_are_given_in_the_order_of_the_queue`,
-//!   `it::on_postgres::primitives::a_fair_lock_is_given_in_the_order_of_arrival`,
+//!   `it::contract::each_kind::a_fair_lock_is_given_in_the_order_of_arrival`,
 //!   `curator::turns::turns_are_in_the_order_of_the_queue`
 //! - **stays taken after its guard ([`min_hold`](crate::ReentrantMutex::min_hold))**:
 //!   `it::contract::min_hold::it_stays_taken_until_its_time_is_over_and_no_longer`,

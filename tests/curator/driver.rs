@@ -1,18 +1,16 @@
 //! A Curator with a session, controlled line by line, and the clock that it shares with the tests.
 
-use std::sync::{Arc, Weak};
-
-use parking_lot::Mutex;
+use std::sync::Arc;
 
 use crate::java::Jvm;
-use crate::rig::wait_until;
-use crate::rig::zookeeper::{ZooKeeper, java};
+use crate::rig::zookeeper::{CURATOR, ZooKeeper};
+use crate::rig::{Shared, wait_until};
 
 /// Starts a client. `addresses`: hosts with ports, separated by commas, with a chroot or without;
 /// `settings`: see `Link.java`, for example `session=4000`. Fails the test if there is no Java.
 pub(crate) fn curator(addresses: &str, settings: &[&str]) -> Jvm {
     let quiet = ["-Dorg.slf4j.simpleLogger.defaultLogLevel=off".to_owned()];
-    Jvm::spawn(java("curator.Main", &quiet).arg(addresses).args(settings))
+    Jvm::spawn(CURATOR.command("Main", &quiet).arg(addresses).args(settings))
 }
 
 /// Nanoseconds on the clock of `System.nanoTime()`, which is that of the whole machine.
@@ -70,15 +68,8 @@ impl World {
 }
 
 pub(crate) fn world() -> Arc<World> {
-    // It ends when the last test drops it, so that nothing keeps running.
-    static SHARED: Mutex<Weak<World>> = Mutex::new(Weak::new());
-    let mut shared = SHARED.lock();
-    if let Some(world) = shared.upgrade() {
-        return world;
-    }
-    let world = Arc::new(World::with(&[]));
-    *shared = Arc::downgrade(&world);
-    world
+    static SHARED: Shared<World> = Shared::new();
+    SHARED.get(|| World::with(&[]))
 }
 
 /// A figure in an answer of the bench, as a number.

@@ -5,40 +5,35 @@ use std::time::Duration;
 
 use leasehold::{LockClient, Result};
 
+/// A guard of any kind that can move to another thread.
+trait Movable: leasehold::Held + Send {
+    fn unlock_boxed(self: Box<Self>) -> Result<()>;
+}
+
+impl<G: leasehold::Held + Send> Movable for G {
+    fn unlock_boxed(self: Box<Self>) -> Result<()> {
+        (*self).unlock()
+    }
+}
+
 /// A hold of this side. Dropping it releases it.
 pub(crate) struct Held {
-    /// 0 for a permit.
     pub(crate) token: u64,
-    is_held: Box<dyn Fn() -> bool + Send>,
-    unlock: Box<dyn FnOnce() -> Result<()> + Send>,
+    guard: Box<dyn Movable>,
 }
 
 impl Held {
+    fn of(guard: impl leasehold::Held + Send + 'static) -> Self {
+        Self { token: guard.fencing_token().unwrap().get(), guard: Box::new(guard) }
+    }
+
     pub(crate) fn is_held(&self) -> bool {
-        (self.is_held)()
+        self.guard.is_held()
     }
 
     pub(crate) fn unlock(self) -> Result<()> {
-        let Self { is_held, unlock, .. } = self;
-        // They share the guard.
-        drop(is_held);
-        unlock()
+        self.guard.unlock_boxed()
     }
-}
-
-/// Makes a [`Held`] of the guard that a method returned. `$token`: how to read its token.
-macro_rules! held {
-    ($won:expr, $token:expr) => {
-        $won?.map(|guard| {
-            let token = $token(&guard);
-            let guard = std::sync::Arc::new(guard);
-            let shared = guard.clone();
-            let unlock = Box::new(move || {
-                std::sync::Arc::into_inner(guard).expect("not shared any more").unlock()
-            });
-            Held { token, is_held: Box::new(move || shared.is_held()), unlock }
-        })
-    };
 }
 
 pub(crate) struct Kind {
@@ -80,33 +75,21 @@ pub(crate) const KINDS: [Kind; 4] = [
         label: "mutex",
         java: "mutex",
         take: |client, name, longest| {
-            let won = client.mutex(name).try_lock_owned_for(longest);
-            Ok(held!(won, |guard: &leasehold::OwnedMutexGuard| guard
-                .fencing_token()
-                .unwrap()
-                .get()))
+            Ok(client.mutex(name).try_lock_owned_for(longest)?.map(Held::of))
         },
     },
     Kind {
         label: "fair",
         java: "mutex",
         take: |client, name, longest| {
-            let won = client.fair(name).try_lock_owned_for(longest);
-            Ok(held!(won, |guard: &leasehold::OwnedFairMutexGuard| guard
-                .fencing_token()
-                .unwrap()
-                .get()))
+            Ok(client.fair(name).try_lock_owned_for(longest)?.map(Held::of))
         },
     },
     Kind {
         label: "write",
         java: "write",
         take: |client, name, longest| {
-            let won = client.rw_lock(name).try_write_owned_for(longest);
-            Ok(held!(won, |guard: &leasehold::OwnedRwLockWriteGuard| guard
-                .fencing_token()
-                .unwrap()
-                .get()))
+            Ok(client.rw_lock(name).try_write_owned_for(longest)?.map(Held::of))
         },
     },
     Kind {
@@ -114,11 +97,11 @@ pub(crate) const KINDS: [Kind; 4] = [
         java: "multi",
         take: |client, name, longest| {
             // Not in Curator's order: the order of the names does not matter.
-            let won = client.multi([&format!("{name}-too"), name]).try_lock_owned_for(longest);
-            Ok(held!(won, |guard: &leasehold::OwnedMultiLockGuard| guard
-                .fencing_token(name)
-                .unwrap()
-                .get()))
+            let won = client.multi([&format!("{name}-too"), name]).try_lock_owned_for(longest)?;
+            Ok(won.map(|guard| {
+                let token = guard.fencing_token(name).unwrap().get();
+                Held { token, guard: Box::new(guard) }
+            }))
         },
     },
 ];

@@ -7,23 +7,16 @@
 #![allow(missing_docs, reason = "tests")]
 
 mod beliefs;
-#[allow(dead_code, reason = "made for the tests with Redisson, which use all of it")]
-#[path = "../interop/counter.rs"]
-mod counter;
 mod cut;
 mod driver;
 mod faults;
 mod ghost;
-#[allow(dead_code, reason = "made for the tests with Redisson, which use all of it")]
-#[path = "../interop/java.rs"]
+#[allow(dead_code, unused_imports, reason = "the tests with Redisson use more of it")]
+#[path = "../support/java/mod.rs"]
 mod java;
 mod kinds;
-mod players;
 mod shared;
 mod stress;
-#[allow(dead_code, unused_imports, reason = "shared; no program uses all of it")]
-#[path = "../support/mod.rs"]
-mod support;
 mod turns;
 
 use leasehold_rig as rig;

@@ -1,82 +1,30 @@
-//! Threads of both libraries, in two processes each, take turns on a counter outside of ZooKeeper.
+//! Threads of leasehold and Curator, in two processes each, take turns.
 
-use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use leasehold::LockClient;
+use leasehold::{Builder, ErrorKind, LockClient};
 
-use crate::counter::{Counter, Mode, Tally};
 use crate::driver::{World, curator};
-use crate::java::{JavaThread, Jvm};
-use crate::players::{Process, SESSION, client, play};
+use crate::java::{Javas, Mode, Process, THREADS, compete, is_long, play, set_up};
 use crate::rig::{ms, wait_until};
 
-/// Threads in each process.
-const THREADS: usize = 4;
+/// Errors while servers are unreachable, or when a session has ended.
+pub(crate) const OUTAGES: [ErrorKind; 3] =
+    [ErrorKind::Unreachable, ErrorKind::NotReady, ErrorKind::Lost];
 
-fn is_long() -> bool {
-    std::env::var("LEASEHOLD_LONG").is_ok_and(|value| value == "1")
+/// The session of all players, so that the hold of a killed one becomes free soon.
+const SESSION: Duration = ms(2000);
+
+pub(crate) fn builder(url: &str) -> Builder {
+    LockClient::builder().url(url)
 }
 
-/// How long one primitive is under stress.
-fn length() -> Duration {
-    if is_long() { Duration::from_secs(15) } else { ms(1500) }
+fn client(url: &str) -> LockClient {
+    builder(url).lease(SESSION).build().unwrap()
 }
 
 fn session() -> String {
     format!("session={}", SESSION.as_millis())
-}
-
-/// The Curator threads that take turns on one primitive.
-struct Javas<'a>(Vec<(JavaThread<'a>, bool)>);
-
-impl<'a> Javas<'a> {
-    fn begin(jvm: &'a Jvm, primitive: &str, path: &Path, mode: Mode, threads: usize) -> Self {
-        let begin = |n: usize| {
-            let thread = jvm.thread();
-            // Half of the threads, where threads can only read.
-            let reads = primitive == "rw" && n % 2 == 1;
-            let name = if primitive == "multi" {
-                "stress-multi,stress-multi-2"
-            } else {
-                &format!("stress-{primitive}")
-            };
-            let (primitive, mode) = match primitive {
-                "rw" if reads => ("read", "read"),
-                "rw" => ("write", mode.word()),
-                "fair" => ("mutex", mode.word()),
-                _ => (primitive, mode.word()),
-            };
-            thread.begin(&format!("{primitive} {name} turns {} {mode}", path.display()));
-            (thread, reads)
-        };
-        Self((0..threads).map(begin).collect())
-    }
-
-    fn tally(&self) -> Tally {
-        let mut all = Tally::default();
-        for (thread, reads) in &self.0 {
-            let mut tally = Tally::of_words(&thread.answer_within(Duration::from_secs(90)));
-            if *reads {
-                tally.turns = 0;
-            }
-            all.add(tally);
-        }
-        all
-    }
-}
-
-/// Creates the counter of a primitive, and what the primitive needs.
-fn set_up(dir: &Path, client: &LockClient, primitive: &str) -> (PathBuf, Counter) {
-    if primitive == "semaphore" {
-        assert_eq!(
-            client.semaphore("stress-semaphore").try_set_permits(1).unwrap(),
-            leasehold::SetPermits::New
-        );
-    }
-    let path = dir.join(primitive);
-    let counter = Counter::create(&path);
-    (path, counter)
 }
 
 #[test]
@@ -84,28 +32,11 @@ fn never_two_inside() {
     let World { jvm, server } = World::with(&[&session()]);
     let second = curator(&server.address(), &[&session()]);
     let client = client(&server.url());
-    let mut process = Process::start(&server.url());
+    let mut process = Process::start(&server.url(), SESSION);
     // Several of Curator's multi-locks and one of ours can block each other, as Curator's can among
     // themselves: they acquire their locks one after another.
     for primitive in ["mutex", "fair", "rw", "semaphore"] {
-        let (path, counter) = set_up(server.dir(), &client, primitive);
-        let javas =
-            [&jvm, &second].map(|jvm| Javas::begin(jvm, primitive, &path, Mode::Count, THREADS));
-        process.begin(primitive, &path, Mode::Count, THREADS);
-        let mut ours = std::thread::scope(|s| {
-            let ours = s.spawn(|| play(&client, primitive, &path, Mode::Count, THREADS));
-            std::thread::sleep(length());
-            counter.stop();
-            ours.join().unwrap()
-        });
-        ours.add(process.tally(primitive));
-        let mut theirs = Tally::default();
-        for javas in &javas {
-            theirs.add(javas.tally());
-        }
-        println!("{primitive}: {ours:?}; Curator: {theirs:?}");
-        assert_eq!(counter.read(), ours.turns + theirs.turns, "{primitive}");
-        assert!(ours.turns > 0 && theirs.turns > 0, "{primitive}: {ours:?} {theirs:?}");
+        compete(&client, &mut process, [&jvm, &second], server.dir(), primitive);
     }
     drop((client, process, jvm, second));
     // Its size is permanent.
@@ -124,7 +55,7 @@ fn killed_players_leave_nobody_inside_and_nothing_behind() {
             let ours = s.spawn(|| play(&client, primitive, &path, Mode::Mark, 2));
             for round in 0..if is_long() { 8 } else { 2 } {
                 let victim = curator(&server.address(), &[&session()]);
-                let mut process = Process::start(&server.url());
+                let mut process = Process::start(&server.url(), SESSION);
                 let javas = Javas::begin(&victim, primitive, &path, Mode::Mark, THREADS);
                 process.begin(primitive, &path, Mode::Mark, THREADS);
                 let before = counter.read();

@@ -6,11 +6,11 @@ use std::time::Duration;
 use leasehold::{Builder, LockClient};
 
 use crate::faults::in_trouble;
-use crate::jvm::{Jvm, listeners};
-use crate::players::Mode;
+use crate::java::{Jvm, Mode, length};
+use crate::jvm::listeners;
 use crate::rig::{Cluster, ClusterOptions, Server, ms};
 use crate::staying::{Java, are_woken_after};
-use crate::stress::{JAVA_WAITER_TIMEOUT, LEASE, WAITER_TIMEOUT, length};
+use crate::stress::{JAVA_WAITER_TIMEOUT, LEASE, WAITER_TIMEOUT};
 use crate::wakeups::{Primitive, wake_each_other};
 use crate::world::Home;
 

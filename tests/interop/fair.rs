@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use leasehold::{Builder, LockClient, Redis};
 
-use crate::jvm::Jvm;
+use crate::java::Jvm;
 use crate::rig::{CAP, Child, Server, ms, wait_until};
 use crate::world::{World, prompt, world};
 

@@ -5,10 +5,9 @@ use std::path::{Path, PathBuf};
 
 use leasehold::LockClient;
 
-use crate::jvm::Jvm;
-use crate::players::{Counter, Mode, Process, Tally, play};
+use crate::java::{Counter, Javas, Jvm, Mode, Process, Tally, judge, length, play, set_up};
 use crate::rig::{Server, ms};
-use crate::stress::{Javas, LEASE, client, java, judge, length, set_up};
+use crate::stress::{LEASE, client, java};
 use crate::world::World;
 
 /// Without plain counts: permits of a Redisson thread whose reply was lost, or of any killed
@@ -122,7 +121,7 @@ fn processes_of_both_libraries_are_killed() {
     in_trouble(&mut server, &dir, &client, &jvm, Mode::Mark, |server, path_of| {
         for _ in 0..2 {
             let doomed_java = java(server);
-            let mut doomed = Process::start(server, LEASE);
+            let mut doomed = Process::start(&server.url(), ms(LEASE));
             let _javas: Vec<_> = PRIMITIVES
                 .iter()
                 .map(|primitive| {

@@ -7,15 +7,14 @@
 #![allow(missing_docs, reason = "tests")]
 
 mod cluster;
-mod counter;
 mod fair;
 mod faults;
 mod fenced;
+#[path = "../support/java/mod.rs"]
 mod java;
 mod jvm;
 mod latch;
 mod multi;
-mod players;
 mod redlock;
 mod rw;
 mod semaphores;

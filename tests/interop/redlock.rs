@@ -4,16 +4,14 @@
 //! another. With a wait time, it waits for each of them on its own channel, for a third of that
 //! time (`lock()`: rounds of 4.5 s with 1.5 s for each); two are enough.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Weak};
 
 use leasehold::LockClient;
-use parking_lot::Mutex;
 
-use crate::jvm::{Jvm, listeners};
-use crate::players::Mode;
-use crate::rig::{CAP, Server, ms, wait_until};
-use crate::stress::{Javas, judge, play_for_a_while, set_up};
+use crate::java::{Javas, Jvm, Mode, judge, play_for_a_while, set_up};
+use crate::jvm::listeners;
+use crate::rig::{CAP, Server, Shared, ms, wait_until};
 use crate::support::{Masters, wait_for_votes};
 use crate::world::prompt;
 
@@ -52,14 +50,8 @@ impl Trio {
 
 /// Shared by tests that break nothing.
 fn trio() -> Arc<Trio> {
-    static SHARED: Mutex<Weak<Trio>> = Mutex::new(Weak::new());
-    let mut shared = SHARED.lock();
-    if let Some(trio) = shared.upgrade() {
-        return trio;
-    }
-    let trio = Arc::new(Trio::with(&[]));
-    *shared = Arc::downgrade(&trio);
-    trio
+    static SHARED: Shared<Trio> = Shared::new();
+    SHARED.get(|| Trio::with(&[]))
 }
 
 fn waits(server: &Server, name: &str) -> bool {

@@ -3,7 +3,8 @@
 
 use leasehold::LockClient;
 
-use crate::jvm::{Jvm, listeners};
+use crate::java::Jvm;
+use crate::jvm::listeners;
 use crate::rig::{CAP, Child, Server, ms, wait_until};
 use crate::world::{World, prompt, world};
 

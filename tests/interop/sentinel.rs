@@ -5,11 +5,10 @@ use std::time::{Duration, Instant};
 use leasehold::{Builder, LockClient, Sentinel};
 
 use crate::faults::in_trouble;
-use crate::jvm::Jvm;
-use crate::players::Mode;
+use crate::java::{Jvm, Mode, length};
 use crate::rig::{SentinelOptions, Sentinels, Server, ms, wait_until};
 use crate::staying::{Java, are_woken_after};
-use crate::stress::{JAVA_WAITER_TIMEOUT, LEASE, WAITER_TIMEOUT, length};
+use crate::stress::{JAVA_WAITER_TIMEOUT, LEASE, WAITER_TIMEOUT};
 use crate::wakeups::{Primitive, wake_each_other};
 use crate::world::Home;
 

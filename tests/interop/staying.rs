@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use leasehold::LockClient;
 
-use crate::jvm::{JavaThread, Jvm};
+use crate::java::{JavaThread, Jvm};
 use crate::rig::{CAP, ms, wait_until};
 use crate::wakeups::{Names, PRIMITIVES, Primitive, Release};
 use crate::world::{Home, PROMPT};

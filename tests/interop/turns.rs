@@ -23,6 +23,9 @@ fn in_queue(server: &Server, name: &str) -> bool {
 }
 
 macro_rules! turns {
+    ($kind:ident, $java:literal, $make:expr, $waits:ident) => {
+        turns!($kind, $java, $make, $waits, [lock, try_lock, try_lock_for, lock_owned]);
+    };
     ($kind:ident, $java:literal, $make:expr, $waits:ident, [$lock:ident, $try:ident, $try_for:ident, $owned:ident]) => {
         mod $kind {
             use super::*;
@@ -170,27 +173,9 @@ macro_rules! turns {
     };
 }
 
-turns!(
-    plain,
-    "lock",
-    |c: &LockClient, n| c.mutex(n),
-    on_channel,
-    [lock, try_lock, try_lock_for, lock_owned]
-);
-turns!(
-    fenced,
-    "fenced",
-    |c: &LockClient, n| c.mutex(n).keep_token(),
-    on_channel,
-    [lock, try_lock, try_lock_for, lock_owned]
-);
-turns!(
-    fair,
-    "fair",
-    |c: &LockClient, n| c.fair(n),
-    in_queue,
-    [lock, try_lock, try_lock_for, lock_owned]
-);
+turns!(plain, "lock", |c: &LockClient, n| c.mutex(n), on_channel);
+turns!(fenced, "fenced", |c: &LockClient, n| c.mutex(n).keep_token(), on_channel);
+turns!(fair, "fair", |c: &LockClient, n| c.fair(n), in_queue);
 turns!(
     write,
     "write",

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use leasehold::LockClient;
 
-use crate::jvm::{JavaThread, Jvm};
+use crate::java::{JavaThread, Jvm};
 use crate::rig::wait_until;
 use crate::support::Clients;
 use crate::world::{Home, PROMPT, world};

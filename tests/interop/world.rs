@@ -1,13 +1,13 @@
 //! A server and a Java process that tests share: starting them takes longer than most of the tests.
 
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use leasehold::LockClient;
-use parking_lot::Mutex;
 
-use crate::jvm::{Jvm, listeners};
-use crate::rig::Server;
+use crate::java::Jvm;
+use crate::jvm::listeners;
+use crate::rig::{Server, Shared};
 use crate::support::Clients;
 
 /// A waiter woken by a message took less time than this; one that polled, after 5 s at the
@@ -60,15 +60,8 @@ impl Home for Server {
 }
 
 pub(crate) fn world() -> Arc<World> {
-    // It ends when the last test drops it, so that nothing keeps running.
-    static SHARED: Mutex<Weak<World>> = Mutex::new(Weak::new());
-    let mut shared = SHARED.lock();
-    if let Some(world) = shared.upgrade() {
-        return world;
-    }
-    let world = Arc::new(World::with(&[]));
-    *shared = Arc::downgrade(&world);
-    world
+    static SHARED: Shared<World> = Shared::new();
+    SHARED.get(|| World::with(&[]))
 }
 
 /// Releases what the other library waits for, and checks that it was acquired early enough for a

@@ -1,25 +1,14 @@
-//! A token ends waits: at each point of a wait, and what is left afterwards. `contract::waits`
-//! covers what holds for all primitives and stores.
+//! A token ends waits: at each point of a wait, and what is left afterwards. `ended_waits` covers
+//! what holds for `stop_waiting` as well, `contract::waits` what holds for all primitives and
+//! stores.
 
-use std::error::Error as _;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
-use leasehold::{CancelToken, ErrorKind, LockClient, Result};
+use leasehold::{CancelToken, ErrorKind, LockClient};
 
-use crate::rig::{CAP, Fault, PROMPT, Proxy, Server, ms, wait_until};
-
-/// So long that no test can pass because a lease ended.
-const LONG: Duration = Duration::from_secs(60);
-
-fn client(url: String) -> LockClient {
-    LockClient::builder().url(url).lease(LONG).io_timeout(Duration::from_secs(5)).build().unwrap()
-}
-
-/// Why the call failed. A guard is dropped on the thread that acquired it.
-fn ended<G>(outcome: Result<G>) -> Option<ErrorKind> {
-    outcome.err().map(|e| e.kind())
-}
+use crate::ended_waits::{LONG, client, ended};
+use crate::rig::{Fault, PROMPT, Proxy, Server, ms, wait_until};
 
 const CANCELLED: Option<ErrorKind> = Some(ErrorKind::Cancelled);
 
@@ -210,53 +199,6 @@ fn the_marker_of_a_cancelled_writer_goes_at_once() {
     server.assert_clean();
 }
 
-/// It has a queue entry at the server, which hangs: the call does not wait for its removal.
-#[test]
-fn a_cancelled_wait_does_not_wait_for_a_server_that_hangs() {
-    let server = Server::start();
-    let holder = client(server.url());
-    let builder = LockClient::builder().url(server.url()).lease(LONG).waiter_timeout(LONG);
-    let waiting = builder.io_timeout(Duration::from_secs(14)).build().unwrap();
-    let guard = holder.fair("t").lock().unwrap();
-    let token = CancelToken::new();
-    std::thread::scope(|s| {
-        let waiter = s.spawn(|| ended(waiting.fair("t").with_cancel(&token).lock()));
-        wait_until("it queues", || holder.fair("t").queue_len().unwrap() == 1);
-        wait_until("it is subscribed", || !server.channels().is_empty());
-        std::thread::sleep(ms(50));
-        server.suspend();
-        let start = std::time::Instant::now();
-        token.cancel();
-        let outcome = waiter.join().unwrap();
-        let took = start.elapsed();
-        server.resume();
-        assert_eq!(outcome, CANCELLED);
-        assert!(took < PROMPT, "it took {took:?}");
-        wait_until("its queue entry is removed", || holder.fair("t").queue_len().unwrap() == 0);
-    });
-    drop((guard, holder, waiting));
-    server.assert_clean();
-}
-
-#[test]
-fn a_grant_that_is_on_its_way_wins() {
-    let server = Server::start();
-    let proxy = Proxy::start(&server);
-    let client = client(proxy.url());
-    let token = CancelToken::new();
-    proxy.inject("job", Fault::StallReply(ms(500)));
-    std::thread::scope(|s| {
-        let call = s.spawn(|| client.mutex("job").with_cancel(&token).lock_owned());
-        proxy.wait_hits(1);
-        token.cancel();
-        let guard = call.join().unwrap().unwrap();
-        assert!(guard.is_held());
-        guard.unlock().unwrap();
-    });
-    drop(client);
-    server.assert_clean();
-}
-
 #[test]
 fn a_refusal_that_is_on_its_way_ends_the_call() {
     let server = Server::start();
@@ -272,78 +214,6 @@ fn a_refusal_that_is_on_its_way_ends_the_call() {
         assert_eq!(call.join().unwrap(), CANCELLED);
     });
     drop((guard, holder, client));
-    server.assert_clean();
-}
-
-/// No reply arrives: the call ends after the I/O timeout, and the request is undone in the
-/// background.
-#[test]
-fn a_request_without_a_reply_is_undone() {
-    for primitive in ["mutex", "fair", "multi", "semaphore"] {
-        let server = Server::start();
-        let proxy = Proxy::start(&server);
-        let client =
-            LockClient::builder().url(proxy.url()).lease(LONG).io_timeout(ms(500)).build().unwrap();
-        client.semaphore("s-job").try_set_permits(1).unwrap();
-        let token = CancelToken::new();
-        proxy.inject("job", Fault::BlackHoleReply);
-        std::thread::scope(|s| {
-            let call = s.spawn(|| match primitive {
-                "mutex" => client.mutex("job").with_cancel(&token).lock_owned().map(drop),
-                "fair" => client.fair("job").with_cancel(&token).lock_owned().map(drop),
-                "multi" => client.multi(["job", "too"]).with_cancel(&token).lock_owned().map(drop),
-                _ => client.semaphore("s-job").with_cancel(&token).acquire().map(drop),
-            });
-            proxy.wait_hits(1);
-            token.cancel();
-            let error = call.join().unwrap().unwrap_err();
-            assert_eq!(error.kind(), ErrorKind::Cancelled, "{primitive}: {error:?}");
-            assert!(error.source().is_some(), "{primitive}: its cause says why it took so long");
-        });
-        wait_until(&format!("{primitive}: it is undone"), || server.lock_keys() == ["s-job"]);
-        wait_until(&format!("{primitive}: all permits are back"), || {
-            client.semaphore("s-job").available_permits().is_ok_and(|free| free == 1)
-        });
-        client.semaphore("s-job").delete().unwrap();
-        drop(client);
-        server.assert_clean();
-    }
-}
-
-/// The leader pauses between two attempts, and another thread waits behind it.
-#[test]
-fn waits_end_during_an_outage() {
-    let server = Server::start();
-    let proxy = Proxy::start(&server);
-    let holder = client(server.url());
-    let builder = LockClient::builder().url(proxy.url()).lease(LONG).io_timeout(ms(1000));
-    let waiting = builder.outage_timeout(LONG).build().unwrap();
-    let (guard, fair_guard) = (holder.lock("job").unwrap(), holder.fair("fair").lock().unwrap());
-    let token = CancelToken::new();
-    std::thread::scope(|s| {
-        let leader = s.spawn(|| ended(waiting.mutex("job").with_cancel(&token).lock()));
-        wait_until("it waits", || !server.channels().is_empty());
-        let behind = s.spawn(|| ended(waiting.mutex("job").with_cancel(&token).lock()));
-        let queued = s.spawn(|| ended(waiting.fair("fair").with_cancel(&token).lock()));
-        wait_until("it queues", || holder.fair("fair").queue_len().unwrap() == 1);
-        wait_until("all wait", || waiting.snapshot().waits().len() == 3);
-        proxy.refuse(true);
-        proxy.cut_all();
-        // Long enough for the leaders to notice the outage by a failed attempt.
-        std::thread::sleep(ms(700));
-        token.cancel();
-        wait_until("all have ended", || {
-            [&leader, &behind, &queued].iter().all(|call| call.is_finished())
-        });
-        for call in [leader, behind, queued] {
-            assert_eq!(call.join().unwrap(), CANCELLED);
-        }
-        proxy.refuse(false);
-        wait_until("its queue entry is removed", || holder.fair("fair").queue_len().unwrap() == 0);
-    });
-    guard.unlock().unwrap();
-    assert!(waiting.try_lock_for("job", CAP).unwrap().is_some(), "the client still works");
-    drop((fair_guard, holder, waiting));
     server.assert_clean();
 }
 

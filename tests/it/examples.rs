@@ -122,7 +122,7 @@ fn the_worker_pool_is_exact_in_postgres_too() {
 fn the_worker_pool_is_exact_in_zookeeper_too() {
     let mut pool = Command::new(example("worker_pool"));
     pool.args(["--store", "zookeeper"])
-        .env("LEASEHOLD_ZOOKEEPER_JAR", crate::rig::zookeeper::jar());
+        .env("LEASEHOLD_ZOOKEEPER_JAR", crate::rig::zookeeper::CURATOR.jar());
     assert!(last_line_of("worker_pool", &mut pool).ends_with(": exact"));
 }
 

@@ -185,16 +185,6 @@ fn a_forced_out_holder_of_a_fixed_lease_learns_of_it_too() {
 }
 
 #[test]
-fn max_hold_ends_the_hold_of_a_hung_holder() {
-    let server = Server::start();
-    let client = server.builder().lease(SHORT).build().unwrap();
-    let guard = client.mutex("job").max_hold(SHORT * 3).lock().unwrap();
-    assert!(guard.wait_lost(SHORT * 2).is_still_held(), "renewed so far");
-    assert!(guard.wait_lost(Duration::from_secs(10)).is_lost());
-    assert!(server.client().try_lock_for("job", Duration::from_secs(5)).unwrap().is_some());
-}
-
-#[test]
 fn a_failed_renewal_shortens_nothing_and_is_tried_again() {
     let server = Server::start();
     let proxy = Proxy::start(&server);

@@ -21,6 +21,7 @@ mod contract;
 mod costs;
 mod credentials;
 mod diagnosis;
+mod ended_waits;
 mod escaped_names;
 mod examples;
 mod fair;

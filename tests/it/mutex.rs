@@ -11,21 +11,6 @@ use crate::rig::{Server, ms, wait_until};
 use crate::support::Clients;
 
 #[test]
-fn one_holder_at_a_time() {
-    let server = Server::start();
-    let (a, b) = (server.client(), server.client());
-    let guard = a.lock("job").unwrap();
-    assert!(guard.is_held());
-    assert_eq!(guard.name(), "job");
-    assert!(b.try_lock("job").unwrap().is_none());
-    assert!(b.try_lock("other").unwrap().is_some());
-    guard.unlock().unwrap();
-    assert!(b.try_lock("job").unwrap().is_some());
-    drop((a, b));
-    server.assert_clean();
-}
-
-#[test]
 fn the_hash_is_redissons() {
     let server = Server::start();
     let client = server.client();
@@ -45,22 +30,6 @@ fn the_hash_is_redissons() {
 }
 
 #[test]
-fn reentry_counts_and_guards_drop_in_any_order() {
-    let server = Server::start();
-    let (client, other) = (server.client(), server.client());
-    let first = client.lock("n").unwrap();
-    let second = client.try_lock("n").unwrap().unwrap();
-    let third = client.try_lock_for("n", ms(10)).unwrap().unwrap();
-    assert_eq!((first.hold_count(), third.hold_count()), (3, 3));
-    assert_eq!(first.fencing_token().unwrap(), third.fencing_token().unwrap());
-    first.unlock().unwrap();
-    third.unlock().unwrap();
-    assert!(second.is_held() && other.try_lock("n").unwrap().is_none());
-    second.unlock().unwrap();
-    assert!(other.try_lock("n").unwrap().is_some());
-}
-
-#[test]
 fn owned_guards_never_reenter_and_move() {
     let server = Server::start();
     let client = server.client();
@@ -73,47 +42,6 @@ fn owned_guards_never_reenter_and_move() {
     drop(bound);
     std::thread::spawn(move || owned.unlock().unwrap()).join().unwrap();
     assert!(mutex.try_lock_owned_until(Instant::now() + ms(10)).unwrap().is_some());
-}
-
-#[test]
-fn a_waiter_is_woken_by_the_release() {
-    let server = Server::start();
-    let (a, b) = (server.client(), server.client());
-    let guard = a.lock("job").unwrap();
-    std::thread::scope(|s| {
-        let waiter = s.spawn(|| {
-            let guard = b.lock("job").unwrap();
-            (Instant::now(), guard.is_held())
-        });
-        wait_until("the waiter is subscribed", || {
-            server.channels().iter().any(|c| c == "redisson_lock__channel:{job}")
-        });
-        let released = Instant::now();
-        drop(guard);
-        let (woken, held) = waiter.join().unwrap();
-        assert!(held);
-        // Far shorter than the lease of 30 s: the message woke it, not the timer.
-        assert!(woken - released < Duration::from_secs(5));
-    });
-}
-
-#[test]
-fn timed_tries_keep_their_deadline_and_leave_nothing() {
-    let server = Server::start();
-    let (a, b) = (server.client(), server.client());
-    let guard = a.lock("job").unwrap();
-    for wait in [1, 30, 120] {
-        let start = Instant::now();
-        assert!(b.try_lock_for("job", ms(wait)).unwrap().is_none());
-        assert!(start.elapsed() >= ms(wait));
-        let start = Instant::now();
-        assert!(b.mutex("job").try_lock_owned_for(ms(wait)).unwrap().is_none());
-        assert!(start.elapsed() >= ms(wait));
-    }
-    assert_eq!(server.hash("job").len(), 1);
-    drop(guard);
-    drop((a, b));
-    server.assert_clean();
 }
 
 #[test]
@@ -181,20 +109,6 @@ fn a_hundred_threads_of_two_clients_never_overlap() {
 }
 
 #[test]
-fn a_panic_while_held_releases() {
-    let server = Server::start();
-    let client = server.client();
-    let inner = client.clone();
-    let result = std::thread::spawn(move || {
-        let _guard = inner.lock("job").unwrap();
-        panic!("on purpose");
-    })
-    .join();
-    assert!(result.is_err());
-    assert!(client.try_lock("job").unwrap().is_some());
-}
-
-#[test]
 fn a_thread_that_ends_with_a_forgotten_guard_leaves_no_lock() {
     let server = Server::start();
     let client = server.client();
@@ -240,27 +154,6 @@ fn keep_token_and_fencing_off() {
     let off = server.builder().fencing(false).build().unwrap();
     assert_eq!(off.lock("x").unwrap().fencing_token().unwrap_err().kind(), ErrorKind::InvalidInput);
     assert_eq!(server.cmd::<u32>(&["EXISTS", "redisson_lock_token:{x}"]), 0);
-}
-
-#[test]
-fn operators_see_and_free() {
-    let server = Server::start();
-    let (client, operator) = (server.client(), server.client());
-    let mutex = operator.mutex("job");
-    assert!(!mutex.is_locked().unwrap());
-    assert!(mutex.holder().unwrap().is_none() && !mutex.force_unlock().unwrap());
-    let guard = client.lock("job").unwrap();
-    let holder = mutex.holder().unwrap().unwrap();
-    assert!(holder.id().starts_with(client.id()) && !holder.is_this_client());
-    assert_eq!(holder.hold_count(), 1);
-    assert!(holder.remaining().unwrap() > ms(29_000));
-    assert!(client.mutex("job").holder().unwrap().unwrap().is_this_client());
-    assert!(mutex.force_unlock().unwrap());
-    assert!(!mutex.is_locked().unwrap());
-    assert_eq!(guard.unlock().unwrap_err().kind(), ErrorKind::Lost);
-    let own = client.lock("job").unwrap();
-    assert!(client.mutex("job").force_unlock().unwrap());
-    assert!(!own.is_held(), "a hold of the same client is notified at once");
 }
 
 #[test]

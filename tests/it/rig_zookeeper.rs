@@ -63,7 +63,7 @@ fn a_missing_java_is_a_failure_with_its_remedy() {
 #[test]
 #[ignore = "a program for another test"]
 fn asks_for_a_server() {
-    let _ = crate::rig::zookeeper::jar();
+    let _ = crate::rig::zookeeper::CURATOR.jar();
 }
 
 #[test]

@@ -32,33 +32,6 @@ fn wait_for_marker(server: &Server) {
 }
 
 #[test]
-fn readers_share_and_a_writer_is_alone() {
-    let server = Server::start();
-    let (a, b) = (server.client(), server.client());
-    let (one, other) = (a.rw_lock("w").read().unwrap(), b.rw_lock("w").read().unwrap());
-    assert!(one.is_held() && other.is_held());
-    assert!(a.rw_lock("w").try_write_until(Instant::now()).is_err(), "it reads itself");
-    assert_eq!(a.rw_lock("w").holders().unwrap().len(), 2);
-    drop(one);
-    assert!(a.rw_lock("w").try_write().unwrap().is_none());
-    other.unlock().unwrap();
-    let write = a.rw_lock("w").write().unwrap();
-    assert!(write.fencing_token().is_ok());
-    assert!(b.rw_lock("w").try_read().unwrap().is_none());
-    assert!(b.rw_lock("w").try_write_for(ms(20)).unwrap().is_none());
-    let owned = b.rw_lock("w");
-    std::thread::scope(|s| {
-        let reader = s.spawn(|| owned.read_owned().unwrap());
-        wait_until("it is subscribed", || !server.channels().is_empty());
-        write.unlock().unwrap();
-        let reader = reader.join().unwrap();
-        s.spawn(move || reader.unlock().unwrap());
-    });
-    drop((a, b, owned));
-    server.assert_clean();
-}
-
-#[test]
 fn both_sides_are_reentrant_and_guards_drop_in_any_order() {
     let server = Server::start();
     let (client, other) = (server.client(), server.client());

@@ -1,26 +1,16 @@
-//! `stop_waiting`: which calls it ends, what continues, and what is left. `contract::waits` covers
-//! what holds for all primitives and stores.
+//! `stop_waiting`: which calls it ends, what continues, and what is left. `ended_waits` covers what
+//! holds for tokens as well, `contract::waits` what holds for all primitives and stores.
 
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use leasehold::{CancelToken, ErrorKind, LockClient, Result};
+use leasehold::{CancelToken, ErrorKind, LockClient};
 
-use crate::rig::{CAP, Fault, PROMPT, Proxy, Server, ms, wait_until};
+use crate::ended_waits::{LONG, client, ended};
+use crate::rig::{CAP, Server, ms, wait_until};
 use crate::support::Clients;
 
-/// So long that no test can pass because a lease ended.
-const LONG: Duration = Duration::from_secs(60);
-
 const CLOSED: Option<ErrorKind> = Some(ErrorKind::Closed);
-
-fn client(url: String) -> LockClient {
-    LockClient::builder().url(url).lease(LONG).io_timeout(Duration::from_secs(5)).build().unwrap()
-}
-
-fn ended<G>(outcome: Result<G>) -> Option<ErrorKind> {
-    outcome.err().map(|e| e.kind())
-}
 
 #[test]
 fn holds_live_on_until_the_close() {
@@ -108,95 +98,6 @@ fn every_call_that_takes_or_waits_is_refused() {
     let error = client.lock("job").unwrap_err();
     assert!(error.to_string().contains("was closed"), "{error}");
     drop((client, latch));
-    server.assert_clean();
-}
-
-/// Nothing is sent to a server that hangs, and a fair waiter's queue entry is removed when it
-/// answers.
-#[test]
-fn it_does_not_wait_for_a_server_that_hangs() {
-    let server = Server::start();
-    let holder = client(server.url());
-    let builder = LockClient::builder().url(server.url()).lease(LONG).waiter_timeout(LONG);
-    let stopped = builder.io_timeout(Duration::from_secs(14)).build().unwrap();
-    let guard = holder.fair("t").lock().unwrap();
-    std::thread::scope(|s| {
-        let waiter = s.spawn(|| ended(stopped.fair("t").lock()));
-        wait_until("it queues", || holder.fair("t").queue_len().unwrap() == 1);
-        wait_until("it is subscribed", || !server.channels().is_empty());
-        std::thread::sleep(ms(50));
-        server.suspend();
-        let start = Instant::now();
-        stopped.stop_waiting();
-        let returned = start.elapsed();
-        let outcome = waiter.join().unwrap();
-        let took = start.elapsed();
-        server.resume();
-        assert_eq!(outcome, CLOSED);
-        assert!(returned < PROMPT && took < PROMPT, "{returned:?}, {took:?}");
-        wait_until("its queue entry is removed", || holder.fair("t").queue_len().unwrap() == 0);
-    });
-    drop((guard, holder, stopped));
-    server.assert_clean();
-}
-
-#[test]
-fn a_grant_that_is_on_its_way_wins_and_no_reply_is_undone() {
-    let server = Server::start();
-    let proxy = Proxy::start(&server);
-    for fault in [Fault::StallReply(ms(300)), Fault::BlackHoleReply] {
-        let client =
-            LockClient::builder().url(proxy.url()).lease(LONG).io_timeout(ms(900)).build().unwrap();
-        let hits = proxy.hits();
-        proxy.inject("job", fault);
-        std::thread::scope(|s| {
-            let call = s.spawn(|| client.mutex("job").lock_owned());
-            proxy.wait_hits(hits + 1);
-            client.stop_waiting();
-            match (fault, call.join().unwrap()) {
-                (Fault::BlackHoleReply, outcome) => assert_eq!(ended(outcome), CLOSED),
-                (_, guard) => {
-                    let guard = guard.unwrap();
-                    assert!(guard.is_held());
-                    guard.unlock().unwrap();
-                }
-            }
-        });
-        wait_until("nothing is left", || server.lock_keys().is_empty());
-    }
-    server.assert_clean();
-}
-
-#[test]
-fn waits_end_during_an_outage() {
-    let server = Server::start();
-    let proxy = Proxy::start(&server);
-    let holder = client(server.url());
-    let builder = LockClient::builder().url(proxy.url()).lease(LONG).io_timeout(ms(1000));
-    let stopped = builder.outage_timeout(LONG).build().unwrap();
-    let (guard, fair_guard) = (holder.lock("job").unwrap(), holder.fair("fair").lock().unwrap());
-    std::thread::scope(|s| {
-        let calls = [
-            s.spawn(|| ended(stopped.mutex("job").lock())),
-            s.spawn(|| ended(stopped.mutex("job").lock_owned())),
-            s.spawn(|| ended(stopped.fair("fair").lock())),
-        ];
-        wait_until("it waits", || !server.channels().is_empty());
-        wait_until("it queues", || holder.fair("fair").queue_len().unwrap() == 1);
-        proxy.refuse(true);
-        proxy.cut_all();
-        // Long enough for the leaders to notice the outage by a failed attempt.
-        std::thread::sleep(ms(700));
-        stopped.stop_waiting();
-        wait_until("all have ended", || calls.iter().all(|call| call.is_finished()));
-        for call in calls {
-            assert_eq!(call.join().unwrap(), CLOSED);
-        }
-        proxy.refuse(false);
-        wait_until("its queue entry is removed", || holder.fair("fair").queue_len().unwrap() == 0);
-    });
-    stopped.close(CAP).unwrap();
-    drop((guard, fair_guard, holder, stopped));
     server.assert_clean();
 }
 

@@ -22,13 +22,21 @@ pub(crate) fn in_a_passed_turn(
     client: &LockClient,
     act: impl FnOnce(ReentrantMutexGuard) + Send,
 ) -> Vec<ErrorKind> {
+    in_a_passed_turn_of(client, NAME, act)
+}
+
+pub(crate) fn in_a_passed_turn_of(
+    client: &LockClient,
+    name: &str,
+    act: impl FnOnce(ReentrantMutexGuard) + Send,
+) -> Vec<ErrorKind> {
     let (last, done) = (Mutex::new(String::new()), AtomicBool::new(false));
     let (act, errors) = (Mutex::new(Some(act)), Mutex::new(Vec::new()));
     let begin = Instant::now();
     let turns = || {
         while !done.load(Ordering::SeqCst) {
             assert!(begin.elapsed() < CAP, "no turn is passed on");
-            let guard = match client.lock(NAME) {
+            let guard = match client.lock(name) {
                 Ok(guard) => guard,
                 Err(e) => {
                     errors.lock().unwrap().push(e.kind());
@@ -36,7 +44,7 @@ pub(crate) fn in_a_passed_turn(
                 }
             };
             let holder = client
-                .mutex(NAME)
+                .mutex(name)
                 .holder()
                 .ok()
                 .flatten()
@@ -233,7 +241,7 @@ fn max_hold_and_callbacks_are_the_turns_own() {
 }
 
 #[test]
-fn a_turn_that_is_forced_out_learns_of_it() {
+fn a_turn_that_its_own_client_forces_out_learns_of_it() {
     for_both(|client| {
         let errors = in_a_passed_turn(client, |guard| {
             assert!(client.mutex(NAME).force_unlock().unwrap());
@@ -242,25 +250,6 @@ fn a_turn_that_is_forced_out_learns_of_it() {
         });
         assert!(errors.is_empty(), "the others have their own holds: {errors:?}");
     });
-    let server = Server::start();
-    let (client, other) = (server.builder().lease(ms(600)).build().unwrap(), server.client());
-    for by_force in [true, false] {
-        let errors = in_a_passed_turn(&client, |guard| {
-            if by_force {
-                assert!(other.mutex(NAME).force_unlock().unwrap());
-            } else {
-                server.cmd::<()>(&["FLUSHALL"]);
-            }
-            let next = other.try_lock(NAME).unwrap();
-            assert!(guard.wait_lost(CAP).is_lost(), "by its renewal");
-            assert!(!guard.is_held());
-            assert_eq!(guard.unlock().unwrap_err().kind(), ErrorKind::Lost);
-            drop(next);
-        });
-        assert!(errors.is_empty(), "{errors:?}");
-    }
-    drop((client, other));
-    server.assert_clean();
 }
 
 /// The store has granted the lock, and the reply is in transit, alone or behind the reply to

@@ -67,7 +67,7 @@ if [ ! -d "$target/debug" ]; then
             "$part" | tar -x -C "$target/debug"
     done
     # Maven built it once; the copy would build it again.
-    [ ! -d target/tmp/zookeeper ] || cp -a target/tmp/zookeeper "$target/tmp/"
+    [ ! -d target/tmp/curator ] || cp -a target/tmp/curator "$target/tmp/"
 fi
 export CARGO_TARGET_DIR="$target"
 cd "$tree" || exit 1

@@ -62,6 +62,23 @@ fn primaries(name: &str) -> Masters {
 }
 
 impl Case {
+    fn on(primitive: &'static Primitive, servers: Masters) -> Self {
+        Self {
+            primitive,
+            name: format!("the-{}", primitive.label),
+            servers,
+            memory: None,
+            elsewhere: None,
+            certificates: None,
+            sentinel: None,
+        }
+    }
+
+    fn prepared(self) -> Self {
+        self.prepare();
+        self
+    }
+
     pub(super) fn new(primitive: &'static Primitive) -> Self {
         let certificates = primitive.over_tls.then(Certificates::new);
         let servers = match &certificates {
@@ -73,50 +90,17 @@ impl Case {
             None => Masters::start(primitive.masters),
         };
         let sentinel = primitive.by_sentinel.then(|| sentinel_of(servers.0[0].port()));
-        let name = format!("the-{}", primitive.label);
-        let case = Self {
-            primitive,
-            name,
-            servers,
-            memory: None,
-            elsewhere: None,
-            certificates,
-            sentinel,
-        };
-        case.prepare();
-        case
+        Self { certificates, sentinel, ..Self::on(primitive, servers) }.prepared()
     }
 
     pub(super) fn in_memory(primitive: &'static Primitive) -> Self {
-        let (servers, memory) = (Masters(Vec::new()), Some(Memory::new()));
-        let name = format!("the-{}", primitive.label);
-        let case = Self {
-            primitive,
-            name,
-            servers,
-            memory,
-            elsewhere: None,
-            certificates: None,
-            sentinel: None,
-        };
-        case.prepare();
-        case
+        let memory = Some(Memory::new());
+        Self { memory, ..Self::on(primitive, Masters(Vec::new())) }.prepared()
     }
 
     pub(super) fn elsewhere(primitive: &'static Primitive, elsewhere: Arc<dyn Elsewhere>) -> Self {
-        let (servers, elsewhere) = (Masters(Vec::new()), Some(elsewhere));
-        let name = format!("the-{}", primitive.label);
-        let case = Self {
-            primitive,
-            name,
-            servers,
-            memory: None,
-            elsewhere,
-            certificates: None,
-            sentinel: None,
-        };
-        case.prepare();
-        case
+        let elsewhere = Some(elsewhere);
+        Self { elsewhere, ..Self::on(primitive, Masters(Vec::new())) }.prepared()
     }
 
     pub(super) fn prepare(&self) {
@@ -128,6 +112,10 @@ impl Case {
         if self.primitive.masters > 1 {
             self.servers.wait_until_all_vote();
         }
+    }
+
+    pub(super) fn is_over_zookeeper(&self) -> bool {
+        self.elsewhere.as_ref().is_some_and(|elsewhere| elsewhere.what() == "over ZooKeeper")
     }
 
     /// The first or only server.

@@ -228,3 +228,14 @@ pub(super) fn a_fixed_lease_ends_unless_extended(case: &mut Case) {
         Err(e) => assert_eq!(e.kind(), ErrorKind::Lost, "{primitive}"),
     }
 }
+
+pub(super) fn a_longest_hold_ends_although_it_is_renewed(case: &mut Case) {
+    let primitive = case.primitive.label;
+    let client = case.open_with(|builder| short(builder).max_hold(SHORT * 3));
+    let guard = client.lock().unwrap();
+    assert!(guard.wait_lost(SHORT * 2).is_still_held(), "{primitive}: renewed so far");
+    assert!(guard.wait_lost(CAP).is_lost() && !guard.is_held(), "{primitive}");
+    let next = case.open().try_lock_for(SOON).unwrap();
+    assert!(next.is_some(), "{primitive}: others follow");
+    assert_eq!(guard.unlock().unwrap_err().kind(), ErrorKind::Lost, "{primitive}");
+}

@@ -11,7 +11,7 @@ const FAULTS: [Fault; 4] =
     [Fault::CutBeforeSend, Fault::CutAfterApplied, Fault::CutReplyAt(3), Fault::BlackHoleReply];
 
 /// Limits the cost of a reply that never arrives.
-fn impatient(builder: Builder) -> Builder {
+pub(super) fn impatient(builder: Builder) -> Builder {
     builder.lease(LONG).io_timeout(ms(1000))
 }
 

@@ -2,9 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use leasehold::{Builder, ErrorKind};
+use leasehold::ErrorKind;
 
 use super::case::Case;
+use super::lost_replies::impatient;
 use super::network::Network;
 use super::primitives::Exclusive;
 use super::{LONG, SOON, assert_unasked};
@@ -20,7 +21,7 @@ const SLACK: Duration = ms(100);
 /// The lock of this client with a minimum hold time; `None` if it is unsupported, which is checked.
 fn keeping(case: &Case, of: &dyn Exclusive, least: Duration) -> Option<Box<dyn Exclusive>> {
     let lock = of.with_min_hold(least)?;
-    if case.elsewhere.as_ref().is_some_and(|elsewhere| elsewhere.what() == "over ZooKeeper") {
+    if case.is_over_zookeeper() {
         let refused = lock.try_lock().err().expect("a hold there ends with its session");
         assert_eq!(refused.kind(), ErrorKind::Unsupported, "{refused}");
         assert!(
@@ -122,11 +123,6 @@ pub(super) fn closing_keeps_it_too(case: &mut Case) {
     let next = b.try_lock_for(SOON).unwrap().expect(primitive);
     assert!(began.elapsed() + SLACK >= LEAST, "{primitive}: free after {:?}", began.elapsed());
     next.unlock().expect(primitive);
-}
-
-/// Limits the cost of a reply that never arrives.
-fn impatient(builder: Builder) -> Builder {
-    builder.lease(LONG).io_timeout(ms(1000))
 }
 
 /// The request is repeated until it succeeds; the lease would last for minutes.

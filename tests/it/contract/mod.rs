@@ -1,6 +1,6 @@
 //! What every primitive that can act as an exclusive lock promises, over every store: a test for
 //! each store and point, such as `contract::redis::exclusion::one_holder_at_a_time_...`, which runs
-//! over all primitives that the store has.
+//! over all primitives that the store has. And what else each kind does (`each_kind`).
 //!
 //! The points are functions in the files of this folder, their table is in this file, and `stores`
 //! runs them over each store.
@@ -11,6 +11,7 @@
 )]
 
 mod case;
+mod each_kind;
 mod exclusion;
 mod in_memory;
 mod leases;
@@ -55,10 +56,18 @@ macro_rules! point {
     (postgres, on_its_own_server, $file:ident, $point:ident) => {};
     // The same; `on_zookeeper::loss` tests a server that is suspended or has lost its data.
     (zookeeper, on_its_own_server, $file:ident, $point:ident) => {};
+    // They have the mutex alone, or the same code as `redis`. `cluster::primitives` tests names on
+    // several nodes.
+    (tls, once, $file:ident, $point:ident) => {};
+    (sentinel, once, $file:ident, $point:ident) => {};
+    (cluster, once, $file:ident, $point:ident) => {};
+    (redlock, once, $file:ident, $point:ident) => {};
     ($store:ident, $needs:ident, $file:ident, $point:ident) => {
         #[test]
         fn $point() {
-            crate::contract::stores::$store(crate::contract::$file::$point);
+            let test = crate::contract::$file::$point;
+            let once = stringify!($needs) == "once";
+            crate::contract::stores::$store(crate::contract::stores::Point { test, once });
         }
     };
 }
@@ -89,12 +98,29 @@ macro_rules! contract_of {
                 everywhere a_release_wakes_the_next_at_once,
                 everywhere closing_releases_what_is_held_and_wakes_waiters,
             ],
+            each_kind: [
+                once a_mutex_is_reentrant_and_its_guards_drop_in_any_order,
+                once operators_see_and_free,
+                once clients_share_a_mutex,
+                once a_turn_whose_hold_is_lost_learns_of_it,
+                once a_fair_lock_is_given_in_the_order_of_arrival,
+                once readers_share_and_a_writer_is_alone,
+                once a_writer_reads_and_downgrades,
+                once readers_and_writers_of_each_client_get_in,
+                once several_locks_are_taken_as_one,
+                once multi_locks_do_not_wait_for_each_other,
+                once permits_are_counted,
+                once free_permits_are_had_by_all_who_try_at_once,
+                once counting_permits_are_counted,
+                once a_latch_opens_for_all,
+            ],
             leases: [
                 everywhere a_successful_unlock_reports_no_loss,
                 everywhere a_hold_that_the_server_forgot_is_reported_in_every_way,
                 everywhere a_late_release_harms_nobody,
                 everywhere renewal_keeps_it_for_many_leases,
                 everywhere a_fixed_lease_ends_unless_extended,
+                everywhere a_longest_hold_ends_although_it_is_renewed,
                 on_its_own_server a_lease_ends_in_time_while_the_server_is_suspended,
                 on_its_own_server a_waiter_gets_in_when_the_server_comes_back_empty,
                 over_a_network a_lease_ends_in_time_while_the_network_is_silent,

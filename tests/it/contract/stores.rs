@@ -6,17 +6,26 @@ use super::case::Case;
 use super::network::Elsewhere;
 use super::primitives::{PRIMITIVES, Primitive};
 
-type Point = fn(&mut Case);
 type Row = &'static Primitive;
 
-/// The rows for a single ordinary server: all primitives.
-fn plain_rows() -> Vec<Row> {
-    PRIMITIVES.iter().filter(|row| row.is_plain_row()).collect()
+#[derive(Clone, Copy)]
+pub(super) struct Point {
+    pub(super) test: fn(&mut Case),
+    /// On the first row alone, because it is a test of several primitives.
+    pub(super) once: bool,
+}
+
+impl Point {
+    fn rows(self, of: impl Fn(&Primitive) -> bool) -> Vec<Row> {
+        let most = if self.once { 1 } else { usize::MAX };
+        PRIMITIVES.iter().filter(|row| of(row)).take(most).collect()
+    }
 }
 
 #[cfg(feature = "testing")]
 pub(super) fn memory(point: Point) {
-    side_by_side(&plain_rows(), |row| run(Case::in_memory(row), point));
+    let rows = point.rows(Primitive::is_plain_row);
+    side_by_side(&rows, |row| run(Case::in_memory(row), point));
 }
 
 pub(super) fn redis(point: Point) {
@@ -52,20 +61,19 @@ pub(super) fn zookeeper(point: Point) {
 
 /// Each row has its own servers, so that a leftover of one cannot be mistaken for another's.
 fn on_own_servers(rows: impl Fn(&Primitive) -> bool, point: Point) {
-    let rows: Vec<Row> = PRIMITIVES.iter().filter(|row| rows(row)).collect();
-    side_by_side(&rows, |row| run(Case::new(row), point));
+    side_by_side(&point.rows(rows), |row| run(Case::new(row), point));
 }
 
 fn on_one_server(server: &Arc<dyn Elsewhere>, point: Point) {
     // Only a few run in parallel, because each has its own connections there.
-    for rows in plain_rows().chunks(3) {
+    for rows in point.rows(Primitive::is_plain_row).chunks(3) {
         side_by_side(rows, |row| run(Case::elsewhere(row, server.clone()), point));
     }
     server.assert_clean();
 }
 
 fn run(mut case: Case, point: Point) {
-    point(&mut case);
+    (point.test)(&mut case);
     case.end();
 }
 

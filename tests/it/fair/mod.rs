@@ -66,52 +66,6 @@ fn wait_for_queue(server: &Server, length: usize) {
 }
 
 #[test]
-fn every_waiter_gets_the_lock_and_nobody_overtakes() {
-    let server = Server::start();
-    let clients = [server.client(), server.client(), server.client()];
-    let guard = clients[0].fair("t").lock().unwrap();
-    std::thread::scope(|s| {
-        for n in 0..12 {
-            let fair = clients[n % 3].fair("t");
-            s.spawn(move || match n % 2 {
-                0 => fair.lock().unwrap().unlock().unwrap(),
-                _ => fair.lock_owned().unwrap().unlock().unwrap(),
-            });
-            wait_for_queue(&server, n + 1);
-        }
-        assert_eq!(clients[2].fair("t").position().unwrap(), Some(2));
-        assert_eq!(clients[2].fair("t").queue_len().unwrap(), 12);
-        // Nobody overtakes the waiters.
-        assert!(clients[0].fair("t").try_lock_owned().unwrap().is_none());
-        guard.unlock().unwrap();
-    });
-    drop(clients);
-    server.assert_clean();
-}
-
-/// Tokens increase with every grant, so they show the order without a race.
-#[test]
-fn tokens_are_given_in_the_order_of_the_queue() {
-    let server = Server::start();
-    let clients = [server.client(), server.client()];
-    let guard = clients[0].fair("t").lock().unwrap();
-    let mut tokens = vec![guard.fencing_token().unwrap()];
-    std::thread::scope(|s| {
-        let mut waiters = Vec::new();
-        for n in 0..10 {
-            let fair = clients[n % 2].fair("t");
-            waiters.push(s.spawn(move || fair.lock().unwrap().fencing_token().unwrap()));
-            wait_for_queue(&server, n + 1);
-        }
-        drop(guard);
-        tokens.extend(waiters.into_iter().map(|waiter| waiter.join().unwrap()));
-    });
-    assert!(tokens.is_sorted(), "{tokens:?}");
-    // A thread that releases the lock cannot acquire it again before the waiters.
-    assert!(clients[0].fair("t").lock().unwrap().fencing_token().unwrap() > tokens[10]);
-}
-
-#[test]
 fn it_is_reentrant_and_its_hash_is_redissons() {
     let server = Server::start();
     let (client, other) = (server.client(), server.client());

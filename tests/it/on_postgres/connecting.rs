@@ -5,9 +5,8 @@ use std::time::Duration;
 
 use leasehold::{ErrorKind, LockClient, POSTGRES_SCHEMA};
 
-use super::server;
-use crate::rig::Postgres;
-use crate::rig::{Child, Fault, Proxy, ms, wait_until};
+use super::{server, use_everything_as_app};
+use crate::rig::{Child, Postgres, ms, wait_until};
 use crate::support::Clients;
 
 /// The timeout leaves time for the log-in, which is slow without optimizations.
@@ -136,28 +135,9 @@ fn a_role_needs_few_rights() {
             .unwrap()
     );
     fair.unlock().unwrap();
-    client.rw_lock("r").read().unwrap().unlock().unwrap();
-    client.rw_lock("r").write().unwrap().unlock().unwrap();
-    client.multi(["a", "b"]).lock().unwrap().unlock().unwrap();
-    client.semaphore("s").try_set_permits(1).unwrap();
-    client.semaphore("s").acquire().unwrap().release().unwrap();
-    client.counting_semaphore("c").try_set_permits(1).unwrap();
-    drop(client.counting_semaphore("c").acquire().unwrap());
-    client.latch("l").set_count(1).unwrap();
-    client.latch("l").count_down().unwrap();
     db.batch_execute("RESET ROLE; SET ROLE app; SELECT leasehold_v1.sweep(0, 100), leasehold_v1.sweep_locks(0, 100)")
         .unwrap();
-    assert!(client.mutex("k").force_unlock().is_ok());
-    // A lost reply is resolved with the same rights.
-    let proxy = Proxy::before_postgres(&server);
-    let lossy = LockClient::builder()
-        .url(proxy.url().replace("leasehold@", "app@"))
-        .io_timeout(ms(800))
-        .build()
-        .unwrap();
-    proxy.inject("lost", Fault::BlackHoleReply);
-    assert!(lossy.try_lock("lost").is_err());
-    wait_until("nothing is held", || server.held().is_empty());
+    use_everything_as_app(&server, &client);
     assert!(db.batch_execute("DROP TABLE leasehold.lock").is_err());
 }
 

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use leasehold::{ErrorKind, LockClient};
 
-use super::server;
+use super::{server, url_of_both};
 use crate::rig::Postgres;
 use crate::rig::{CAP, Fault, PROMPT, Proxy, ms, wait_until};
 use crate::support::Clients;
@@ -191,11 +191,7 @@ fn a_promoted_standby_goes_on() {
     drop(primary.client());
     let standby = primary.standby("hot_standby = on");
     standby.run();
-    let both = format!(
-        "postgres://leasehold@/postgres?host={},{}",
-        standby.dir().display(),
-        primary.dir().display()
-    );
+    let both = url_of_both(&standby, &primary);
     let client = LockClient::builder().url(&both).lease(ms(4000)).build().unwrap();
     let only = LockClient::open(&standby.url()).unwrap_err();
     assert_eq!(only.kind(), ErrorKind::ReadOnly, "{only:?}");

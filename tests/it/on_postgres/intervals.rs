@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use leasehold::{LockClient, Result};
 use parking_lot::Mutex;
 
-use super::server;
+use super::{server, url_of_both};
 use crate::rig::Postgres;
 use crate::rig::{ms, wait_until};
 use crate::support::Clients;
@@ -123,11 +123,7 @@ fn no_two_believe_in_a_lock_at_a_time() {
     drop(primary.client());
     let standby = primary.standby("hot_standby = on");
     standby.run();
-    let both = format!(
-        "postgres://leasehold@/postgres?host={},{}",
-        primary.dir().display(),
-        standby.dir().display()
-    );
+    let both = url_of_both(&primary, &standby);
     let client =
         || LockClient::builder().url(&both).lease(LEASE).io_timeout(ms(400)).build().unwrap();
     let (record, clients) = (Record::default(), [client(), client(), client()]);

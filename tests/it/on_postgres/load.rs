@@ -1,6 +1,6 @@
 //! Many threads over few connections, and many holds.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use super::server;
@@ -106,34 +106,6 @@ fn a_locked_row_holds_up_no_batch() {
         waits.join().unwrap();
     });
     drop((client, other));
-    server.assert_clean();
-}
-
-/// Two clients with threads that acquire and release one lock all the time: neither keeps it for
-/// itself.
-#[test]
-fn clients_share_a_lock() {
-    let server = server!();
-    let clients = [server.client(), server.client()];
-    let (over, counts) = (AtomicBool::new(false), [const { AtomicU32::new(0) }; 2]);
-    std::thread::scope(|s| {
-        for n in 0..8 {
-            let (client, count, over) = (&clients[n % 2], &counts[n % 2], &over);
-            s.spawn(move || {
-                while !over.load(Ordering::SeqCst) {
-                    client.lock("k").unwrap().unlock().unwrap();
-                    count.fetch_add(1, Ordering::SeqCst);
-                }
-            });
-        }
-        let each = || counts.iter().map(|count| count.load(Ordering::SeqCst)).min().unwrap();
-        // In turn: a few grants of one client would happen by chance.
-        for turn in 1..=10 {
-            wait_until("both get it", || each() > turn * 20);
-        }
-        over.store(true, Ordering::SeqCst);
-    });
-    drop(clients);
     server.assert_clean();
 }
 

@@ -140,28 +140,6 @@ fn nobody_joins_a_hold_of_a_suspended_server() {
 }
 
 #[test]
-fn a_turn_whose_hold_is_lost_learns_of_it() {
-    let server = server!();
-    let (client, other) = (server.builder().lease(ms(3000)).build().unwrap(), server.client());
-    for by_force in [true, false] {
-        let errors = in_a_passed_turn(&client, |guard| {
-            if by_force {
-                assert!(other.mutex(NAME).force_unlock().unwrap());
-            } else {
-                forget(&server);
-            }
-            let next = other.try_lock(NAME).unwrap();
-            assert!(guard.wait_lost(CAP).is_lost(), "reported by its renewal");
-            assert_eq!(guard.unlock().unwrap_err().kind(), ErrorKind::Lost);
-            drop(next);
-        });
-        assert!(errors.is_empty(), "{errors:?}");
-    }
-    drop((client, other));
-    server.assert_clean();
-}
-
-#[test]
 fn a_run_of_turns_outlives_backends_and_its_last_release_may_be_lost() {
     let server = server!();
     let proxy = Proxy::before_postgres(&server);

@@ -6,17 +6,12 @@ use std::time::Duration;
 use leasehold::{LockClient, OwnedMutexGuard};
 use parking_lot::Mutex;
 
-use super::server;
+use super::{server, url_of_both};
 use crate::rig::Postgres;
 use crate::rig::{CAP, ms, wait_until};
 use crate::support::Clients;
 
 const LONG: Duration = Duration::from_secs(60);
-
-/// A URL with both hosts.
-fn both(a: &Postgres, b: &Postgres) -> String {
-    format!("postgres://leasehold@/postgres?host={},{}", a.dir().display(), b.dir().display())
-}
 
 fn with_standby(settings: &str) -> (Postgres, Postgres) {
     let primary = Postgres::start_with(&format!("wal_level = replica\n{settings}"));
@@ -44,7 +39,7 @@ fn a_synchronous_standby_forgets_nothing() {
     let sync = "SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'sync'";
     wait_until("it is synchronous", || primary.number_of(sync) == 1);
     let client = LockClient::builder()
-        .url(both(&primary, &standby))
+        .url(url_of_both(&primary, &standby))
         .lease(LONG)
         .io_timeout(ms(2000))
         .build()
@@ -105,8 +100,10 @@ fn a_synchronous_standby_forgets_nothing() {
 #[test]
 fn what_an_asynchronous_standby_did_not_have_is_told_as_lost() {
     let (primary, standby) = server!(with_standby(""));
-    let client =
-        LockClient::builder().url(both(&primary, &standby)).lease(ms(6000)).io_timeout(ms(1500));
+    let client = LockClient::builder()
+        .url(url_of_both(&primary, &standby))
+        .lease(ms(6000))
+        .io_timeout(ms(1500));
     let client = client.build().unwrap();
     let kept = client.lock("kept").unwrap();
     wait_until("the standby has it", || standby.held().contains(&"kept".to_owned()));
@@ -135,7 +132,7 @@ fn what_an_asynchronous_standby_did_not_have_is_told_as_lost() {
 #[test]
 fn hosts_change_roles() {
     let (a, b) = server!(with_standby("hot_standby = on"));
-    let url = both(&a, &b);
+    let url = url_of_both(&a, &b);
     let build = || {
         LockClient::builder()
             .url(&url)

@@ -3,8 +3,8 @@
 
 use leasehold::LockClient;
 
-use super::server;
-use crate::rig::{Fault, Postgres, Proxy, ms, wait_until};
+use super::{server, use_everything_as_app};
+use crate::rig::{Postgres, ms};
 
 /// The objects that the role `mallory`, which may create functions in the schema `public`, creates
 /// there: functions with the names of PostgreSQL's own, and operators for all types, including
@@ -95,30 +95,8 @@ fn the_library_calls_no_function_of_another_role() {
         other.join().unwrap();
     }
     guard.unlock().unwrap();
-    client.fair("f").lock().unwrap().unlock().unwrap();
-    let write = client.rw_lock("r").write().unwrap();
-    write.downgrade().unwrap().unlock().unwrap();
-    client.multi(["a", "b"]).lock().unwrap().unlock().unwrap();
-    client.semaphore("s").try_set_permits(1).unwrap();
-    client.semaphore("s").acquire().unwrap().release().unwrap();
-    client.counting_semaphore("c").try_set_permits(1).unwrap();
-    drop(client.counting_semaphore("c").acquire().unwrap());
-    client.latch("l").set_count(1).unwrap();
-    client.latch("l").count_down().unwrap();
-    client.mutex("k").force_unlock().unwrap();
-    client.locks("*").unwrap();
-    assert!(!client.diagnose().findings().is_empty());
-    // An unknown outcome is resolved.
-    let proxy = Proxy::before_postgres(&server);
-    let lossy = LockClient::builder()
-        .url(proxy.url().replace("leasehold@", "app@"))
-        .io_timeout(ms(800))
-        .build()
-        .unwrap();
-    proxy.inject("lost", Fault::BlackHoleReply);
-    assert!(lossy.try_lock("lost").is_err());
-    wait_until("nothing is held", || server.held().is_empty());
-    drop((client, lossy, proxy));
+    use_everything_as_app(&server, &client);
+    drop(client);
     // Other uses of the application's rights.
     db.batch_execute(
         "SET search_path = pg_catalog; SELECT leasehold_v1.sweep(0, 100), leasehold_v1.sweep_locks(0, 100)",

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use leasehold::{ErrorKind, LockClient};
 
-use super::server;
+use super::{server, url_of_both};
 use crate::rig::{Postgres, ms, wait_until};
 use crate::support::Clients;
 
@@ -44,17 +44,14 @@ fn all_hosts_belong_to_one_database_cluster() {
     let one = server!(Postgres::start_with("wal_level = replica"));
     let other = server!(Postgres::start_anew());
     drop(one.client());
-    let url = |a: &Postgres, b: &Postgres| {
-        format!("postgres://leasehold@/postgres?host={},{}", a.dir().display(), b.dir().display())
-    };
-    for url in [url(&one, &other), url(&other, &one)] {
+    for url in [url_of_both(&one, &other), url_of_both(&other, &one)] {
         let error = LockClient::open(&url).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
         assert!(error.to_string().contains("another database cluster"), "{error}");
     }
     // A server that was down when the client started.
     other.stop("fast");
-    let client = LockClient::builder().url(url(&one, &other)).lease(LONG).build().unwrap();
+    let client = LockClient::builder().url(url_of_both(&one, &other)).lease(LONG).build().unwrap();
     let guard = client.lock("k").unwrap();
     other.run();
     one.stop("fast");
@@ -68,7 +65,7 @@ fn all_hosts_belong_to_one_database_cluster() {
     // A standby belongs to the cluster of its primary.
     let standby = one.standby("hot_standby = on");
     standby.run();
-    drop(LockClient::open(&url(&standby, &one)).unwrap());
+    drop(LockClient::open(&url_of_both(&standby, &one)).unwrap());
     one.assert_clean();
 }
 

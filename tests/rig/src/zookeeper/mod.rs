@@ -2,7 +2,6 @@
 //! lent to the next one; it also ends when the test binary dies.
 
 mod ensemble;
-mod jars;
 mod lent;
 mod pipe;
 mod raw;
@@ -18,14 +17,34 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 pub use ensemble::{Ensemble, EnsembleOptions};
-pub use jars::{jar, java};
 pub use lent::Lent;
 pub use pipe::Pipe;
 pub use raw::{
     CONTAINER, EPHEMERAL, EPHEMERAL_SEQUENTIAL, NO_NODE, NODE_EXISTS, Node, PERSISTENT, Raw,
 };
 
-use super::{Certificates, Identity, free_port, fresh_dir, ms, signal, wait_for, wait_until};
+use super::{
+    Certificates, Identity, JavaProgram, Version, free_port, fresh_dir, ms, signal, wait_for,
+    wait_until,
+};
+
+/// ZooKeeper, and Curator.
+pub static CURATOR: JavaProgram = JavaProgram::new(
+    "curator",
+    &[
+        Version {
+            property: "zookeeper.version",
+            variable: "LEASEHOLD_ZOOKEEPER_VERSION",
+            default: "3.9.5",
+        },
+        Version {
+            property: "curator.version",
+            variable: "LEASEHOLD_CURATOR_VERSION",
+            default: "5.9.0",
+        },
+    ],
+    "--skip zookeeper",
+);
 
 /// `tickTime` of the servers: they grant sessions of 2 to 20 ticks, and expire sessions at the end
 /// of each tick.
@@ -151,7 +170,7 @@ impl ZooKeeper {
         let mut options: Vec<String> = options.map(str::to_owned).to_vec();
         options.push(format!("-Dorg.slf4j.simpleLogger.logFile={}", self.log().display()));
         options.push(format!("-Dcurator.remove={}", self.dir.display()));
-        let mut command = java("curator.Serve", &options);
+        let mut command = CURATOR.command("Serve", &options);
         command.arg(self.dir.join("zoo.cfg")).current_dir(&self.dir);
         // The server ends when its standard input closes, which only this process keeps open. A
         // stopped server does not notice that, but when its parent dies the kernel sends SIGHUP and

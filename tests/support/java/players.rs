@@ -1,26 +1,27 @@
-//! Our threads and processes, which take turns on a counter with Curator's (`Turns.java`).
+//! Leasehold threads that take turns on a counter with those of Redisson or Curator
+//! (`Turns.java`).
 
+use std::fs::OpenOptions;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use leasehold::{Error, ErrorKind, LockClient};
+use leasehold::{Error, LockClient};
 
-use crate::counter::{Counter, Mode, Tally};
+use super::{Counter, Mode, Tally};
 use crate::rig::{Child, ms};
+use crate::stress::{OUTAGES, builder};
 
 /// The longest wait: once all others have stopped while holding it, it never becomes free.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// The session of all players, so that the hold of a killed one becomes free soon.
-pub(crate) const SESSION: Duration = ms(2000);
-
-/// Only unreachable servers, and a session that ended, are accepted as failures.
+/// Only what an outage explains is accepted as a failure.
 fn outage(error: &Error) {
-    let kinds = [ErrorKind::Unreachable, ErrorKind::NotReady, ErrorKind::Lost];
-    assert!(kinds.contains(&error.kind()), "{error:?}");
+    assert!(OUTAGES.contains(&error.kind()), "{error:?}");
 }
 
-/// One turn: whether it wrote, and how long it waited. `None` after an error or a timeout.
+/// One leasehold turn: whether it wrote, and how long it waited. `None` after an error before the
+/// turn. An error at the end of the hold does not matter to the counter.
 fn turn(
     client: &LockClient,
     primitive: &str,
@@ -45,17 +46,26 @@ fn turn(
     }
     let write = || counter.write(mode);
     match primitive {
-        "mutex" => turn!(client.mutex(&name).try_lock_for(PATIENCE), true, write()),
+        "lock" | "mutex" | "redlock" => {
+            turn!(client.mutex(&name).try_lock_for(PATIENCE), true, write())
+        }
+        "fenced" => turn!(client.mutex(&name).keep_token().try_lock_for(PATIENCE), true, write()),
         "fair" => turn!(client.fair(&name).try_lock_for(PATIENCE), true, write()),
         "rw" if rand::random() => {
             turn!(client.rw_lock(&name).try_read_for(PATIENCE), false, counter.stays())
         }
         "rw" => turn!(client.rw_lock(&name).try_write_for(PATIENCE), true, write()),
-        // In an order other than Curator's.
+        // In an order other than Java's.
         "multi" => turn!(client.multi([&other, &name]).try_lock_for(PATIENCE), true, write()),
-        "semaphore" => {
+        "permits" | "semaphore" => {
             turn!(client.semaphore(&name).try_acquire_for(PATIENCE), true, write(), release)
         }
+        "counting" => turn!(
+            client.counting_semaphore(&name).try_acquire_for(PATIENCE),
+            true,
+            write(),
+            release
+        ),
         _ => panic!("{primitive}"),
     }
 }
@@ -94,16 +104,27 @@ pub(crate) fn play(
     all
 }
 
-pub(crate) fn client(url: &str) -> LockClient {
-    LockClient::builder().url(url).lease(SESSION).build().unwrap()
+/// One latch in each round: every thread that passes it finds that all have arrived.
+pub(crate) fn rounds(client: &LockClient, path: &Path, rounds: usize, players: usize) {
+    let mut file = OpenOptions::new().append(true).open(path).unwrap();
+    for round in 0..rounds {
+        let latch = client.latch(format!("stress-{round}"));
+        file.write_all(b".").unwrap();
+        latch.count_down().unwrap();
+        latch.wait().unwrap();
+        let been = usize::try_from(file.metadata().unwrap().len()).unwrap();
+        assert!(been >= players * (round + 1), "{been} of {players} in round {round}");
+    }
 }
 
-/// A process that follows the commands on its input.
+/// A leasehold process that follows the commands on its input.
 pub(crate) struct Process(Child);
 
 impl Process {
-    pub(crate) fn start(url: &str) -> Self {
-        let mut child = Child::spawn("players::playing_process", &[("LEASEHOLD_TEST_URL", url)]);
+    pub(crate) fn start(url: &str, lease: Duration) -> Self {
+        let lease = lease.as_millis().to_string();
+        let env = [("LEASEHOLD_TEST_URL", url), ("LEASEHOLD_TEST_LEASE", &lease)];
+        let mut child = Child::spawn("java::players::playing_process", &env);
         child.expect("ready");
         Self(child)
     }
@@ -117,6 +138,20 @@ impl Process {
         Tally::of_words(&self.0.expect(&format!("{primitive}: ")))
     }
 
+    pub(crate) fn begin_rounds(
+        &mut self,
+        path: &Path,
+        rounds: usize,
+        players: usize,
+        threads: usize,
+    ) {
+        self.0.say(&format!("latch {} {rounds} {players} {threads}", path.display()));
+    }
+
+    pub(crate) fn end_rounds(&mut self) {
+        self.0.expect("latch: ");
+    }
+
     pub(crate) fn kill(&mut self) {
         self.0.kill();
     }
@@ -125,7 +160,9 @@ impl Process {
 #[test]
 #[ignore = "a program for other tests"]
 fn playing_process() {
-    let client = client(&std::env::var("LEASEHOLD_TEST_URL").unwrap());
+    let value = |name: &str| std::env::var(name).unwrap();
+    let lease = ms(value("LEASEHOLD_TEST_LEASE").parse().unwrap());
+    let client = builder(&value("LEASEHOLD_TEST_URL")).lease(lease).build().unwrap();
     println!("@@ready");
     std::thread::scope(|s| {
         for line in std::io::stdin().lines().map_while(Result::ok) {
@@ -133,8 +170,18 @@ fn playing_process() {
             s.spawn(move || {
                 let words: Vec<_> = line.split(' ').collect();
                 let (primitive, path) = (words[0], PathBuf::from(words[1]));
+                let number = |n: usize| words[n].parse::<usize>().unwrap();
+                if primitive == "latch" {
+                    std::thread::scope(|s| {
+                        for _ in 0..number(4) {
+                            s.spawn(|| rounds(client, &path, number(2), number(3)));
+                        }
+                    });
+                    println!("@@latch: through");
+                    return;
+                }
                 let mode = if words[2] == Mode::Mark.word() { Mode::Mark } else { Mode::Count };
-                let tally = play(client, primitive, &path, mode, words[3].parse().unwrap());
+                let tally = play(client, primitive, &path, mode, number(3));
                 println!("@@{primitive}: {} {}", tally.turns, tally.longest_wait.as_millis());
             });
         }

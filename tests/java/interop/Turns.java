@@ -1,8 +1,7 @@
 package interop;
 
+import driver.Counter;
 import java.io.FileOutputStream;
-import java.io.RandomAccessFile;
-import java.util.concurrent.ThreadLocalRandom;
 import java.util.concurrent.TimeUnit;
 import org.redisson.RedissonMultiLock;
 import org.redisson.RedissonRedLock;
@@ -12,51 +11,26 @@ import org.redisson.api.RPermitExpirableSemaphore;
 import org.redisson.api.RSemaphore;
 import org.redisson.api.RedissonClient;
 
-/**
- * Turns on a file that only the lock protects: a number, a byte that stops all players, and one set
- * when two were inside.
- */
+/** Turns on a counter, and rounds through latches, while the servers may be disturbed. */
 final class Turns {
     private interface Step {
         void run() throws Exception;
     }
 
-    private static final int STOP = 8;
-    private static final int BROKEN = 9;
+    private Turns() {}
 
-    private final RandomAccessFile file;
-    /**
-     * "read": only reads; "mark": leaves a mark, for a process that may be killed; otherwise
-     * counts.
-     */
-    private final String mode;
-    private long turns;
-    private long longestWait;
-
-    private Turns(RandomAccessFile file, String mode) {
-        this.file = file;
-        this.mode = mode;
-    }
-
-    /**
-     * Arguments: the file and the mode. Returns the turns and the longest wait, in milliseconds.
-     */
+    /** See {@link Counter#takeTurns}. */
     static Object take(Object object, String[] args) throws Exception {
-        try (RandomAccessFile file = new RandomAccessFile(args[0], "rw")) {
-            Turns turns = new Turns(file, args[1]);
-            while (!turns.isStopped()) {
-                try {
-                    turns.once(object);
-                } catch (WrongCount e) {
-                    throw e;
-                } catch (Exception e) {
-                    // The servers of some tests are disturbed; an intended step is retried until it
-                    // succeeds.
-                    Thread.sleep(5);
-                }
+        return Counter.takeTurns(args, counter -> {
+            try {
+                once(object, counter);
+            } catch (Counter.WrongCount e) {
+                throw e;
+            } catch (Exception e) {
+                // An intended step is retried until it succeeds.
+                Thread.sleep(5);
             }
-            return turns.turns + " " + turns.longestWait;
-        }
+        });
     }
 
     /**
@@ -74,37 +48,31 @@ final class Turns {
                 latch.await();
                 long been = file.getChannel().size();
                 if (been < players * (round + 1)) {
-                    throw new WrongCount(been + " in round " + round);
+                    throw new Counter.WrongCount(been + " in round " + round);
                 }
             }
         }
         return rounds;
     }
 
-    private boolean isStopped() throws Exception {
-        file.seek(STOP);
-        return file.readByte() != 0;
-    }
-
-    private void once(Object object) throws Exception {
-        long start = System.nanoTime();
+    private static void once(Object object, Counter counter) throws Exception {
         if (object instanceof RLock lock) {
             try {
                 lock.lock();
-                use(start);
+                counter.use();
             } finally {
                 // Also releases holds whose acquire threw, or was sent and granted twice.
                 surely(() -> release(lock));
             }
         } else if (object instanceof RSemaphore semaphore) {
             semaphore.acquire();
-            use(start);
+            counter.use();
             semaphore.release();
         } else {
             RPermitExpirableSemaphore semaphore = (RPermitExpirableSemaphore) object;
             // With a lease: a permit whose id was lost with a reply becomes available again.
             String id = semaphore.acquire(10, TimeUnit.SECONDS);
-            use(start);
+            counter.use();
             surely(() -> semaphore.tryRelease(id));
         }
     }
@@ -138,36 +106,6 @@ final class Turns {
             } catch (Exception e) {
                 Thread.sleep(5);
             }
-        }
-    }
-
-    private void use(long start) throws Exception {
-        longestWait = Math.max(longestWait, (System.nanoTime() - start) / 1_000_000);
-        file.seek(0);
-        long before = file.readLong();
-        if (mode.equals("mark")) {
-            before = ThreadLocalRandom.current().nextLong();
-            file.seek(0);
-            file.writeLong(before);
-        }
-        Thread.yield();
-        file.seek(0);
-        if (mode.equals("write")) {
-            file.writeLong(before + 1);
-        } else {
-            long after = file.readLong();
-            if (after != before) {
-                file.seek(BROKEN);
-                file.writeByte(1);
-                throw new WrongCount(before + " became " + after);
-            }
-        }
-        turns++;
-    }
-
-    private static final class WrongCount extends RuntimeException {
-        WrongCount(String message) {
-            super(message);
         }
     }
 }

@@ -1,5 +1,6 @@
 package curator;
 
+import driver.Counter;
 import java.util.Arrays;
 import java.util.List;
 import java.util.Map;
@@ -50,7 +51,7 @@ final class Objects {
         }
         Object object = kept.get(key);
         if (method.equals("turns")) {
-            return Turns.take(object, args);
+            return Counter.takeTurns(args, counter -> turn(object, counter));
         }
         if (object instanceof InterProcessLock lock) {
             return lock(lock, name, method, args);
@@ -64,6 +65,25 @@ final class Objects {
         return barrier((DistributedBarrier) object, method, args);
     }
 
+    private static void turn(Object object, Counter counter) throws Exception {
+        if (object instanceof InterProcessLock lock) {
+            lock.acquire();
+            try {
+                counter.use();
+            } finally {
+                lock.release();
+            }
+        } else {
+            InterProcessSemaphoreV2 semaphore = (InterProcessSemaphoreV2) object;
+            Lease lease = semaphore.acquire();
+            try {
+                counter.use();
+            } finally {
+                semaphore.returnLease(lease);
+            }
+        }
+    }
+
     /**
      * For "multi", the name is a list of names. For "semaphore", the number of permits may follow a
      * colon.
@@ -71,7 +91,7 @@ final class Objects {
     private Object object(String primitive, String name) {
         String path = "/" + name;
         return switch (primitive) {
-            case "mutex" -> new InterProcessMutex(client, path);
+            case "mutex", "fair" -> new InterProcessMutex(client, path);
             case "read" -> readWrite(name).readLock();
             case "write" -> readWrite(name).writeLock();
             case "multi" ->

@@ -1,4 +1,4 @@
-package curator;
+package driver;
 
 import java.io.BufferedReader;
 import java.io.InputStreamReader;
@@ -14,34 +14,41 @@ import java.util.concurrent.Executors;
  * Runs the commands on its standard input, one per line: THREAD PRIMITIVE NAME METHOD [ARGUMENTS].
  * Each gets one line of answer: THREAD and the result of the method, or THREAD, an exclamation mark
  * and the exception. Commands of one thread run one after another, in the same Java thread, by
- * which Curator identifies a holder.
- *
- * <p>Arguments: the addresses separated by commas, with a chroot or without; then settings as
- * NAME=VALUE ({@link Link}). The end of its input ends it, and its session.
+ * which a library identifies a holder.
  */
-public final class Main {
-    public static void main(String[] args) throws Exception {
-        // Any other output must not interrupt the lines of answers.
-        PrintStream answers = System.out;
-        System.setOut(System.err);
+public final class Driver {
+    /** The objects of a library. */
+    public interface Objects {
+        Object run(String primitive, String name, String method, String[] args) throws Exception;
+    }
 
+    private final PrintStream answers = System.out;
+
+    public Driver() {
+        // Any other output must not interrupt the lines of answers.
+        System.setOut(System.err);
+    }
+
+    /** The arguments after the first, which are settings as NAME=VALUE. */
+    public static Map<String, String> settings(String[] args) {
         Map<String, String> settings = new LinkedHashMap<>();
         for (String setting : Arrays.asList(args).subList(1, args.length)) {
             String[] parts = setting.split("=", 2);
             settings.put(parts[0], parts[1]);
         }
-        Link link = new Link(args[0], settings);
-        Objects objects = new Objects(link);
+        return settings;
+    }
+
+    /** Returns at the end of the input. */
+    public void run(Objects objects) throws Exception {
         Map<String, ExecutorService> threads = new HashMap<>();
-        say(answers, "ready");
+        say("ready");
         BufferedReader lines = new BufferedReader(new InputStreamReader(System.in));
         for (String line = lines.readLine(); line != null && !line.equals("end"); line = lines.readLine()) {
             String[] words = line.split(" ");
             threads.computeIfAbsent(words[0], name -> Executors.newSingleThreadExecutor())
-                    .execute(() -> say(answers, words[0] + " " + answer(objects, words)));
+                    .execute(() -> say(words[0] + " " + answer(objects, words)));
         }
-        link.client.close();
-        System.exit(0);
     }
 
     private static String answer(Objects objects, String[] words) {
@@ -53,7 +60,7 @@ public final class Main {
         }
     }
 
-    private static void say(PrintStream answers, String line) {
+    private void say(String line) {
         synchronized (answers) {
             answers.println(line);
             answers.flush();

@@ -49,8 +49,8 @@ impl Counter {
         u64::from_be_bytes(bytes)
     }
 
-    /// Stops the Redisson threads; leasehold threads continue, to notify Redisson waiters that have
-    /// lost their queue entries.
+    /// Stops the Java threads; leasehold threads continue, to notify Redisson waiters that have lost
+    /// their queue entries.
     pub(crate) fn stop_java(&self) {
         self.0.write_all_at(&[1], STOP).unwrap();
     }

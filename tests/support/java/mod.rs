@@ -1,0 +1,15 @@
+//! What the tests with Redisson and those with Curator share: a Java process, and players of both
+//! sides, which take turns on a counter. Each suite has a `stress::builder` for its clients, and
+//! `stress::OUTAGES`.
+
+mod contest;
+mod counter;
+mod jvm;
+mod players;
+
+pub(crate) use contest::{
+    Javas, THREADS, compete, is_long, judge, length, play_for_a_while, set_up,
+};
+pub(crate) use counter::{Counter, Mode, Tally};
+pub(crate) use jvm::{JavaThread, Jvm};
+pub(crate) use players::{Process, play, rounds};
