@@ -6,7 +6,7 @@ use std::time::Duration;
 use leasehold::{Builder, Credentials, ErrorKind, LockClient};
 use parking_lot::Mutex;
 
-use super::{builder, builder_with, channels, names_on_each_node};
+use super::{builder_with, channels, names_on_each_node};
 use crate::rig::{
     CAP, Cluster, ClusterOptions, PROMPT, Server, acl_rule, logged, ms, record_logs, wait_until,
 };
@@ -211,7 +211,7 @@ fn all_nodes_have_tls() {
     let names = names_on_each_node(&cluster, 1);
     let by_url =
         LockClient::builder().url(format!("rediss+cluster://{}", hosts(&cluster))).tls(tls());
-    let one = builder(&cluster).tls(tls()).lease(Duration::from_secs(60)).build().unwrap();
+    let one = super::builder(&cluster).tls(tls()).lease(Duration::from_secs(60)).build().unwrap();
     let two = by_url.lease(Duration::from_secs(60)).build().unwrap();
     for name in &names {
         let guard = one.lock(name).unwrap();
@@ -245,7 +245,7 @@ fn all_nodes_have_tls() {
         [ErrorKind::Unreachable, ErrorKind::Protocol, ErrorKind::Tls].contains(&plain.kind()),
         "{plain:?}"
     );
-    let untrusted = builder(&cluster).build().unwrap_err();
+    let untrusted = super::builder(&cluster).build().unwrap_err();
     assert_eq!(untrusted.kind(), ErrorKind::Tls, "{untrusted:?}");
     let mixed = [cluster.urls()[1].clone(), "redis://127.0.0.1:1/".to_owned()];
     let mixed = LockClient::builder()

@@ -5,7 +5,7 @@ use std::time::Duration;
 use leasehold::observe::NodeState;
 use leasehold::{Builder, Credentials, ErrorKind, LockClient, Sentinel};
 
-use super::{address, assert_left, builder, builder_with, client, works};
+use super::{address, assert_left, builder, client, works};
 use crate::rig::{
     MASTER_NAME, SentinelOptions, Sentinels, logged_anywhere, record_logs, threads_named,
     wait_until,
@@ -203,7 +203,7 @@ fn servers_and_sentinels_have_tls() {
     });
     let tls = || Tls::new().ca_file(certificates.ca_file());
     let by_url = format!("rediss+sentinel://{}/{MASTER_NAME}", hosts(&rig));
-    let with_tls = |tls| builder_with(&rig, |sentinels| sentinels.sentinel_tls(tls));
+    let with_tls = |tls| super::builder_with(&rig, |sentinels| sentinels.sentinel_tls(tls));
     let client = builder(&rig).tls(tls()).lease(Duration::from_secs(60)).build().unwrap();
     for builder in [
         LockClient::builder().url(&by_url).tls(tls()),
