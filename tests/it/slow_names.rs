@@ -10,7 +10,9 @@ use leasehold::testing::look_up_by;
 use leasehold::{Builder, Credentials, ErrorKind, LockClient, Redis, Redlock};
 use parking_lot::{Condvar, Mutex};
 
-use crate::rig::{Postgres, Proxy, Server, ms, wait_until};
+#[cfg(feature = "postgres")]
+use crate::rig::{Postgres, Proxy};
+use crate::rig::{Server, ms, wait_until};
 use crate::support::wait_for_votes;
 
 const LEASE: Duration = ms(1500);
