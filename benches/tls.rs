@@ -120,7 +120,7 @@ impl RawOverTls {
         let keys = ["over-tls", "redisson_lock_token:{over-tls}"];
         let mut evalsha = redis::cmd("EVALSHA");
         evalsha.arg(&shas[0]).arg(keys.len()).arg(&keys).arg(holder).arg(LEASE_MS).arg(0);
-        raw.acquire = evalsha.arg(TOKEN_TTL_MS).arg(0).arg(0).get_packed_command();
+        raw.acquire = evalsha.arg(TOKEN_TTL_MS).arg(1).arg(0).arg(0).get_packed_command();
         let mut evalsha = redis::cmd("EVALSHA");
         evalsha
             .arg(&shas[1])

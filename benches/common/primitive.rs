@@ -280,7 +280,7 @@ impl Raw {
                 Packed::new(
                     &acquire,
                     &[lock.clone(), token],
-                    args![holder, LEASE_MS, 0, TOKEN_TTL_MS, floor, 0],
+                    args![holder, LEASE_MS, 0, TOKEN_TTL_MS, 1, floor, 0],
                 ),
                 Packed::new(&release, &[lock], args![holder, 1, release_channel]),
             ),

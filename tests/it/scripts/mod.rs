@@ -338,7 +338,8 @@ impl<'a> Bench<'a> {
         let reply = match call {
             Call::Acquire { who, lease, held, rule, floor, not_after } => {
                 let args = [who, &text(lease), &held.to_string(), &rule_ttl(*rule)];
-                let stamps = [&floor.to_string(), &not_after.to_string()];
+                let one = "1".to_owned();
+                let stamps = [&one, &floor.to_string(), &not_after.to_string()];
                 let args: Vec<&str> = args.into_iter().chain(stamps).map(String::as_str).collect();
                 self.eval(script("mutex_acquire"), &[LOCK, TOKEN], &args)
             }
@@ -451,7 +452,7 @@ impl<'a> Bench<'a> {
     /// Acquires and releases the lock for a holder. Returns its token, as in the reply and as
     /// stored.
     fn token(&mut self, rule: &str, floor: i64) -> (i64, String) {
-        let args = ["T", "1000000", "0", rule, &floor.to_string(), "0"];
+        let args = ["T", "1000000", "0", rule, "1", &floor.to_string(), "0"];
         let reply = self.eval(script("mutex_acquire"), &[LOCK, TOKEN], &args).unwrap();
         let (code, token): (i64, i64) = redis::from_redis_value(reply).unwrap();
         assert_eq!(code, 1);

@@ -197,13 +197,13 @@ fn second_answer(call: &str, first: &str, after: &Picture) -> String {
             .collect::<Vec<_>>()
             .join(","),
         // Every grant has its own token.
-        ("fair_acquire" | "write_acquire" | "redlock_acquire" | "mutex_acquire_run", "1")
+        ("fair_acquire" | "write_acquire" | "redlock_acquire" | "mutex_acquire", "1")
             if answer != "1,0" && !answer.starts_with("1,0,") =>
         {
             let (token, next) = answer[2..]
                 .split_once(',')
                 .map_or((&answer[2..], None), |(token, next)| (token, Some(next)));
-            let drawn = if script_of(call) == "mutex_acquire_run" { 5 } else { 1 };
+            let drawn = if script_of(call) == "mutex_acquire" { 5 } else { 1 };
             let token = token.parse::<i64>().expect("a token") + drawn;
             // The reply to a fair acquire also contains the next waiter, which stays the same.
             next.map_or_else(|| format!("1,{token}"), |next| format!("1,{token},{next}"))

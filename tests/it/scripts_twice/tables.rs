@@ -6,10 +6,10 @@ use super::Primitive;
 /// it.
 pub(super) const RUN: Primitive = Primitive {
     calls: &[
-        "mutex_acquire_run L token | $A 2ks 0 -1 5 0 0",
-        "mutex_acquire_run L token | $A 2ks 0 0 5 0 0",
-        "mutex_acquire_run L token | $A 2ks 0 9ks 5 0 0",
-        "mutex_acquire_run L token | $A 2ks 0 9ks 5 0 1",
+        "mutex_acquire L token | $A 2ks 0 -1 5 0 0",
+        "mutex_acquire L token | $A 2ks 0 0 5 0 0",
+        "mutex_acquire L token | $A 2ks 0 9ks 5 0 0",
+        "mutex_acquire L token | $A 2ks 0 9ks 5 0 1",
     ],
     states: &[
         ("", "1,0 1,1 1,1 3,0"),

@@ -6,8 +6,7 @@
 macro_rules! for_each_script {
     ($callback:ident) => {
         $callback! {
-            MUTEX_ACQUIRE = "mutex_acquire" then "plain" then "token" then "hold" => Shape::status(3);
-            MUTEX_ACQUIRE_RUN = "mutex_acquire_run" then "plain" then "token" then "token_run" then "hold" => Shape::status(3);
+            MUTEX_ACQUIRE = "mutex_acquire" then "plain" then "token" then "token_run" then "hold" => Shape::status(3);
             MUTEX_RELEASE = "mutex_release" with "release_level" => Shape::status(2);
             LOCK_KEEP = "lock_keep" with "keep" => Shape::status(2);
             MUTEX_INSPECT = "mutex_inspect" => Shape::List;

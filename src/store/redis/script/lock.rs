@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::{
     COUNT_ACQUIRE, COUNT_RELEASE, FAIR_ACQUIRE, FAIR_HAND_OVER, FAIR_KEEP, FAIR_RELEASE,
-    LEASE_RENEW, LOCK_KEEP, MUTEX_ACQUIRE, MUTEX_ACQUIRE_RUN, MUTEX_RELEASE, PERMIT_ACQUIRE,
+    LEASE_RENEW, LOCK_KEEP, MUTEX_ACQUIRE, MUTEX_RELEASE, PERMIT_ACQUIRE,
     PERMIT_RELEASE, PERMIT_RENEW, READ_ACQUIRE, RW_RELEASE, RW_RENEW, WRITE_ACQUIRE, fail_on_error,
     pair, unexpected,
 };
@@ -41,15 +41,10 @@ pub(crate) fn acquire(request: &Acquire<'_>, timeouts: WaiterTimeouts) -> Reques
     let held = u64::from(held);
     let own_wait = if waiting == Waiting::No { 0 } else { ceil_millis(timeouts.own) };
     let request = match name.kind {
-        Kind::Mutex if tokens > 1 => {
-            let request = Request::script(&MUTEX_ACQUIRE_RUN, &[lock, keys.token.as_bytes()]);
-            let request =
-                with_token(request.arg(holder.as_str()).number(lease).number(held), token);
-            request.number(u64::from(tokens)).with_floor_and_limit()
-        }
         Kind::Mutex => {
             let request = Request::script(&MUTEX_ACQUIRE, &[lock, keys.token.as_bytes()]);
             with_token(request.arg(holder.as_str()).number(lease).number(held), token)
+                .number(u64::from(tokens))
                 .with_floor_and_limit()
         }
         Kind::Fair => {

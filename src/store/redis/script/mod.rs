@@ -56,7 +56,7 @@ for_each_script!(statics);
 /// others are sent with their source when a server does not know them: all of them would be tens of
 /// kilobytes for each connection of each client after a failover.
 static LOADED: &[&Script] =
-    &[&MUTEX_ACQUIRE, &MUTEX_ACQUIRE_RUN, &MUTEX_RELEASE, &LEASE_RENEW, &CONNECT_PROBE];
+    &[&MUTEX_ACQUIRE, &MUTEX_RELEASE, &LEASE_RENEW, &CONNECT_PROBE];
 
 /// The same for a master of a Redlock: every script of a round that may end before its reply comes.
 /// A master that is slower than the others would refuse the first request of each kind, and take
