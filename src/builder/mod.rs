@@ -39,8 +39,6 @@ use self::settings::{DEFAULT_IO_TIMEOUT, NewClient, Settings, invalid};
 #[cfg(feature = "zookeeper")]
 use self::zookeeper::ZooKeeper;
 use crate::base::clock::{Clock, SystemClock};
-#[cfg(not(all(feature = "redis", feature = "postgres", feature = "zookeeper")))]
-use crate::base::error::Error;
 use crate::base::error::Result;
 use crate::base::holder::ClientId;
 use crate::base::listener::Listener;
@@ -51,6 +49,7 @@ use crate::client::LockClient;
 use crate::lease::observer::Observer;
 use crate::store::LockStore;
 use crate::store::memory::{Memory, MemoryStore};
+use crate::store::schemes::{Scheme, UrlKind};
 #[cfg(feature = "tls-core")]
 use crate::store::tls::TlsClient;
 use crate::wait::client_state::{ClientState, Config};
@@ -440,39 +439,20 @@ impl Builder {
 
 /// The servers of a URL, by its scheme.
 fn by_url(url: String) -> Result<Arc<dyn Servers>> {
-    let scheme = url.split_once(':').map_or("", |(scheme, _)| scheme).to_ascii_lowercase();
-    if scheme.starts_with("postgres") {
+    Ok(match Scheme::find(&url, &[])?.kind {
+        #[cfg(feature = "redis")]
+        UrlKind::Redis => Arc::new(Redis::new(url)),
+        #[cfg(feature = "redis")]
+        UrlKind::Sentinels => Arc::new(Sentinel::from(url)),
+        #[cfg(feature = "redis")]
+        UrlKind::Cluster => Arc::new(Cluster::from(url)),
         #[cfg(feature = "postgres")]
-        return Ok(Arc::new(Postgres::new(url)));
-        #[cfg(not(feature = "postgres"))]
-        return Err(is_off("postgres"));
-    }
-    if scheme.starts_with("zookeeper") {
+        UrlKind::Postgres => Arc::new(Postgres::new(url)),
         #[cfg(feature = "zookeeper")]
-        return Ok(Arc::new(ZooKeeper::new(url)));
-        #[cfg(not(feature = "zookeeper"))]
-        return Err(is_off("zookeeper"));
-    }
-    #[cfg(feature = "redis")]
-    return Ok(match &*scheme {
-        scheme if scheme.contains("sentinel") => Arc::new(Sentinel::from(url)),
-        scheme if scheme.contains("cluster") => Arc::new(Cluster::from(url)),
-        // For any other scheme, the parser of these URLs reports which ones there are.
-        _ => Arc::new(Redis::new(url)),
-    });
-    #[cfg(not(feature = "redis"))]
-    Err(if ["redis", "valkey"].iter().any(|begin| scheme.starts_with(begin)) {
-        is_off("redis")
-    } else {
-        invalid("the URL is not one of redis://, postgres:// and zookeeper://")
+        UrlKind::ZooKeeper => Arc::new(ZooKeeper::new(url)),
+        #[cfg(not(all(feature = "redis", feature = "postgres", feature = "zookeeper")))]
+        _ => unreachable!("no scheme is found whose feature is off"),
     })
-}
-
-#[cfg(not(all(feature = "redis", feature = "postgres", feature = "zookeeper")))]
-fn is_off(feature: &str) -> Error {
-    invalid(format!(
-        "a {feature}:// URL needs leasehold's cargo feature \"{feature}\", which is off here"
-    ))
 }
 
 impl std::fmt::Debug for Builder {

@@ -12,7 +12,7 @@ use crate::base::error::Result;
 use crate::base::limits::{check_lease, in_words};
 use crate::store::LockStore;
 use crate::store::redis::script;
-use crate::store::redis::wire::Connector;
+use crate::store::redis::wire::{Connector, Endpoint};
 use crate::store::redlock::{QuarantineSettings, RedlockStore};
 
 /// One master of several must be able to fail, and each costs every lock call a request.
@@ -140,7 +140,8 @@ impl Servers for Redlock {
             )));
         }
         let quarantine = self.quarantine(client.settings.lease)?;
-        let endpoints = client.endpoints(&self.urls, self.credentials.as_ref())?;
+        let masters = self.urls.iter().map(|url| Endpoint::parse(url)).collect::<Result<_>>()?;
+        let endpoints = client.endpoints(masters, self.credentials.as_ref())?;
         let mut addresses: Vec<String> =
             endpoints.iter().map(|endpoint| format!("{endpoint:?}")).collect();
         addresses.sort();
