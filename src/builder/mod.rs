@@ -126,8 +126,9 @@ impl Builder {
     /// (cargo feature `tls`; [`tls`](Self::tls) has the settings). A kind of servers whose cargo
     /// feature is off is refused by [`build`](Self::build).
     ///
-    /// Every part of a URL is understood or refused, never ignored. Write `/`, `?`, `#` and `@` in
-    /// a user or password as `%2F`, `%3F`, `%23` and `%40`.
+    /// Every part of a URL is understood or refused, never ignored: the error names the part, what
+    /// is allowed there, and no password. Write `/`, `?`, `#` and `@` in a user or password as
+    /// `%2F`, `%3F`, `%23` and `%40`.
     pub fn url(mut self, url: impl Into<String>) -> Self {
         self.servers = Some(by_url(url.into()));
         self

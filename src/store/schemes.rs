@@ -46,7 +46,7 @@ impl<'u> Scheme<'u> {
     /// `kinds`: what the URL may name; anything if there are none.
     pub(crate) fn find(url: &'u str, kinds: &[UrlKind]) -> Result<Self> {
         // A URL that was read from a file may end with the end of a line.
-        let url = url.trim_matches(|c: char| c.is_ascii_control() || c == ' ');
+        let url = url.trim_matches(|c| c <= ' ');
         let (written, rest) = url.split_once(':').unwrap_or_default();
         let mut usable = Vec::new();
         let is_allowed = |kind| kinds.is_empty() || kinds.contains(kind);

@@ -189,8 +189,8 @@ fn an_unknown_scheme_names_those_that_this_build_has() {
 
 /// Each URL, and the part that its error names. If these were ignored, each URL would mean
 /// something other than it says.
-const WRONG_PARTS: [(&str, &str); 88] = [
-    ("redis:localhost", "://"),
+const WRONG_PARTS: [(&str, &str); 89] = [
+    ("redis:localhost", "must be followed by ://"),
     ("redis:///", "host is missing"),
     ("redis://:6379/", "host is missing"),
     ("redis://user:s3cr3t-pw@/", "host is missing"),
@@ -222,7 +222,8 @@ const WRONG_PARTS: [(&str, &str); 88] = [
     ("redis+unix:///tmp/x?db=2&db=3", "db twice"),
     ("redis://localhost/?ssl=true", "\"ssl\"; known are db, user, pass"),
     ("redis://localhost/?username=u", "\"username\"; known are user"),
-    ("redis://localhost/?pasword=s3cr3t-pw", "unknown parameter; known are db, user, pass"),
+    ("redis://localhost/?passwd=s3cr3t-pw", "an unknown parameter; known are db, user, pass"),
+    ("redis://localhost/?pass=12&s3cr3t-pw=3", "an unknown parameter; known are db, user, pass"),
     ("redis://localhost/?protocol=3", "`protocol`"),
     ("redis://localhost/2?db=3", "db twice"),
     ("redis://localhost/?db=2&db=3", "db twice"),
@@ -252,7 +253,7 @@ const WRONG_PARTS: [(&str, &str); 88] = [
     ("redis+cluster://a:7000,b:x", "port"),
     ("redis+cluster://a:7000/x", "database"),
     ("redis+cluster://u:s3cr3t-pw@a:7000,b:7000?nodes=3", "\"nodes\""),
-    ("postgres:u:s3cr3t-pw@localhost/d", "://"),
+    ("postgres:u:s3cr3t-pw@localhost/d", "must be followed by ://"),
     ("postgres://u:s3cr3t-pw@/d", "host is missing"),
     ("postgres://u:s3cr3t-pw@a,:1/d", "host is missing"),
     ("postgres://u:s3cr3t-pw@localhost:x/d", "port"),
@@ -283,18 +284,21 @@ const WRONG_PARTS: [(&str, &str); 88] = [
 
 #[test]
 fn a_wrong_url_names_the_part() {
-    for (url, part) in WRONG_PARTS {
-        let is_off = url.starts_with("postgres") && cfg!(not(feature = "postgres"))
-            || url.starts_with("zookeeper") && cfg!(not(feature = "zookeeper"));
-        invalid_url(url, if is_off { "cargo feature" } else { part });
-    }
-    #[cfg(feature = "tls")]
-    for (url, part) in [
+    let with_tls = [
         ("rediss://localhost/#insecure", "'#'"),
         ("rediss:///tmp/s", "host is missing"),
         ("zookeeper+tls://u:s3cr3t-pw@h:x", "port"),
-    ] {
+    ];
+    for (url, part) in WRONG_PARTS.into_iter().chain(with_tls) {
+        let is_off = url.starts_with("rediss") && cfg!(not(feature = "tls"))
+            || url.starts_with("postgres") && cfg!(not(feature = "postgres"))
+            || url.starts_with("zookeeper") && cfg!(not(feature = "zookeeper"))
+            || url.starts_with("zookeeper+tls") && cfg!(not(feature = "tls"));
+        let part = if is_off { "only with the cargo feature" } else { part };
         invalid_url(url, part);
+        let error = LockClient::open(url).unwrap_err().to_string();
+        let (why, _) = error.split_once("the form of the URL").unwrap_or((&error, ""));
+        assert!(why.contains(part), "{why} does not say {part:?}");
     }
 }
 

@@ -29,9 +29,8 @@ impl<'u> Parameters<'u> {
     /// With a '?' or a '&' that was not encoded, the name could be a part of a password.
     fn unknown(&self, name: &str) -> String {
         let known = self.known;
-        let is_safe = !self.url.may_hold_a_broken_password
-            && !self.url.query.is_some_and(|query| query.contains("pass"));
-        if !is_safe {
+        let has_password = self.url.query.is_some_and(|query| query.contains("pass"));
+        if has_password || self.url.may_hold_a_broken_password {
             return format!("the URL has an unknown parameter; known are {known}");
         }
         let begin: String = name.chars().take(3).collect();
