@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::{Arc, OnceLock};
 
 use super::redis::{RedisOptions, address_map, log_in_settings, redis_settings};
-use super::servers::{Servers, from_url};
+use super::servers::{Servers, Shown, from_url};
 use super::settings::{NewClient, invalid};
 use crate::base::error::Result;
 use crate::store::LockStore;
@@ -126,10 +126,7 @@ impl Servers for Cluster {
 impl fmt::Debug for Cluster {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut shown = f.debug_struct("Cluster");
-        match self.nodes() {
-            Ok(nodes) => shown.field("nodes", &nodes),
-            Err(_) => shown.field("nodes", &"URLs that are not understood"),
-        };
+        shown.field("nodes", &Shown(self.nodes()));
         shown.field("sharded_channels", &self.sharded_channels);
         self.options.show(&mut shown).finish()
     }

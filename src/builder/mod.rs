@@ -440,20 +440,21 @@ impl Builder {
 
 /// The servers of a URL, by its scheme.
 fn by_url(url: String) -> Result<Arc<dyn Servers>> {
-    Ok(match Scheme::find(&url, &[])?.kind {
+    match Scheme::find(&url, &[])?.kind {
         #[cfg(feature = "redis")]
-        UrlKind::Redis => Arc::new(Redis::new(url)),
+        UrlKind::Redis => Ok(Arc::new(Redis::new(url))),
         #[cfg(feature = "redis")]
-        UrlKind::Sentinels => Arc::new(Sentinel::from(url)),
+        UrlKind::Sentinels => Ok(Arc::new(Sentinel::from(url))),
         #[cfg(feature = "redis")]
-        UrlKind::Cluster => Arc::new(Cluster::from(url)),
+        UrlKind::Cluster => Ok(Arc::new(Cluster::from(url))),
         #[cfg(feature = "postgres")]
-        UrlKind::Postgres => Arc::new(Postgres::new(url)),
+        UrlKind::Postgres => Ok(Arc::new(Postgres::new(url))),
         #[cfg(feature = "zookeeper")]
-        UrlKind::ZooKeeper => Arc::new(ZooKeeper::new(url)),
+        UrlKind::ZooKeeper => Ok(Arc::new(ZooKeeper::new(url))),
+        // No scheme is found whose cargo feature is off.
         #[cfg(not(all(feature = "redis", feature = "postgres", feature = "zookeeper")))]
-        _ => unreachable!("no scheme is found whose feature is off"),
-    })
+        _ => Err(invalid("the scheme of the URL is not in this build")),
+    }
 }
 
 impl std::fmt::Debug for Builder {

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::servers::{Servers, from_url};
+use super::servers::{Servers, Shown, from_url};
 use super::settings::{NewClient, invalid};
 use crate::base::credentials::{Credentials, CredentialsProvider};
 use crate::base::error::Result;
@@ -181,7 +181,7 @@ impl Servers for Redis {
 impl fmt::Debug for Redis {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut shown = f.debug_struct("Redis");
-        shown.field("server", &Address(&self.url));
+        shown.field("server", &Shown(Endpoint::parse(&self.url)));
         self.options.show(&mut shown).finish()
     }
 }
@@ -233,18 +233,6 @@ impl RedisOptions {
             .field("replicas", &self.replicas)
             .field("java_waiter_timeout", &self.java_waiter_timeout)
             .field("map_addresses", &self.address_map.is_some())
-    }
-}
-
-/// Shows the address of a URL, without anything that may be a password.
-pub(super) struct Address<'u>(pub(super) &'u str);
-
-impl fmt::Debug for Address<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match Endpoint::parse(self.0) {
-            Ok(endpoint) => endpoint.fmt(f),
-            Err(_) => f.write_str("a URL that is not understood"),
-        }
     }
 }
 

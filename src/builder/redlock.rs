@@ -4,8 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::redis::{Address, log_in_settings};
-use super::servers::Servers;
+use super::redis::log_in_settings;
+use super::servers::{Servers, Shown};
 use super::settings::{DEFAULT_LEASE, NewClient, invalid};
 use crate::base::credentials::CredentialsProvider;
 use crate::base::error::Result;
@@ -178,7 +178,7 @@ impl Servers for Redlock {
 
 impl fmt::Debug for Redlock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let masters: Vec<Address<'_>> = self.urls.iter().map(|url| Address(url)).collect();
+        let masters: Vec<_> = self.urls.iter().map(|url| Shown(Endpoint::parse(url))).collect();
         f.debug_struct("Redlock")
             .field("masters", &masters)
             .field("credentials", &self.credentials.is_some())

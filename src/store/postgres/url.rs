@@ -75,13 +75,8 @@ pub(super) enum Binding {
 impl fmt::Debug for PostgresUrl {
     /// Only the addresses: the other fields contain the password.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (place, host) in self.hosts.iter().enumerate() {
-            if place > 0 {
-                f.write_str(",")?;
-            }
-            host.fmt(f)?;
-        }
-        Ok(())
+        let hosts: Vec<String> = self.hosts.iter().map(|host| format!("{host:?}")).collect();
+        f.write_str(&hosts.join(","))
     }
 }
 

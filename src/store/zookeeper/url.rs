@@ -29,10 +29,8 @@ pub(crate) struct ZooKeeperUrl {
 impl fmt::Debug for ZooKeeperUrl {
     /// Without the password.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (place, host) in self.hosts.iter().enumerate() {
-            write!(f, "{}{host:?}", if place > 0 { "," } else { "" })?;
-        }
-        f.write_str(&self.chroot)
+        let hosts: Vec<String> = self.hosts.iter().map(|host| format!("{host:?}")).collect();
+        write!(f, "{}{}", hosts.join(","), self.chroot)
     }
 }
 
