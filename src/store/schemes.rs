@@ -61,8 +61,11 @@ impl<'u> Scheme<'u> {
             }
             usable.push(format!("{shown}://"));
         }
+        let is_of_others = !kinds.is_empty() && Self::find(url, &[]).is_ok();
+        let hint =
+            if is_of_others { "; it is a URL of other servers, and given alone" } else { "" };
         // The scheme is not quoted: without its colon, it may be a part of a password.
-        let why = format!("the scheme of the URL is none of {}", usable.join(", "));
+        let why = format!("the scheme of the URL is none of {}{hint}", usable.join(", "));
         Err(Error::new(ErrorKind::InvalidInput, why))
     }
 }

@@ -179,6 +179,13 @@ fn an_unknown_scheme_names_those_that_this_build_has() {
     // Each kind of servers has its own.
     let elsewhere = |builder: leasehold::Builder, says| invalid(builder.build(), None, says);
     elsewhere(LockClient::builder().redis("redis+cluster://h"), "none of redis://, ");
+    let alone = "a URL of other servers, and given alone";
+    let both = leasehold::Cluster::new(["redis+cluster://a:1", "redis://b:1"]);
+    elsewhere(LockClient::builder().cluster(both), alone);
+    elsewhere(
+        LockClient::builder().sentinel(leasehold::Sentinel::new(["redis+sentinel://a/m"], "m")),
+        alone,
+    );
     elsewhere(LockClient::builder().sentinel("redis://h/m"), "none of redis+sentinel://, ");
     elsewhere(LockClient::builder().cluster("redis+sentinel://h/m"), "redis+cluster");
     #[cfg(feature = "postgres")]
@@ -241,7 +248,7 @@ const WRONG_PARTS: [(&str, &str); 89] = [
     ("redis://u:12?s3cr3t-pw=@localhost/", "%3F"),
     ("redis://u:x/s3cr3t-pw@localhost/", "%2F"),
     ("redis://:s3cr3t-pw/@localhost/", "%2F"),
-    ("redis+sentinel://localhost:26379", "master's name"),
+    ("redis+sentinel://localhost:26379", "names no master"),
     ("redis+sentinel://localhost,/m", "host is missing"),
     ("redis+sentinel://localhost:x/m", "port"),
     ("redis+sentinel://localhost/m/x", "database"),

@@ -58,6 +58,9 @@ impl SentinelUrls {
     pub(crate) fn of_one(url: &str, providers: Providers<'_>) -> Result<Self> {
         let url = Url::split(url, &[UrlKind::Sentinels], FORM)?;
         let (name, db) = url.path.split_once('/').unwrap_or((url.path, ""));
+        if name.is_empty() {
+            return Err(url.wrong("the URL names no master behind its hosts"));
+        }
         let endpoints = Endpoint::parse_each(&url, db, SENTINEL_PORT)?
             .into_iter()
             .map(|endpoint| endpoint.with_provider(providers.of_servers))
