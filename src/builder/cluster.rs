@@ -3,8 +3,8 @@
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
-use super::redis::{Address, RedisOptions, address_map, log_in_settings, redis_settings};
-use super::servers::{Servers, from_url};
+use super::redis::{RedisOptions, address_map, log_in_settings, redis_settings};
+use super::servers::{Servers, Shown, from_url};
 use super::settings::{NewClient, invalid};
 use crate::base::error::Result;
 use crate::store::LockStore;
@@ -74,19 +74,12 @@ impl Cluster {
         self
     }
 
-    /// A URL for each node.
-    pub(super) fn urls(&self) -> Result<Vec<String>> {
+    /// The nodes that the URLs name.
+    pub(super) fn nodes(&self) -> Result<Vec<Endpoint>> {
         match &self.urls[..] {
             [] => Err(invalid("a cluster needs the URL of at least one node")),
-            [url] if names_cluster(url) => urls_of_nodes(url).ok_or_else(|| {
-                invalid(
-                    "a URL of a cluster is redis+cluster://[user:password@]host:port[,host:port..]",
-                )
-            }),
-            urls if urls.iter().any(|url| names_cluster(url)) => Err(invalid(
-                "a redis+cluster:// URL names all nodes: leave out other URLs, or name each node as redis://host:port",
-            )),
-            urls => Ok(urls.to_vec()),
+            [url] => Endpoint::parse_nodes(url),
+            urls => urls.iter().map(|url| Endpoint::parse(url)).collect(),
         }
     }
 }
@@ -97,7 +90,7 @@ from_url!(Cluster, |url: String| Cluster::new([url]));
 
 impl Servers for Cluster {
     fn store(&self, client: &NewClient<'_>) -> Result<Arc<dyn LockStore>> {
-        let endpoints = client.endpoints(&self.urls()?, self.options.credentials.as_ref())?;
+        let endpoints = client.endpoints(self.nodes()?, self.options.credentials.as_ref())?;
         let publishing = OnceLock::new();
         if let Some(sharded) = self.sharded_channels {
             let _ = publishing.set(if sharded { Publishing::Sharded } else { Publishing::Classic });
@@ -132,42 +125,9 @@ impl Servers for Cluster {
 
 impl fmt::Debug for Cluster {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let urls = self.urls().unwrap_or_else(|_| self.urls.clone());
-        let nodes: Vec<Address<'_>> = urls.iter().map(|url| Address(url)).collect();
         let mut shown = f.debug_struct("Cluster");
-        shown.field("nodes", &nodes).field("sharded_channels", &self.sharded_channels);
+        shown.field("nodes", &Shown(self.nodes()));
+        shown.field("sharded_channels", &self.sharded_channels);
         self.options.show(&mut shown).finish()
-    }
-}
-
-fn names_cluster(url: &str) -> bool {
-    url.split_once("://").is_some_and(|(scheme, _)| scheme.to_ascii_lowercase().contains("cluster"))
-}
-
-/// One URL for each host, so that every part is checked as in any other URL.
-fn urls_of_nodes(url: &str) -> Option<Vec<String>> {
-    let (scheme, rest) = url.split_once("://")?;
-    let base = scheme.to_ascii_lowercase().strip_suffix("+cluster")?.to_owned();
-    let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
-    let (authority, tail) = rest.split_at(end);
-    let (user, hosts) = authority
-        .rsplit_once('@')
-        .map_or((String::new(), authority), |(user, hosts)| (format!("{user}@"), hosts));
-    let url_of = |host: &str| (!host.is_empty()).then(|| format!("{base}://{user}{host}{tail}"));
-    hosts.split(',').map(url_of).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn one_url_names_all_nodes() {
-        let urls = |url| urls_of_nodes(url).map(|urls| urls.join(" "));
-        assert_eq!(urls("redis+cluster://a:1,b:2"), Some("redis://a:1 redis://b:2".to_owned()));
-        let all = "rediss://u:p%40@a:1/?x rediss://u:p%40@[::1]:2/?x".to_owned();
-        assert_eq!(urls("Rediss+Cluster://u:p%40@a:1,[::1]:2/?x"), Some(all));
-        assert_eq!(urls("redis+cluster://a:1,,b:2"), None);
-        assert_eq!(urls("redis-cluster://a:1"), None);
     }
 }

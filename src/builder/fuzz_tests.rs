@@ -66,14 +66,14 @@ fn fuzzed_urls_are_understood_or_refused_without_their_passwords() {
     fuzz(url, |bytes, _| {
         let url = &*String::from_utf8_lossy(bytes);
         let nobody = Providers { of_servers: None, of_sentinels: None };
-        judge(url, Endpoint::parse(url, None), &Redis::new(url));
+        judge(url, Endpoint::parse(url), &Redis::new(url));
         judge(url, SentinelUrls::of_one(url, nobody), &Sentinel::from(url));
         judge(
             url,
             SentinelUrls::of_each(&[url.to_owned()], "master", nobody),
             &Sentinel::new([url], "master"),
         );
-        judge(url, Cluster::new([url]).urls(), &Cluster::new([url]));
+        judge(url, Cluster::new([url]).nodes(), &Cluster::new([url]));
         judge(url, PostgresUrl::parse(url), &Postgres::new(url));
         judge(url, ZooKeeperUrl::parse(url), &ZooKeeper::new(url));
     });

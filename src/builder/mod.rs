@@ -38,8 +38,6 @@ use self::servers::Servers;
 use self::settings::{DEFAULT_IO_TIMEOUT, NewClient, Settings, invalid};
 #[cfg(feature = "zookeeper")]
 use self::zookeeper::ZooKeeper;
-#[cfg(not(all(feature = "redis", feature = "postgres", feature = "zookeeper")))]
-use crate::base::error::Error;
 use crate::base::error::Result;
 use crate::base::holder::ClientId;
 #[cfg(feature = "tls-core")]
@@ -51,6 +49,7 @@ use crate::report::traffic::Traffic;
 use crate::signal::clock::{Clock, SystemClock};
 use crate::store::LockStore;
 use crate::store::memory::{Memory, MemoryStore};
+use crate::store::schemes::{Scheme, UrlKind};
 #[cfg(feature = "tls-core")]
 use crate::store::tls::TlsClient;
 use crate::wait::client_state::{ClientState, Config};
@@ -127,8 +126,9 @@ impl Builder {
     /// (cargo feature `tls`; [`tls`](Self::tls) has the settings). A kind of servers whose cargo
     /// feature is off is refused by [`build`](Self::build).
     ///
-    /// Every part of a URL is understood or refused, never ignored. Write `/`, `?`, `#` and `@` in
-    /// a user or password as `%2F`, `%3F`, `%23` and `%40`.
+    /// Every part of a URL is understood or refused, never ignored: the error names the part, what
+    /// is allowed there, and no password. Write `/`, `?`, `#` and `@` in a user or password as
+    /// `%2F`, `%3F`, `%23` and `%40`.
     pub fn url(mut self, url: impl Into<String>) -> Self {
         self.servers = Some(by_url(url.into()));
         self
@@ -440,39 +440,21 @@ impl Builder {
 
 /// The servers of a URL, by its scheme.
 fn by_url(url: String) -> Result<Arc<dyn Servers>> {
-    let scheme = url.split_once(':').map_or("", |(scheme, _)| scheme).to_ascii_lowercase();
-    if scheme.starts_with("postgres") {
+    match Scheme::find(&url, &[])?.kind {
+        #[cfg(feature = "redis")]
+        UrlKind::Redis => Ok(Arc::new(Redis::new(url))),
+        #[cfg(feature = "redis")]
+        UrlKind::Sentinels => Ok(Arc::new(Sentinel::from(url))),
+        #[cfg(feature = "redis")]
+        UrlKind::Cluster => Ok(Arc::new(Cluster::from(url))),
         #[cfg(feature = "postgres")]
-        return Ok(Arc::new(Postgres::new(url)));
-        #[cfg(not(feature = "postgres"))]
-        return Err(is_off("postgres"));
-    }
-    if scheme.starts_with("zookeeper") {
+        UrlKind::Postgres => Ok(Arc::new(Postgres::new(url))),
         #[cfg(feature = "zookeeper")]
-        return Ok(Arc::new(ZooKeeper::new(url)));
-        #[cfg(not(feature = "zookeeper"))]
-        return Err(is_off("zookeeper"));
+        UrlKind::ZooKeeper => Ok(Arc::new(ZooKeeper::new(url))),
+        // No scheme is found whose cargo feature is off.
+        #[cfg(not(all(feature = "redis", feature = "postgres", feature = "zookeeper")))]
+        _ => Err(invalid("the scheme of the URL is not in this build")),
     }
-    #[cfg(feature = "redis")]
-    return Ok(match &*scheme {
-        scheme if scheme.contains("sentinel") => Arc::new(Sentinel::from(url)),
-        scheme if scheme.contains("cluster") => Arc::new(Cluster::from(url)),
-        // For any other scheme, the parser of these URLs reports which ones there are.
-        _ => Arc::new(Redis::new(url)),
-    });
-    #[cfg(not(feature = "redis"))]
-    Err(if ["redis", "valkey"].iter().any(|begin| scheme.starts_with(begin)) {
-        is_off("redis")
-    } else {
-        invalid("the URL is not one of redis://, postgres:// and zookeeper://")
-    })
-}
-
-#[cfg(not(all(feature = "redis", feature = "postgres", feature = "zookeeper")))]
-fn is_off(feature: &str) -> Error {
-    invalid(format!(
-        "a {feature}:// URL needs leasehold's cargo feature \"{feature}\", which is off here"
-    ))
 }
 
 impl std::fmt::Debug for Builder {

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::servers::{Servers, from_url};
+use super::servers::{Servers, Shown, from_url};
 use super::settings::NewClient;
 #[cfg(feature = "tls-core")]
 use super::settings::invalid;
@@ -97,12 +97,10 @@ impl Servers for Postgres {
 
 impl fmt::Debug for Postgres {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut shown = f.debug_struct("Postgres");
-        match PostgresUrl::parse(&self.url) {
-            Ok(url) => shown.field("database", &url),
-            Err(_) => shown.field("database", &"a URL that is not understood"),
-        };
-        shown.field("create_schema", &self.create_schema).finish()
+        f.debug_struct("Postgres")
+            .field("database", &Shown(PostgresUrl::parse(&self.url)))
+            .field("create_schema", &self.create_schema)
+            .finish()
     }
 }
 

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::servers::{Servers, from_url};
+use super::servers::{Servers, Shown, from_url};
 use super::settings::{NewClient, invalid};
 use crate::base::credentials::{Credentials, CredentialsProvider};
 use crate::base::error::Result;
@@ -171,8 +171,8 @@ from_url!(Redis, Redis::new);
 
 impl Servers for Redis {
     fn store(&self, client: &NewClient<'_>) -> Result<Arc<dyn LockStore>> {
-        let mut endpoints =
-            client.endpoints(std::slice::from_ref(&self.url), self.options.credentials.as_ref())?;
+        let server = vec![Endpoint::parse(&self.url)?];
+        let mut endpoints = client.endpoints(server, self.options.credentials.as_ref())?;
         let target = Target::from(endpoints.remove(0));
         client.redis_store(target, &self.options)
     }
@@ -181,7 +181,7 @@ impl Servers for Redis {
 impl fmt::Debug for Redis {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut shown = f.debug_struct("Redis");
-        shown.field("server", &Address(&self.url));
+        shown.field("server", &Shown(Endpoint::parse(&self.url)));
         self.options.show(&mut shown).finish()
     }
 }
@@ -236,21 +236,6 @@ impl RedisOptions {
     }
 }
 
-/// Shows the address of a URL, without anything that may be a password.
-pub(super) struct Address<'u>(pub(super) &'u str);
-
-impl fmt::Debug for Address<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Only with a provider may a URL have a user without a password.
-        let nobody: Arc<dyn CredentialsProvider> = Arc::new(|| Ok(Credentials::password("")));
-        let nobody = Provider::new(&nobody);
-        match Endpoint::parse(self.0, None).or_else(|_| Endpoint::parse(self.0, Some(&nobody))) {
-            Ok(endpoint) => endpoint.fmt(f),
-            Err(_) => f.write_str("a URL that is not understood"),
-        }
-    }
-}
-
 /// The file is read whenever a connection is made.
 pub(super) struct PasswordFile(pub(super) PathBuf);
 
@@ -270,15 +255,15 @@ impl CredentialsProvider for PasswordFile {
 }
 
 impl NewClient<'_> {
-    /// The servers of these URLs, with TLS where a URL asks for it.
+    /// The servers of URLs, with the settings of the client.
     pub(super) fn endpoints(
         &self,
-        urls: &[String],
+        parsed: Vec<Endpoint>,
         credentials: Option<&Arc<dyn CredentialsProvider>>,
     ) -> Result<Vec<Endpoint>> {
         let provider = credentials.map(Provider::new);
-        let parse = |url: &String| Endpoint::parse(url, provider.as_ref());
-        let mut endpoints: Vec<Endpoint> = urls.iter().map(parse).collect::<Result<_>>()?;
+        let log_in = |endpoint: Endpoint| endpoint.with_provider(provider.as_ref());
+        let mut endpoints: Vec<Endpoint> = parsed.into_iter().map(log_in).collect::<Result<_>>()?;
         let network = Network::counted_in(&self.traffic);
         for endpoint in &mut endpoints {
             endpoint.join(&network);

@@ -4,15 +4,15 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::redis::{Address, log_in_settings};
-use super::servers::Servers;
+use super::redis::log_in_settings;
+use super::servers::{Servers, Shown};
 use super::settings::{DEFAULT_LEASE, NewClient, invalid};
 use crate::base::credentials::CredentialsProvider;
 use crate::base::error::Result;
 use crate::base::limits::{check_lease, in_words};
 use crate::store::LockStore;
 use crate::store::redis::script;
-use crate::store::redis::wire::Connector;
+use crate::store::redis::wire::{Connector, Endpoint};
 use crate::store::redlock::{QuarantineSettings, RedlockStore};
 
 /// One master of several must be able to fail, and each costs every lock call a request.
@@ -140,7 +140,8 @@ impl Servers for Redlock {
             )));
         }
         let quarantine = self.quarantine(client.settings.lease)?;
-        let endpoints = client.endpoints(&self.urls, self.credentials.as_ref())?;
+        let masters = self.urls.iter().map(|url| Endpoint::parse(url)).collect::<Result<_>>()?;
+        let endpoints = client.endpoints(masters, self.credentials.as_ref())?;
         let mut addresses: Vec<String> =
             endpoints.iter().map(|endpoint| format!("{endpoint:?}")).collect();
         addresses.sort();
@@ -177,7 +178,7 @@ impl Servers for Redlock {
 
 impl fmt::Debug for Redlock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let masters: Vec<Address<'_>> = self.urls.iter().map(|url| Address(url)).collect();
+        let masters: Vec<_> = self.urls.iter().map(|url| Shown(Endpoint::parse(url))).collect();
         f.debug_struct("Redlock")
             .field("masters", &masters)
             .field("credentials", &self.credentials.is_some())

@@ -1,5 +1,7 @@
 //! What a kind of servers implements so that a client for it can be built.
 
+#[cfg(any(feature = "redis", feature = "postgres", feature = "zookeeper"))]
+use std::fmt;
 use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,6 +35,20 @@ macro_rules! from_url {
 }
 #[cfg(any(feature = "redis", feature = "postgres", feature = "zookeeper"))]
 pub(super) use from_url;
+
+/// What a URL names, as a `Debug` output shows it: without anything that may be a password.
+#[cfg(any(feature = "redis", feature = "postgres", feature = "zookeeper"))]
+pub(super) struct Shown<T>(pub(super) Result<T>);
+
+#[cfg(any(feature = "redis", feature = "postgres", feature = "zookeeper"))]
+impl<T: Debug> Debug for Shown<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            Ok(parsed) => parsed.fmt(f),
+            Err(_) => f.write_str("a URL that is not understood"),
+        }
+    }
+}
 
 /// One kind of servers, with the settings that only this kind has. Its `Debug` shows the addresses
 /// and never a password.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
-use super::servers::{Servers, from_url};
+use super::servers::{Servers, Shown, from_url};
 use super::settings::{NewClient, invalid};
 use crate::base::error::Result;
 use crate::store::LockStore;
@@ -122,12 +122,8 @@ impl Servers for ZooKeeper {
 
 impl fmt::Debug for ZooKeeper {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut shown = f.debug_struct("ZooKeeper");
-        match ZooKeeperUrl::parse(&self.url) {
-            Ok(url) => shown.field("ensemble", &url),
-            Err(_) => shown.field("ensemble", &"a URL that is not understood"),
-        };
-        shown
+        f.debug_struct("ZooKeeper")
+            .field("ensemble", &Shown(ZooKeeperUrl::parse(&self.url)))
             .field("server_tick", &self.tick)
             .field("token_base", &self.token_base)
             .field("creator_only", &self.creator_only)

@@ -180,7 +180,7 @@
 //! `zookeeper://[user:password@]host[:port][,host[:port]..][/chroot]`, or `zookeeper+tls://` (with
 //! the cargo feature `tls`). User and password are a digest identity; `ZooKeeper::creator_only`
 //! denies everybody else access to the nodes. The URL has no parameters, and anything else in it is
-//! refused.
+//! refused. An `@` in the chroot is written `%40`.
 //!
 //! With TLS the port is the servers' `secureClientPort`, which needs
 //! `serverCnxnFactory=org.apache.zookeeper.server.NettyServerCnxnFactory` and a key store (PEM

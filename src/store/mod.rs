@@ -21,6 +21,7 @@ pub(crate) mod redis;
 pub(crate) mod redlock;
 mod requests;
 mod resolve;
+pub(crate) mod schemes;
 #[cfg(feature = "tls-core")]
 pub(crate) mod tls;
 mod topics;

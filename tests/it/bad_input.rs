@@ -134,79 +134,178 @@ fn settings_are_checked_against_each_other() {
 
 /// A lazy client reports an invalid URL at once: only errors that need the server appear at the
 /// first call.
+#[track_caller]
+fn invalid_url(url: &str, says: &str) {
+    invalid(LockClient::builder().url(url).connect_lazily().build(), None, says);
+}
+
 #[test]
-fn urls_that_cannot_work_say_what_would() {
-    let scheme = "redis://[user:password@]host[:port][/db]";
-    let (twice, encoded) = ("twice", "%2F");
+fn an_unknown_scheme_names_those_that_this_build_has() {
     for url in [
         "",
         "no url",
         "localhost:6379",
-        "http://localhost/",
-        "redis:///",
-        "redis://localhost:notaport/",
-        "redis://localhost:99999/",
-        "redis://localhost/notadb",
-        "redis+unix:///tmp/x?db=notadb",
-        "redis://:s3cr3t-pw@localhost:notaport/",
         "http://user:s3cr3t-pw@localhost/",
-        "redis://user:s3cr3t-pw@localhost/x",
-        "redis+unix:///tmp/x?db=x&pass=s3cr3t-pw",
+        "s3cr3t-pw@localhost",
+        "redis-sentinel://localhost:26379/mymaster",
+        "redis-cluster://localhost/",
+        "postgre://u:s3cr3t-pw@localhost/d",
+        "zookeepers://u:s3cr3t-pw@localhost",
     ] {
-        // It has no host: the client library may assume the local one.
-        if url == "redis:///" && LockClient::builder().url(url).connect_lazily().build().is_ok() {
-            continue;
-        }
-        invalid(LockClient::open(url), None, scheme);
-        invalid(LockClient::builder().url(url).connect_lazily().build(), None, scheme);
-    }
-    if cfg!(not(feature = "tls")) {
-        for url in [
-            "rediss://localhost/",
-            "rediss://user:s3cr3t-pw@localhost/",
-            "valkeys://localhost/#insecure",
+        invalid(LockClient::open(url), None, "scheme");
+        invalid_url(url, "none of redis://, ");
+        for (scheme, feature, is_on) in [
+            ("rediss", "tls", cfg!(feature = "tls")),
+            ("rediss+cluster", "tls", cfg!(feature = "tls")),
+            ("postgres", "postgres", cfg!(feature = "postgres")),
+            ("zookeeper", "zookeeper", cfg!(feature = "zookeeper")),
         ] {
-            invalid(
-                LockClient::builder().url(url).connect_lazily().build(),
-                None,
-                "feature \"tls\"",
-            );
+            invalid_url(url, scheme);
+            let error = LockClient::open(url).unwrap_err().to_string();
+            let needs = format!("(only with the cargo feature {feature:?})");
+            assert_eq!(error.contains(&needs), !is_on, "{error}");
         }
     }
-    for (url, says) in [
-        ("rediss://localhost/#insecure", if cfg!(feature = "tls") { "'#'" } else { "TLS" }),
-        ("redis+sentinel://localhost:26379", "redis+sentinel://"),
-        ("redis+sentinel://u:12/s3cr3t-pw@localhost:26379/mymaster", "redis+sentinel://"),
-        ("redis+sentinel://u:s3cr3t-pw@localhost/x/y", "redis+sentinel://"),
-        ("redis+sentinel://u:s3cr3t-pw@localhost/my master", "master's name"),
-        ("redis-sentinel://localhost:26379/mymaster", "redis+sentinel://"),
-        ("redis-cluster://localhost/", "redis+cluster://"),
-        // If these were ignored, each URL would mean something other than it says.
-        ("redis://localhost/?ssl=true", "\"ssl\""),
-        ("redis+unix:///tmp/x?ssl=true", "\"ssl\""),
-        ("redis://localhost/?protocol=3", "protocol"),
-        ("redis://localhost/2?db=3", twice),
-        ("redis://localhost/?db=2&db=3", twice),
-        ("redis+unix:///tmp/x?db=2&db=3", twice),
-        ("redis://u:s3cr3t-pw@localhost/?pass=s3cr3t-pw", twice),
-        ("redis://u:s3cr3t-pw@localhost/?user=v", twice),
-        ("redis://localhost/?db=-1", scheme),
-        ("redis://localhost/?db=x", scheme),
-        ("redis://localhost/#insecure", "'#'"),
-        ("redis+unix:///tmp/x#insecure", "'#'"),
-        ("redis+unix://u:s3cr3t-pw@localhost/tmp/x", "?user=..&pass=.."),
-        ("redis://user@localhost/", "no password"),
-        ("redis://localhost/?user=u", "no password"),
-        ("redis+unix:///tmp/x?user=u", "no password"),
-        // A password that is not percent-encoded.
-        ("redis://u:12/s3cr3t-pw@localhost/", encoded),
-        ("redis://u:12#s3cr3t-pw@localhost/", encoded),
-        ("redis://u:12?s3cr3t-pw@localhost/", encoded),
-        ("redis://u:12?s3cr3t-pw=@localhost/", encoded),
-        ("redis://u:x/s3cr3t-pw@localhost/", encoded),
-        ("redis://:s3cr3t-pw/@localhost/", encoded),
+    for (url, feature, is_on) in [
+        ("rediss://user:s3cr3t-pw@localhost/", "tls", cfg!(feature = "tls")),
+        ("valkeys://localhost/", "tls", cfg!(feature = "tls")),
+        ("postgres://u:s3cr3t-pw@localhost/d", "postgres", cfg!(feature = "postgres")),
+        ("zookeeper://u:s3cr3t-pw@localhost", "zookeeper", cfg!(feature = "zookeeper")),
     ] {
-        invalid(LockClient::builder().url(url).connect_lazily().build(), None, says);
+        if !is_on {
+            invalid_url(url, &format!("(only with the cargo feature {feature:?})"));
+        }
+    }
+    // Each kind of servers has its own.
+    let elsewhere = |builder: leasehold::Builder, says| invalid(builder.build(), None, says);
+    elsewhere(LockClient::builder().redis("redis+cluster://h"), "none of redis://, ");
+    let alone = "a URL of other servers, and given alone";
+    let both = leasehold::Cluster::new(["redis+cluster://a:1", "redis://b:1"]);
+    elsewhere(LockClient::builder().cluster(both), alone);
+    elsewhere(
+        LockClient::builder().sentinel(leasehold::Sentinel::new(["redis+sentinel://a/m"], "m")),
+        alone,
+    );
+    elsewhere(LockClient::builder().sentinel("redis://h/m"), "none of redis+sentinel://, ");
+    elsewhere(LockClient::builder().cluster("redis+sentinel://h/m"), "redis+cluster");
+    #[cfg(feature = "postgres")]
+    elsewhere(LockClient::builder().postgres("redis://h/"), "none of postgres://, postgresql://");
+    #[cfg(feature = "zookeeper")]
+    elsewhere(LockClient::builder().zookeeper("redis://h/"), "none of zookeeper://");
+}
+
+/// Each URL, and the part that its error names. If these were ignored, each URL would mean
+/// something other than it says.
+const WRONG_PARTS: [(&str, &str); 89] = [
+    ("redis:localhost", "must be followed by ://"),
+    ("redis:///", "host is missing"),
+    ("redis://:6379/", "host is missing"),
+    ("redis://user:s3cr3t-pw@/", "host is missing"),
+    ("redis://localhost,other/", "several hosts"),
+    ("redis://local host/", "a host in the URL"),
+    ("redis://u:s3cr3t-pw@[::1/", "[address]:port"),
+    ("redis://[::1]6379/", "[address]:port"),
+    ("redis://[localhost]/", "a host in the URL"),
+    ("redis://0.0.0.0/", "a host in the URL"),
+    ("redis://::1/", "brackets"),
+    ("redis://localhost:notaport/", "port"),
+    ("redis://localhost:99999/", "port"),
+    ("redis://localhost:0/", "port"),
+    ("redis://localhost:+1/", "a host in the URL"),
+    ("redis://:s3cr3t-pw@localhost:notaport/", "port"),
+    ("redis://localhost/notadb", "database"),
+    ("redis://user:s3cr3t-pw@localhost/x", "database"),
+    ("redis://localhost/1/2", "database"),
+    ("redis://localhost/?db=-1", "database"),
+    ("redis://localhost/?db=x", "database"),
+    ("redis+unix:///tmp/x?db=notadb", "database"),
+    ("redis+unix:///tmp/x?db=x&pass=s3cr3t-pw", "database"),
+    ("redis+unix://", "three slashes"),
+    ("redis+unix://tmp/x", "three slashes"),
+    ("redis+unix:///tmp/x?user=u", "no password"),
+    ("redis+unix://u:s3cr3t-pw@localhost/tmp/x", "?user=..&pass=.."),
+    ("redis+unix:///tmp/x#insecure", "'#'"),
+    ("redis+unix:///tmp/x?ssl=true", "\"ssl\"; known are db, user, pass"),
+    ("redis+unix:///tmp/x?db=2&db=3", "db twice"),
+    ("redis://localhost/?ssl=true", "\"ssl\"; known are db, user, pass"),
+    ("redis://localhost/?username=u", "\"username\"; known are user"),
+    ("redis://localhost/?passwd=s3cr3t-pw", "an unknown parameter; known are db, user, pass"),
+    ("redis://localhost/?pass=12&s3cr3t-pw=3", "an unknown parameter; known are db, user, pass"),
+    ("redis://localhost/?protocol=3", "`protocol`"),
+    ("redis://localhost/2?db=3", "db twice"),
+    ("redis://localhost/?db=2&db=3", "db twice"),
+    ("redis://u:s3cr3t-pw@localhost/?pass=s3cr3t-pw", "pass twice"),
+    ("redis://u:s3cr3t-pw@localhost/?user=v", "user twice"),
+    ("redis://localhost/#insecure", "'#'"),
+    ("redis://localhost/\n3", "control character"),
+    ("redis://user@localhost/", "no password"),
+    ("redis://localhost/?user=u", "no password"),
+    // A password that is not percent-encoded.
+    ("redis://u:12/s3cr3t-pw@localhost/", "'@'"),
+    ("redis://u:12/s3cr3t-pw@localhost/", "%2F"),
+    ("redis://u:12#s3cr3t-pw@localhost/", "%23"),
+    ("redis://u:12?s3cr3t-pw@localhost/", "%3F"),
+    ("redis://u:12?s3cr3t-pw=@localhost/", "%3F"),
+    ("redis://u:x/s3cr3t-pw@localhost/", "%2F"),
+    ("redis://:s3cr3t-pw/@localhost/", "%2F"),
+    ("redis+sentinel://localhost:26379", "names no master"),
+    ("redis+sentinel://localhost,/m", "host is missing"),
+    ("redis+sentinel://localhost:x/m", "port"),
+    ("redis+sentinel://localhost/m/x", "database"),
+    ("redis+sentinel://u:s3cr3t-pw@localhost/my master", "master's name"),
+    ("redis+sentinel://u:s3cr3t-pw@localhost/m?sentinels=3", "\"sentinels\""),
+    ("redis+sentinel://u:12/s3cr3t-pw@localhost:26379/mymaster", "%2F"),
+    ("redis+sentinel://u:s3cr3t-pw@localhost/m#f", "'#'"),
+    ("redis+cluster://u:s3cr3t-pw@a:7000,,b:7000", "host is missing"),
+    ("redis+cluster://a:7000,b:x", "port"),
+    ("redis+cluster://a:7000/x", "database"),
+    ("redis+cluster://u:s3cr3t-pw@a:7000,b:7000?nodes=3", "\"nodes\""),
+    ("postgres:u:s3cr3t-pw@localhost/d", "must be followed by ://"),
+    ("postgres://u:s3cr3t-pw@/d", "host is missing"),
+    ("postgres://u:s3cr3t-pw@a,:1/d", "host is missing"),
+    ("postgres://u:s3cr3t-pw@localhost:x/d", "port"),
+    ("postgres:///d?user=u&host=a&port=x", "port"),
+    ("postgres:///d?user=u&host=a,b&port=1,2,3", "number of ports"),
+    ("postgres://u:s3cr3t-pw@localhost/d?host=other", "host or port twice"),
+    ("postgres://localhost/d", "no user"),
+    ("postgres://u:s3cr3t-pw@localhost/d/e", "database"),
+    ("postgres://u:s3cr3t-pw@localhost/%zz", "the database in the URL has a '%'"),
+    ("postgres://u:s3cr3t-pw%zz@localhost/d", "the password in the URL has a '%'"),
+    ("postgres://u:s3cr3t-pw%ff@localhost/d", "the password in the URL"),
+    ("postgres://u%00:s3cr3t-pw@localhost/d", "the user in the URL has a zero byte"),
+    ("postgres://u:s3cr3t-pw@localhost/d?sslmod=on", "\"sslmod\"; known are sslmode, "),
+    ("postgres://u:s3cr3t-pw@localhost/d?tls=on", "\"tls\"; known are user, password, "),
+    ("postgres://u:s3cr3t-pw@localhost/d?sslmode", "no value"),
+    ("postgres://u:12/s3cr3t-pw@localhost/d", "%2F"),
+    ("postgres://u:s3cr3t-pw@localhost/d#f", "'#'"),
+    ("zookeeper://u:s3cr3t-pw@", "host is missing"),
+    ("zookeeper://u:s3cr3t-pw@local_host!", "a host in the URL"),
+    ("zookeeper://u:s3cr3t-pw@localhost:x", "port"),
+    ("zookeeper://s3cr3t-pw@localhost", "user:password"),
+    ("zookeeper://u:s3cr3t-pw%zz@localhost", "the password in the URL has a '%'"),
+    ("zookeeper://u:s3cr3t-pw@localhost/a//b", "chroot"),
+    ("zookeeper://u:s3cr3t-pw@localhost?session=4", "no parameters"),
+    ("zookeeper://u:12/s3cr3t-pw@localhost", "%2F"),
+    ("zookeeper://u:s3cr3t-pw@localhost/a#b", "'#'"),
+];
+
+#[test]
+fn a_wrong_url_names_the_part() {
+    let with_tls = [
+        ("rediss://localhost/#insecure", "'#'"),
+        ("rediss:///tmp/s", "host is missing"),
+        ("zookeeper+tls://u:s3cr3t-pw@h:x", "port"),
+    ];
+    for (url, part) in WRONG_PARTS.into_iter().chain(with_tls) {
+        let is_off = url.starts_with("rediss") && cfg!(not(feature = "tls"))
+            || url.starts_with("postgres") && cfg!(not(feature = "postgres"))
+            || url.starts_with("zookeeper") && cfg!(not(feature = "zookeeper"))
+            || url.starts_with("zookeeper+tls") && cfg!(not(feature = "tls"));
+        let part = if is_off { "only with the cargo feature" } else { part };
+        invalid_url(url, part);
+        let error = LockClient::open(url).unwrap_err().to_string();
+        let (why, _) = error.split_once("the form of the URL").unwrap_or((&error, ""));
+        assert!(why.contains(part), "{why} does not say {part:?}");
     }
 }
 

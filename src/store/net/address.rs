@@ -1,4 +1,4 @@
-//! Where a server listens, the text of its URL, and which of several hosts is tried next.
+//! Where a server listens, and which of several hosts is tried next.
 
 use std::fmt;
 #[cfg(unix)]
@@ -6,7 +6,8 @@ use std::path::PathBuf;
 #[cfg(any(feature = "postgres", feature = "zookeeper"))]
 use std::time::Duration;
 
-use crate::base::error::{Error, ErrorKind, Result};
+#[cfg(any(feature = "postgres", feature = "zookeeper"))]
+use crate::base::error::{Error, Result};
 
 /// Why a URL with the path of a socket is refused where there is none of this kind: the standard
 /// library has unix sockets on Unix only.
@@ -61,38 +62,10 @@ pub(crate) fn try_each<T>(
     Err(failed)
 }
 
-/// Decodes the %-escapes of a text. The crate `percent-encoding` would let invalid ones pass.
-///
-/// # Errors
-/// `InvalidInput` for an invalid escape, and for text that is not UTF-8.
-pub(crate) fn decode(text: &str) -> Result<String> {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.bytes();
-    while let Some(byte) = rest.next() {
-        if byte != b'%' {
-            bytes.push(byte);
-            continue;
-        }
-        let mut digit = || rest.next().and_then(|byte| char::from(byte).to_digit(16));
-        let (Some(high), Some(low)) = (digit(), digit()) else {
-            return Err(invalid(
-                "a '%' in the URL must be followed by two hexadecimal digits; a literal '%' is written %25",
-            ));
-        };
-        bytes.push(u8::try_from(high * 16 + low).expect("two digits are one byte"));
-    }
-    String::from_utf8(bytes)
-        .map_err(|_| invalid("the URL is not UTF-8 after its %-escapes are decoded"))
-}
-
-#[cold]
-fn invalid(message: &str) -> Error {
-    Error::new(ErrorKind::InvalidInput, message)
-}
-
 #[cfg(all(test, any(feature = "postgres", feature = "zookeeper")))]
 mod rotation_tests {
     use super::*;
+    use crate::base::error::ErrorKind;
 
     fn refuse<T>(place: usize) -> Result<T> {
         Err(Error::new(ErrorKind::Unreachable, place.to_string()))

@@ -10,6 +10,8 @@ mod batch;
 mod limits;
 mod names;
 mod pace;
+#[cfg(any(feature = "redis", feature = "postgres"))]
+mod parameters;
 mod places;
 mod pool;
 mod pooled;
@@ -20,6 +22,7 @@ mod scheduled;
 mod stream;
 #[cfg(feature = "tls-core")]
 mod tls_stream;
+mod url;
 #[cfg(not(shuttle))]
 mod waits;
 #[cfg(not(shuttle))]
@@ -29,13 +32,15 @@ pub(crate) use address::Address;
 #[cfg(any(feature = "redis", feature = "postgres"))]
 pub(crate) use address::NO_UNIX_SOCKETS;
 #[cfg(any(feature = "postgres", feature = "zookeeper"))]
-pub(crate) use address::{decode, try_each};
+pub(crate) use address::try_each;
 #[cfg(any(feature = "redis", feature = "postgres"))]
 pub(crate) use limits::KEEPALIVE_PAUSE;
 pub(crate) use limits::{is_timeout, no_answer};
 pub(crate) use names::Network;
 #[cfg(feature = "testing")]
 pub(crate) use names::stand_ins;
+#[cfg(any(feature = "redis", feature = "postgres"))]
+pub(crate) use parameters::Parameters;
 pub(crate) use pool::Pool;
 pub(crate) use pooled::{Outcome, PooledConnector};
 #[cfg(feature = "redis")]
@@ -44,6 +49,7 @@ pub(crate) use question::{Answer, Question, Wanted};
 pub(crate) use scheduled::{Stream, Waker, readable};
 #[cfg(not(shuttle))]
 pub(crate) use stream::Stream;
+pub(crate) use url::Url;
 #[cfg(not(shuttle))]
 pub(crate) use waits::readable;
 #[cfg(not(shuttle))]

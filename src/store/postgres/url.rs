@@ -1,5 +1,4 @@
-//! Parses URLs as libpq does. Every part is interpreted or rejected: a part that is silently
-//! ignored would mean no encryption, or locks in another database.
+//! Parses URLs as libpq does.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -8,15 +7,18 @@ use std::time::Duration;
 use crate::base::error::{Error, ErrorKind, Result};
 #[cfg(not(unix))]
 use crate::store::net::NO_UNIX_SOCKETS;
-use crate::store::net::{Address, decode};
+use crate::store::net::{Address, Parameters, Url};
+use crate::store::schemes::UrlKind;
 
 const PORT: u16 = 5432;
 
-const SHAPE: &str = "the URL is not postgres://user[:password]@host[:port][,host[:port]..]/database[?parameter=..&..]; \
-                     a unix socket is a host that is the path of its directory, with %2F for each '/'";
+const FORM: &str = "postgres://user[:password]@host[:port][,host[:port]..]/database[?parameter=..&..], \
+                    where a unix socket is a host that is the path of its directory, with %2F for \
+                    each '/', or as it is in ?host=/var/run/postgresql";
 
-const PARAMETERS: &str = "user, password, passfile, host, port, dbname, application_name, options, connect_timeout, \
-                          target_session_attrs, sslmode, sslrootcert, sslcert, sslkey and channel_binding";
+const PARAMETERS: &str = "user, password, passfile, host, port, dbname, application_name, options, \
+                          connect_timeout, target_session_attrs, sslmode, sslrootcert, sslcert, \
+                          sslkey, channel_binding";
 
 /// A URL, parsed and checked; nothing is connected.
 #[derive(Clone)]
@@ -73,37 +75,8 @@ pub(super) enum Binding {
 impl fmt::Debug for PostgresUrl {
     /// Only the addresses: the other fields contain the password.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (place, host) in self.hosts.iter().enumerate() {
-            if place > 0 {
-                f.write_str(",")?;
-            }
-            host.fmt(f)?;
-        }
-        Ok(())
-    }
-}
-
-/// What the URL has set so far.
-#[derive(Default)]
-struct Said {
-    values: Vec<(String, String)>,
-}
-
-impl Said {
-    fn add(&mut self, name: &str, value: String) -> Result<()> {
-        if self.get(name).is_some() {
-            return Err(invalid(format!("the URL sets {name} twice")));
-        }
-        self.values.push((name.to_owned(), value));
-        Ok(())
-    }
-
-    fn get(&self, name: &str) -> Option<&str> {
-        self.values.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
-    }
-
-    fn own(&self, name: &str) -> Option<String> {
-        self.get(name).map(str::to_owned)
+        let hosts: Vec<String> = self.hosts.iter().map(|host| format!("{host:?}")).collect();
+        f.write_str(&hosts.join(","))
     }
 }
 
@@ -114,60 +87,36 @@ impl PostgresUrl {
         self.hosts.iter().any(|host| matches!(host, Address::Tcp { .. }))
     }
 
-    /// No message quotes the URL, which may hold a password.
     pub(crate) fn parse(url: &str) -> Result<Self> {
-        let (_, rest) = url.split_once("://").ok_or_else(|| invalid(SHAPE))?;
-        if rest.contains('#') {
-            return Err(invalid(
-                "a '#' in a URL has no meaning; in a user or password write it as %23",
-            ));
+        let url = Url::split(url, &[UrlKind::Postgres], FORM)?;
+        let mut said = Parameters::of(&url, PARAMETERS);
+        let log_in = url.log_in.unwrap_or_default();
+        let (user, password) =
+            log_in.split_once(':').map_or((log_in, None), |(user, rest)| (user, Some(rest)));
+        if !user.is_empty() {
+            said.add("user", url.decode("user", user)?)?;
         }
-        let (address, query) = rest.split_once('?').unwrap_or((rest, ""));
-        let (authority, path) = address.split_once('/').unwrap_or((address, ""));
-        let mut said = Said::default();
-        let hosts = match authority.rsplit_once('@') {
-            Some((user, hosts)) => {
-                let (user, password) =
-                    user.split_once(':').map_or((user, None), |(user, rest)| (user, Some(rest)));
-                if !user.is_empty() {
-                    said.add("user", decode(user)?)?;
-                }
-                if let Some(password) = password {
-                    said.add("password", decode(password)?)?;
-                }
-                hosts
-            }
-            None => authority,
-        };
-        if path.contains(['/', '@']) {
-            return Err(invalid(format!(
-                "{SHAPE}; a '/' or '@' in a user or password is written %2F or %40"
-            )));
+        if let Some(password) = password {
+            said.add("password", url.decode("password", password)?)?;
         }
-        if !path.is_empty() {
-            said.add("dbname", decode(path)?)?;
+        if url.path.contains('/') {
+            return Err(url.wrong("the database in the URL has a '/', which is written %2F there"));
         }
-        for parameter in query.split('&').filter(|parameter| !parameter.is_empty()) {
-            let (name, value) = parameter.split_once('=').ok_or_else(|| invalid(SHAPE))?;
-            if !PARAMETERS.split([',', ' ']).any(|known| known == name && known != "and") {
-                // With a '?' or a '&' that was not encoded, the name could be a part of a password.
-                let is_safe = !query.contains('@') && !query.contains("password");
-                let named = if is_safe {
-                    format!("the unknown parameter {name:?}")
-                } else {
-                    "an unknown parameter".to_owned()
-                };
-                return Err(invalid(format!("the URL has {named}; known are {PARAMETERS}")));
-            }
-            said.add(name, decode(value)?)?;
+        if !url.path.is_empty() {
+            said.add("dbname", url.decode("database", url.path)?)?;
         }
-        Self::of(&said, hosts)
+        let parameters = url.query.unwrap_or_default().split('&');
+        for parameter in parameters.filter(|parameter| !parameter.is_empty()) {
+            let (name, value) = parameter.split_once('=').ok_or_else(|| {
+                url.wrong("a parameter of the URL has no value, which follows a '='")
+            })?;
+            said.add(name, url.decode("value of a parameter", value)?)?;
+        }
+        Self::of(&url, &said)
     }
 
-    fn of(said: &Said, authority: &str) -> Result<Self> {
-        let user = said
-            .own("user")
-            .ok_or_else(|| invalid("the URL names no user: postgres://user@host/database"))?;
+    fn of(url: &Url<'_>, said: &Parameters<'_>) -> Result<Self> {
+        let user = said.own("user").ok_or_else(|| url.wrong("the URL names no user"))?;
         check_session_attrs(said.get("target_session_attrs"))?;
         let connect_timeout = match said.get("connect_timeout").map(str::parse::<u64>) {
             None | Some(Ok(0)) => None,
@@ -182,12 +131,8 @@ impl PostgresUrl {
                 return Err(invalid("channel_binding is one of disable, prefer and require"));
             }
         };
-        let texts = said.values.iter().map(|(_, value)| value);
-        if texts.clone().any(|value| value.contains('\0')) {
-            return Err(invalid("no part of the URL may contain a zero byte"));
-        }
         Ok(Self {
-            hosts: hosts(said, authority)?,
+            hosts: hosts(url, said)?,
             database: said.own("dbname").unwrap_or_else(|| user.clone()),
             user,
             password: said.own("password"),
@@ -212,72 +157,44 @@ fn check_session_attrs(said: Option<&str>) -> Result<()> {
     }
 }
 
-fn hosts(said: &Said, authority: &str) -> Result<Vec<Address>> {
-    let mut pairs: Vec<(String, Option<u16>)> = Vec::new();
-    if authority.is_empty() {
-        let names = said.get("host").ok_or_else(|| {
-            invalid(
-                "the URL names no host; that of a unix socket is the path of its directory: ?host=/var/run/postgresql",
-            )
-        })?;
-        pairs.extend(names.split(',').map(|name| (name.to_owned(), None)));
-        if let Some(ports) = said.get("port") {
-            let ports: Vec<u16> = ports.split(',').map(port).collect::<Result<_>>()?;
-            if ports.len() != 1 && ports.len() != pairs.len() {
-                return Err(invalid("the URL has a different number of ports than hosts"));
+fn hosts(url: &Url<'_>, said: &Parameters<'_>) -> Result<Vec<Address>> {
+    match (said.get("host"), said.get("port")) {
+        (None, None) => {
+            let hosts = url.hosts()?.into_iter().map(|host| {
+                let name = url.decode("host", host.name)?;
+                address(url, &name, host.port.unwrap_or(PORT))
+            });
+            hosts.collect()
+        }
+        (Some(names), ports) if url.hosts.is_empty() => {
+            let names: Vec<&str> = names.split(',').collect();
+            let ports = ports.map_or(Ok(vec![PORT]), |ports| {
+                ports.split(',').map(|port| url.port(port)).collect::<Result<_>>()
+            })?;
+            if ports.len() != 1 && ports.len() != names.len() {
+                return Err(url.wrong("the URL has a different number of ports than hosts"));
             }
-            for (pair, port) in pairs.iter_mut().zip(ports.iter().cycle()) {
-                pair.1 = Some(*port);
-            }
+            let pairs = names.into_iter().zip(ports.into_iter().cycle());
+            pairs.map(|(name, port)| address(url, name, port)).collect()
         }
-    } else {
-        if said.get("host").is_some() || said.get("port").is_some() {
-            return Err(invalid("the URL sets host or port twice"));
-        }
-        for part in authority.split(',') {
-            pairs.push(host_and_port(part)?);
-        }
+        _ => Err(url.wrong("the URL sets host or port twice, or only the parameter port")),
     }
-    pairs.into_iter().map(|(name, port)| address(&name, port.unwrap_or(PORT))).collect()
 }
 
-fn host_and_port(text: &str) -> Result<(String, Option<u16>)> {
-    let (host, said) = match text.strip_prefix('[') {
-        Some(rest) => {
-            let (host, rest) = rest.split_once(']').ok_or_else(|| invalid(SHAPE))?;
-            let said = match rest.strip_prefix(':') {
-                Some(said) => Some(said),
-                None if rest.is_empty() => None,
-                None => return Err(invalid(SHAPE)),
-            };
-            (host, said)
-        }
-        None => text.split_once(':').map_or((text, None), |(host, said)| (host, Some(said))),
-    };
-    Ok((decode(host)?, said.filter(|said| !said.is_empty()).map(port).transpose()?))
-}
-
-fn port(text: &str) -> Result<u16> {
-    text.parse()
-        .ok()
-        .filter(|port| *port > 0)
-        .ok_or_else(|| invalid("a port is a number from 1 to 65535"))
-}
-
-fn address(host: &str, port: u16) -> Result<Address> {
+fn address(url: &Url<'_>, host: &str, port: u16) -> Result<Address> {
     if host.is_empty() || host.starts_with('@') {
-        return Err(invalid(SHAPE));
+        return Err(url.wrong("a host in the URL is empty, or an abstract socket"));
     }
     if host.starts_with('/') {
         #[cfg(unix)]
         return Ok(Address::Unix(PathBuf::from(host).join(format!(".s.PGSQL.{port}"))));
         #[cfg(not(unix))]
-        return Err(invalid(NO_UNIX_SOCKETS));
+        return Err(url.wrong(NO_UNIX_SOCKETS));
     }
     Ok(Address::Tcp { host: host.to_owned(), port })
 }
 
-fn ssl(said: &Said) -> Result<Ssl> {
+fn ssl(said: &Parameters<'_>) -> Result<Ssl> {
     let mode = match said.get("sslmode") {
         None | Some("prefer") => SslMode::Prefer,
         Some("disable") => SslMode::Disable,

@@ -374,7 +374,7 @@ mod tests {
     fn unreachable_store(clock: &Arc<FakeClock>) -> RedisStore {
         let clock: Arc<dyn Clock> = clock.clone();
         let connector = Connector {
-            endpoint: Endpoint::parse("redis+unix:///nonexistent/s", None).unwrap().into(),
+            endpoint: Endpoint::parse("redis+unix:///nonexistent/s").unwrap().into(),
             client_name: "t".to_owned(),
             handshake: script::handshake(""),
             io_timeout: Duration::from_millis(100),

@@ -1,15 +1,15 @@
-//! `zookeeper://[user:password@]host[:port][,host[:port]..][/chroot]`. Every part is interpreted or
-//! rejected.
+//! `zookeeper://[user:password@]host[:port][,host[:port]..][/chroot]`.
 
 use std::fmt;
 
-use crate::base::error::{Error, ErrorKind, Result};
-use crate::store::net::{Address, decode};
+use crate::base::error::Result;
+use crate::store::net::{Address, Url};
+use crate::store::schemes::UrlKind;
 
 const PORT: u16 = 2181;
 
-const SHAPE: &str = "the URL is not zookeeper://[user:password@]host[:port][,host[:port]..][/chroot]; with zookeeper+tls:// \
-                     the connections have TLS";
+const FORM: &str = "zookeeper://[user:password@]host[:port][,host[:port]..][/chroot]; with \
+                    zookeeper+tls:// the connections have TLS";
 
 /// A URL, taken apart and checked; nothing is connected.
 #[derive(Clone)]
@@ -29,105 +29,72 @@ pub(crate) struct ZooKeeperUrl {
 impl fmt::Debug for ZooKeeperUrl {
     /// Without the password.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (place, host) in self.hosts.iter().enumerate() {
-            write!(f, "{}{host:?}", if place > 0 { "," } else { "" })?;
-        }
-        f.write_str(&self.chroot)
+        let hosts: Vec<String> = self.hosts.iter().map(|host| format!("{host:?}")).collect();
+        write!(f, "{}{}", hosts.join(","), self.chroot)
     }
 }
 
 impl ZooKeeperUrl {
-    /// No message quotes the URL, which may hold a password.
     pub(crate) fn parse(url: &str) -> Result<Self> {
-        let (scheme, rest) = url.split_once("://").ok_or_else(|| invalid(SHAPE))?;
-        let secure = match scheme.to_ascii_lowercase().as_str() {
-            "zookeeper" => false,
-            "zookeeper+tls" => true,
-            _ => return Err(invalid(SHAPE)),
-        };
-        if secure && !cfg!(feature = "tls-core") {
-            return Err(invalid(
-                "a zookeeper+tls:// URL needs leasehold's cargo feature \"tls\", which is off here",
-            ));
-        }
-        if rest.contains('#') {
-            return Err(invalid(
-                "a '#' in a URL has no meaning; in a user or password write it as %23",
-            ));
-        }
-        if rest.contains('?') {
-            return Err(invalid(
-                "a zookeeper:// URL has no parameters: the Builder has the settings; in a user, password or \
+        let url = Url::split(url, &[UrlKind::ZooKeeper], FORM)?;
+        if url.query.is_some() {
+            return Err(url.wrong(
+                "a zookeeper:// URL has no parameters, since the Builder has the settings; in a \
                  chroot a '?' is written %3F",
             ));
         }
-        let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
-        let (digest, hosts) = match authority.rsplit_once('@') {
-            Some((identity, hosts)) => (Some(digest_of(identity)?), hosts),
-            None => (None, authority),
-        };
-        let hosts = hosts.split(',').map(host_of).collect::<Result<Vec<Address>>>()?;
-        Ok(Self { hosts, digest, chroot: chroot_of(path)?, secure })
+        Ok(Self {
+            hosts: hosts_of(&url)?,
+            digest: url.log_in.map(|log_in| digest_of(&url, log_in)).transpose()?,
+            chroot: chroot_of(&url)?,
+            secure: url.scheme.is_secure,
+        })
     }
 }
 
-fn digest_of(identity: &str) -> Result<String> {
-    let (user, password) = identity.split_once(':').filter(|(user, _)| !user.is_empty()).ok_or_else(|| {
-        invalid("a digest identity in the URL is user:password; a ':' in the user is written %3A, and '@' %40")
-    })?;
-    let user = decode(user)?;
+fn digest_of(url: &Url<'_>, log_in: &str) -> Result<String> {
+    let (user, password) =
+        log_in.split_once(':').filter(|(user, _)| !user.is_empty()).ok_or_else(|| {
+            url.wrong("in front of the '@' in the URL is a digest identity, user:password")
+        })?;
+    let user = url.decode("user", user)?;
     if user.contains(':') {
-        return Err(invalid("the user of a digest identity cannot contain a ':'"));
+        return Err(url.wrong("the user of a digest identity cannot contain a ':'"));
     }
-    Ok(format!("{user}:{}", decode(password)?))
+    Ok(format!("{user}:{}", url.decode("password", password)?))
 }
 
-fn host_of(text: &str) -> Result<Address> {
-    let wrong = || {
-        invalid("a host in the URL is host, host:port or [address]:port, and a port is 1 to 65535")
-    };
-    let (host, port) = match text.strip_prefix('[') {
-        Some(rest) => {
-            let (host, rest) = rest.split_once(']').ok_or_else(wrong)?;
-            let port = rest.strip_prefix(':');
-            if port.is_none() && !rest.is_empty() {
-                return Err(wrong());
-            }
-            (host, port)
-        }
-        None => text.split_once(':').map_or((text, None), |(host, port)| (host, Some(port))),
-    };
-    let port = port.map_or(Ok(PORT), |port| {
-        port.parse::<u16>().ok().filter(|port| *port > 0).ok_or_else(wrong)
-    })?;
-    let is_name =
-        !host.is_empty() && host.chars().all(|c| c.is_ascii_alphanumeric() || "-._:".contains(c));
-    if is_name { Ok(Address::Tcp { host: host.to_owned(), port }) } else { Err(wrong()) }
+fn hosts_of(url: &Url<'_>) -> Result<Vec<Address>> {
+    let is_in_a_name = |c: char| c.is_ascii_alphanumeric() || "-._:".contains(c);
+    let hosts = url.hosts()?;
+    if hosts.iter().any(|host| !host.name.chars().all(is_in_a_name)) {
+        return Err(url.wrong("a host in the URL is neither a name nor an IP address"));
+    }
+    let addresses = hosts
+        .into_iter()
+        .map(|host| Address::Tcp { host: host.name.to_owned(), port: host.port.unwrap_or(PORT) });
+    Ok(addresses.collect())
 }
 
-fn chroot_of(path: &str) -> Result<String> {
-    let path = decode(path)?;
+fn chroot_of(url: &Url<'_>) -> Result<String> {
+    let path = url.decode("chroot", url.path)?;
     if path.is_empty() {
         return Ok(path);
     }
     if path.starts_with('/') {
-        return Err(invalid("the chroot in the URL has an empty element"));
+        return Err(url.wrong("the chroot in the URL has an empty element"));
     }
     // The rules for its elements are those for a name.
     super::names::check_path(&path).map_err(|e| {
-        invalid(format!("the chroot in the URL is not a valid path: {}", e.message()))
+        url.wrong(format!("the chroot in the URL is not a valid path: {}", e.message()))
     })?;
     Ok(format!("/{path}"))
-}
-
-#[cold]
-fn invalid(message: impl Into<String>) -> Error {
-    Error::new(ErrorKind::InvalidInput, message)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::error::ErrorKind;
 
     #[test]
     fn urls_are_taken_apart() {

@@ -31,7 +31,11 @@ fn golden_vectors() {
     ];
     for (operation, args, answer, after) in rows {
         let reply = if operation == "acquire" {
-            bench.eval(script("mutex_acquire"), &[LOCK, TOKEN], &[args, &["-1", "1", "0", "0"]].concat())
+            bench.eval(
+                script("mutex_acquire"),
+                &[LOCK, TOKEN],
+                &[args, &["-1", "1", "0", "0"]].concat(),
+            )
         } else {
             bench.eval(script("mutex_release"), &[LOCK], &[args, &[CHANNEL]].concat())
         };

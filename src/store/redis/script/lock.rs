@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use super::{
     COUNT_ACQUIRE, COUNT_RELEASE, FAIR_ACQUIRE, FAIR_HAND_OVER, FAIR_KEEP, FAIR_RELEASE,
-    LEASE_RENEW, LOCK_KEEP, MUTEX_ACQUIRE, MUTEX_RELEASE, PERMIT_ACQUIRE,
-    PERMIT_RELEASE, PERMIT_RENEW, READ_ACQUIRE, RW_RELEASE, RW_RENEW, WRITE_ACQUIRE, fail_on_error,
-    pair, unexpected,
+    LEASE_RENEW, LOCK_KEEP, MUTEX_ACQUIRE, MUTEX_RELEASE, PERMIT_ACQUIRE, PERMIT_RELEASE,
+    PERMIT_RENEW, READ_ACQUIRE, RW_RELEASE, RW_RENEW, WRITE_ACQUIRE, fail_on_error, pair,
+    unexpected,
 };
 use crate::base::deadline::ceil_millis;
 use crate::base::error::Result;

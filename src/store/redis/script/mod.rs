@@ -55,8 +55,7 @@ for_each_script!(statics);
 /// Loaded by the handshake of every connection: the scripts of the plain lock, and the probe. The
 /// others are sent with their source when a server does not know them: all of them would be tens of
 /// kilobytes for each connection of each client after a failover.
-static LOADED: &[&Script] =
-    &[&MUTEX_ACQUIRE, &MUTEX_RELEASE, &LEASE_RENEW, &CONNECT_PROBE];
+static LOADED: &[&Script] = &[&MUTEX_ACQUIRE, &MUTEX_RELEASE, &LEASE_RENEW, &CONNECT_PROBE];
 
 /// The same for a master of a Redlock: every script of a round that may end before its reply comes.
 /// A master that is slower than the others would refuse the first request of each kind, and take

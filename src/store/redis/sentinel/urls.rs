@@ -3,10 +3,12 @@
 use std::sync::Arc;
 
 use crate::base::error::{Error, ErrorKind, Result};
-use crate::store::redis::wire::{Endpoint, Provider};
+use crate::store::net::Url;
+use crate::store::redis::wire::{Endpoint, Provider, SENTINEL_PORT};
+use crate::store::schemes::UrlKind;
 
-const SHAPE: &str = "a URL of sentinels is redis+sentinel://[user:password@]host[:port][,host[:port]..]/master[/db], or \
-                     the same with rediss+sentinel:// (TLS); user and password are the server's";
+const FORM: &str = "redis+sentinel://[user:password@]host[:port][,host[:port]..]/master[/db], or \
+                    the same with rediss+sentinel:// (TLS); user and password are the server's";
 
 pub(crate) struct SentinelUrls {
     /// The name of the master.
@@ -24,10 +26,6 @@ pub(crate) struct Providers<'p> {
     pub(crate) of_sentinels: Option<&'p Arc<Provider>>,
 }
 
-fn scheme_of(url: &str) -> Option<String> {
-    url.split_once("://").map(|(scheme, _)| scheme.to_ascii_lowercase())
-}
-
 fn invalid(why: impl Into<String>) -> Error {
     Error::new(ErrorKind::InvalidInput, why)
 }
@@ -39,7 +37,9 @@ impl SentinelUrls {
         if urls.is_empty() {
             return Err(invalid("the URL of at least one sentinel is needed"));
         }
-        let parse = |url: &String| Endpoint::parse_sentinel(url, providers.of_sentinels);
+        let parse = |url: &String| {
+            Endpoint::parse_with(url, SENTINEL_PORT)?.with_provider(providers.of_sentinels)
+        };
         let endpoints: Vec<Endpoint> = urls.iter().map(parse).collect::<Result<_>>()?;
         let server = endpoints[0].clone().logged_in_by(providers.of_servers);
         if endpoints.iter().any(|endpoint| endpoint.is_secure() != server.is_secure()) {
@@ -54,28 +54,17 @@ impl SentinelUrls {
         Self { name: name.to_owned(), sentinels, server }.checked()
     }
 
-    /// Parsed as one URL for each host, so that every part is checked as in any other URL.
+    /// One URL names all sentinels and the master.
     pub(crate) fn of_one(url: &str, providers: Providers<'_>) -> Result<Self> {
-        let shape = || invalid(SHAPE);
-        let (_, rest) = url.split_once("://").ok_or_else(shape)?;
-        let scheme = scheme_of(url).ok_or_else(shape)?;
-        let base = scheme.strip_suffix("+sentinel").ok_or_else(shape)?;
-        let (authority, path) = rest.split_once('/').ok_or_else(shape)?;
-        let (user, hosts) =
-            authority.rsplit_once('@').map_or(("", authority), |(user, hosts)| (user, hosts));
-        let (path, query) = path.split_once('?').map_or((path, ""), |(path, query)| (path, query));
-        let (name, db) = path.split_once('/').unwrap_or((path, ""));
-        let at = if user.is_empty() { "" } else { "@" };
-        let question = if query.is_empty() { "" } else { "?" };
-        let parse = |host: &str| {
-            if host.is_empty() {
-                return Err(shape());
-            }
-            let one = format!("{base}://{user}{at}{host}/{db}{question}{query}");
-            let parsed = Endpoint::parse_sentinel(&one, providers.of_servers);
-            parsed.map_err(|e| invalid(format!("{}; {SHAPE}", e.message())))
-        };
-        let endpoints: Vec<Endpoint> = hosts.split(',').map(parse).collect::<Result<_>>()?;
+        let url = Url::split(url, &[UrlKind::Sentinels], FORM)?;
+        let (name, db) = url.path.split_once('/').unwrap_or((url.path, ""));
+        if name.is_empty() {
+            return Err(url.wrong("the URL names no master behind its hosts"));
+        }
+        let endpoints = Endpoint::parse_each(&url, db, SENTINEL_PORT)?
+            .into_iter()
+            .map(|endpoint| endpoint.with_provider(providers.of_servers))
+            .collect::<Result<Vec<_>>>()?;
         let server = endpoints[0].clone();
         let of_sentinel =
             |endpoint: Endpoint| endpoint.without_db().logged_in_by(providers.of_sentinels);

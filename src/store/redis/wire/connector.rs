@@ -391,7 +391,7 @@ mod tests {
             }
         });
         let connector = Connector {
-            endpoint: Endpoint::parse(&url, None).unwrap().into(),
+            endpoint: Endpoint::parse(&url).unwrap().into(),
             client_name: "test".into(),
             handshake: Handshake { scripts: &[], probe: Request::plain(&[]), check: |_| Ok(()) },
             io_timeout: timeout,

@@ -44,3 +44,4 @@ pub(crate) use script::{Publishing, Script, sha_of};
 pub(crate) use shape::Shape;
 pub(crate) use target::{Epoch, FindMaster, Master, Target};
 pub(crate) use unknown_outcome::{RedisFailure, UnknownOutcome};
+pub(crate) use url::SENTINEL_PORT;

@@ -274,7 +274,7 @@ mod tests {
         let (client, server) = UnixStream::pair().unwrap();
         let stream = Stream::of_unix(client);
         let io_timeout = Duration::from_secs(2);
-        let endpoint = Endpoint::parse("redis+unix:///nowhere", None).unwrap();
+        let endpoint = Endpoint::parse("redis+unix:///nowhere").unwrap();
         let reader = ReplyReader::default();
         let mut transport = Transport { stream, reader, endpoint, io_timeout, handshake: None };
         transport.handshake_done().unwrap();
