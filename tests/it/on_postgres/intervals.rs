@@ -124,8 +124,16 @@ fn no_two_believe_in_a_lock_at_a_time() {
     let standby = primary.standby("hot_standby = on");
     standby.run();
     let both = url_of_both(&primary, &standby);
-    let client =
-        || LockClient::builder().url(&both).lease(LEASE).io_timeout(ms(400)).build().unwrap();
+    let client = || {
+        let mut built = None;
+        // On a busy machine a connection may take longer than the I/O timeout.
+        wait_until("a client", || {
+            let builder = LockClient::builder().url(&both).lease(LEASE).io_timeout(ms(400));
+            built = builder.build().ok();
+            built.is_some()
+        });
+        built.unwrap()
+    };
     let (record, clients) = (Record::default(), [client(), client(), client()]);
     let forgot = std::thread::scope(|s| {
         for worker in 0..6 {
