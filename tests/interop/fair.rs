@@ -8,6 +8,7 @@ use crate::java::Jvm;
 use crate::rig::{CAP, Child, Server, ms, wait_until};
 use crate::world::{World, prompt, world};
 
+#[track_caller]
 fn wait_for_queue(server: &Server, name: &str, length: usize) {
     let queue = format!("redisson_lock_queue:{{{name}}}");
     wait_until(&format!("{length} in the queue"), || {
