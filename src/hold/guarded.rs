@@ -55,7 +55,7 @@ impl Hold {
         }
         // The lease ended while this thread was waking up, or the hold was forced out. No user had
         // this tenure, so its end is no loss that somebody should hear of.
-        hold.tenure.was_never_used();
+        hold.tenure.hush_end();
         let _ = hold.release_all();
         Ok(None)
     }

@@ -83,7 +83,7 @@ impl Hold {
             LeaseState::Closed => HoldEnd::Closed,
         };
         observer.end_span(self.tenure.take_span(), |span| span.end_hold(end));
-        if state != LeaseState::Lost && self.tenure.is_first_to_tell() {
+        if state != LeaseState::Lost && self.tenure.begin_telling() {
             let name = self.tenure.lock_name();
             let held = self.tenure.held();
             observer.tell_of(&name.name, name.kind.into(), |listener, lock| {

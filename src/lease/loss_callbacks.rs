@@ -159,7 +159,7 @@ impl LossCallbacks {
     /// Called by every thread that detects a loss, and by the one whose release found no hold: the
     /// loss is counted once for each hold.
     pub(crate) fn observe_loss(self: &Arc<Self>, tenure: &Tenure) {
-        if !tenure.is_first_to_report() {
+        if !tenure.begin_report() {
             return;
         }
         let loss = tenure.loss_now();

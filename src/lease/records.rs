@@ -113,7 +113,7 @@ pub(crate) struct Tenure {
     /// read from it. Changed only by the one thread that the tenure, or its single owned guard,
     /// belongs to.
     pub(super) counts: AtomicU64,
-    pub(super) told: EndMarks,
+    pub(super) marks: EndMarks,
     /// Made when it is first needed, because few tenures need it.
     pub(super) listeners: Mutex<Option<Box<Listeners>>>,
     pub(super) ended: Condvar,

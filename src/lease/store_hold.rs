@@ -182,7 +182,10 @@ impl StoreHold {
             && users.spare_tokens.is_some()
             && self.fits(lease, token)
             && is_young;
-        if !fits || !goes_on(run) || self.lease.state(now) != LeaseState::Held || !from.told.leave()
+        if !fits
+            || !goes_on(run)
+            || self.lease.state(now) != LeaseState::Held
+            || !from.marks.leave()
         {
             return None;
         }
@@ -237,7 +240,7 @@ impl StoreHold {
     /// several threads may notice that it has ended.
     pub(crate) fn leave(&self, tenure: &Tenure) -> bool {
         let mut users = self.users.lock();
-        tenure.told.leave() && users.leave()
+        tenure.marks.leave() && users.leave()
     }
 
     /// The last guard of the tenure has been given up. Returns whether the hold has no users left.

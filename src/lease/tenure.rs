@@ -52,7 +52,7 @@ impl Tenure {
                 since,
                 own: Lease::new(Moment::NEVER),
                 counts: AtomicU64::new(side.one()),
-                told: EndMarks::default(),
+                marks: EndMarks::default(),
                 listeners: Mutex::new(None),
                 ended: Condvar::new(),
             })
@@ -122,7 +122,7 @@ impl Tenure {
     pub(super) fn own_end(&self) -> Moment {
         let end_of_loss = || {
             let (how, at) = self.own.lost()?;
-            (how != LostBy::Closing && !self.told.has_left()).then_some(at)
+            (how != LostBy::Closing && !self.marks.has_left()).then_some(at)
         };
         self.own.live_until().or_else(end_of_loss).unwrap_or(Moment::NEVER)
     }
@@ -150,7 +150,7 @@ impl Tenure {
     /// If its `max_hold` is over, it ends at `until` from now on. True the first time.
     pub(super) fn ends_max_hold(&self, now: Moment, until: Moment) -> bool {
         let is_over = self.store_hold.asked.is_renewed && self.renewed_until() <= now;
-        if is_over && self.told.end_max_hold() {
+        if is_over && self.marks.end_max_hold() {
             self.own.inspected(now, until);
             return true;
         }
@@ -159,7 +159,7 @@ impl Tenure {
 
     /// Its user has asked for this lease and got it, even after its `max_hold`.
     pub(crate) fn was_granted(&self, until: Moment) {
-        if self.told.is_not_renewed() {
+        if self.marks.is_not_renewed() {
             self.own.inspected(self.now(), self.own.until().max(until));
         }
     }
@@ -236,29 +236,31 @@ impl Tenure {
 
     /// True once, for whoever is to count its loss. The listener is then not notified that it was
     /// given up.
-    pub(super) fn is_first_to_report(&self) -> bool {
-        self.told.report()
+    pub(super) fn begin_report(&self) -> bool {
+        self.marks.report()
     }
 
     /// It ended before its user got it, so nobody is notified of that.
-    pub(crate) fn was_never_used(&self) {
-        self.told.hush();
+    pub(crate) fn hush_end(&self) {
+        self.marks.hush();
     }
 
     /// The log line about its loss: once, for the watchdog or its guard, whichever comes first.
     /// Call it after the loss was reported, and log the line without any mutex.
     pub(crate) fn loss_to_log(&self) -> Option<String> {
-        self.told.log().then(|| format!("{:?} is lost: {}", self.lock_name().name, self.loss_now()))
+        self.marks
+            .log()
+            .then(|| format!("{:?} is lost: {}", self.lock_name().name, self.loss_now()))
     }
 
-    /// Whether its loss was [reported](Self::is_first_to_report).
+    /// Whether its loss was [reported](Self::begin_report).
     pub(crate) fn was_reported(&self) -> bool {
-        self.told.was_reported()
+        self.marks.was_reported()
     }
 
     /// True once, for whoever notifies the listener that it was given up.
-    pub(crate) fn is_first_to_tell(&self) -> bool {
-        self.told.tell()
+    pub(crate) fn begin_telling(&self) -> bool {
+        self.marks.tell()
     }
 }
 

@@ -243,9 +243,9 @@ impl Fairness {
         self.order.waited_at = Some(messages);
     }
 
-    /// Whether the release after this run may take the acquire of another thread along: then the
-    /// lock is not free at the store in between. Records since when that goes on.
-    pub(super) fn may_hand_over(&mut self, run: RunLength) -> bool {
+    /// Asks for the release after this run to take the acquire of another thread along: then the
+    /// lock is not free at the store in between. False if that has gone on for too long.
+    pub(super) fn begin_hand_over(&mut self, run: RunLength) -> bool {
         let now = os::now();
         let since = *self.unbroken_since.get_or_insert(now.checked_sub(run.lasted).unwrap_or(now));
         let is_unbroken = now.saturating_duration_since(since) >= LONGEST_UNBROKEN;

@@ -142,18 +142,20 @@ fn one_who_cannot_listen_is_known_by_its_hold() {
 fn a_lock_that_was_never_free_for_long_is_left_free() {
     let mut fairness = Fairness::default();
     let last = Duration::from_millis(50);
-    assert!(fairness.may_hand_over(run(2, LONGEST_UNBROKEN - last)) && !fairness.owes_blind_gap());
+    assert!(
+        fairness.begin_hand_over(run(2, LONGEST_UNBROKEN - last)) && !fairness.owes_blind_gap()
+    );
     std::thread::sleep(last);
     assert!(
-        !fairness.may_hand_over(run(2, SHORT)) && fairness.owes_blind_gap(),
+        !fairness.begin_hand_over(run(2, SHORT)) && fairness.owes_blind_gap(),
         "the run before counts as well"
     );
     fairness.note_left_free();
     assert!(fairness.owes_blind_gap());
     fairness.left_blind_gap();
-    assert!(fairness.may_hand_over(run(2, SHORT)) && !fairness.owes_blind_gap());
+    assert!(fairness.begin_hand_over(run(2, SHORT)) && !fairness.owes_blind_gap());
     fairness.note_left_free();
-    assert!(fairness.may_hand_over(run(2, LONGEST_UNBROKEN - SHORT)), "it was free in between");
+    assert!(fairness.begin_hand_over(run(2, LONGEST_UNBROKEN - SHORT)), "it was free in between");
 }
 
 /// The server's clock in microseconds must stay ahead of all tokens.

@@ -172,7 +172,7 @@ impl LocalQueues {
         let map = self.map.lock();
         let local_queue = map.get(&hold.asked.name.key)?;
         let mut state = local_queue.state.lock();
-        if state.piggyback.is_none() || !state.fairness.may_hand_over(hold.run()) {
+        if state.piggyback.is_none() || !state.fairness.begin_hand_over(hold.run()) {
             state.fairness.note_left_free();
             return None;
         }
