@@ -54,10 +54,11 @@ fn a_waiter_that_gives_up_leaves_the_queue_to_the_others() {
     let (client, java, patient) = (world.client(), world.jvm.thread(), world.jvm.thread());
     let fair = client.fair("leave");
     let guard = fair.lock_owned().unwrap();
-    java.begin("fair leave tryLock 2000");
+    // Long enough that a busy machine sees both in the queue.
+    java.begin("fair leave tryLock 6000");
     wait_for_queue(&world.server, "leave", 1);
     std::thread::scope(|s| {
-        let ours = s.spawn(|| fair.try_lock_owned_for(ms(2000)).unwrap().is_some());
+        let ours = s.spawn(|| fair.try_lock_owned_for(ms(6000)).unwrap().is_some());
         wait_for_queue(&world.server, "leave", 2);
         patient.begin("fair leave lock");
         wait_for_queue(&world.server, "leave", 3);
