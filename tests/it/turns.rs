@@ -411,7 +411,8 @@ fn whoever_gives_up_in_the_middle_leaves_the_lock_to_the_next() {
                 });
             }
         });
-        assert!(taken.into_inner() > 100, "{late:?} were late");
+        // On a busy machine most are late: there must be some of both.
+        assert!(taken.into_inner() > 10, "{late:?} were late");
         drop(client.try_lock(NAME).unwrap().expect("free"));
     });
 }
