@@ -40,6 +40,7 @@ mod tests {
             ("redis://u@h/?pass=a@secret", "redis://…"),
             ("redis://:se?cret@host/", "redis://…"),
             ("secret@host", "host"),
+            ("unix:/run/redis.sock?pass=secret", "unix:/run/redis.sock"),
         ] {
             assert_eq!(without_password(url), seen);
         }

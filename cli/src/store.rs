@@ -252,7 +252,12 @@ fn readable(file: &Path) -> Result<(), Failure> {
 /// Whether a URL may contain a password. In doubt, yes: a URL whose `/` or `@` is not escaped is
 /// split elsewhere than its author expects.
 pub(crate) fn may_have_password(url: &str) -> bool {
-    let Some((_, rest)) = url.split_once("://") else { return url.contains('@') };
+    let rest = match url.split_once("://") {
+        Some((_, rest)) => rest,
+        None if url.contains('@') => return true,
+        // That of a unix socket may also be unix:/path?pass=...
+        None => url,
+    };
     let in_front = rest.rsplit_once('@').is_some_and(|(log_in, _)| log_in.contains(':'));
     let (_, parameters) = rest.split_once('?').unwrap_or_default();
     let is_one = |parameter: &str| {
@@ -273,6 +278,7 @@ mod tests {
             "redis://user:secret@host:6379/3",
             "redis://:se/cr@et@host",
             "redis://:1/secret@host",
+            "unix:/run/redis.sock?pass=secret",
             "rediss://host/?pass=secret",
             "redis+unix:///run/redis.sock?db=1&PASS=secret",
             "redis+unix:///run/redis.sock?p%61ss=secret",
