@@ -95,9 +95,17 @@ pub(super) fn ask_all(
     // once if too few others can be asked, or when too few of the others have voted.
     let enough = |masters: usize| order.len() < quorum || masters >= quorum;
     if enough(calls.len()) {
-        round.gather(nodes, std::mem::take(&mut calls), ask, holder.is_some(), &decided);
+        let left = round.gather(nodes, std::mem::take(&mut calls), ask, holder.is_some(), &decided);
         if enough(round.outcomes.iter().filter(|outcome| outcome.has_voted()).count()) {
+            round.end(left);
             return round;
+        }
+        // It may have been decided only because some were not asked. Then the others have time
+        // until these have answered.
+        if left.is_decided {
+            calls = left.calls;
+        } else {
+            round.end(left);
         }
     }
     let is_unasked = |index: &usize| {
@@ -107,8 +115,16 @@ pub(super) fn ask_all(
     let anyway =
         side_by_side(unasked, |index| (index, nodes[index].send_anyway(holder, make(index))));
     calls.extend(round.begin(anyway));
-    round.gather(nodes, calls, ask, holder.is_some(), &decided);
+    let left = round.gather(nodes, calls, ask, holder.is_some(), &decided);
+    round.end(left);
     round
+}
+
+/// The calls whose replies did not come in time.
+struct Left<'n> {
+    calls: Vec<(usize, NodeCall<'n>)>,
+    /// The other replies had decided the round.
+    is_decided: bool,
 }
 
 impl Round {
@@ -141,14 +157,14 @@ impl Round {
     }
 
     /// Reads the replies to these calls.
-    fn gather(
+    fn gather<'n>(
         &mut self,
         nodes: &[Node],
-        mut calls: Vec<(usize, NodeCall<'_>)>,
+        mut calls: Vec<(usize, NodeCall<'n>)>,
         ask: &(impl Fn(usize, &Connection, &str) -> Vec<Request> + Sync),
         may_leave: bool,
         decided: &impl Fn(&[NodeOutcome]) -> bool,
-    ) {
+    ) -> Left<'n> {
         let clock = &nodes[0].connector.clock;
         let started = clock.now();
         let timeout = nodes.iter().map(|node| node.connector.io_timeout).max().unwrap_or_default();
@@ -185,16 +201,20 @@ impl Round {
                 break;
             }
         }
-        for (index, call) in calls {
-            self.outcomes[index] = if is_decided {
+        for finished in side_by_side(repeats, finish) {
+            self.note(finished);
+        }
+        Left { calls, is_decided }
+    }
+
+    fn end(&mut self, left: Left<'_>) {
+        for (index, call) in left.calls {
+            self.outcomes[index] = if left.is_decided {
                 NodeOutcome::Unread(call.leave_unread())
             } else {
                 let why = "it did not answer within its timeout (io_timeout)";
                 NodeOutcome::Failed(call.give_up(Error::new(ErrorKind::Unreachable, why)))
             };
-        }
-        for finished in side_by_side(repeats, finish) {
-            self.note(finished);
         }
     }
 }

@@ -61,7 +61,8 @@ pub(crate) fn acquire_on_node_answer(reply: Reply) -> Result<NodeReply> {
 
 /// Also for a reply that is read late, whatever its request was.
 pub(crate) fn says_quarantined(reply: &Reply) -> bool {
-    *reply == Reply::Pair(5, 0)
+    // A renewal answers with an empty list.
+    *reply == Reply::Pair(5, 0) || *reply == Reply::Array(Vec::new())
 }
 
 /// Releases one master without notifying leasehold's waiters: the hold of a minority kept none of
