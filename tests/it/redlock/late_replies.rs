@@ -159,6 +159,24 @@ fn a_grant_that_comes_late_and_cannot_be_taken_back_at_once_is_taken_back_later(
     wait_until("it is taken back", || masters.0[2].hash("l").is_empty());
 }
 
+/// The first has no vote, and the third is not asked at first, because it is late with an earlier
+/// reply: the second one's reply counts, although it comes when these two have decided the round.
+#[test]
+fn a_reply_that_comes_while_a_late_master_is_asked_counts() {
+    let mut masters = Masters::fresh(3);
+    let proxies = [1, 2].map(|master| Proxy::start(&masters.0[master]));
+    let through = [(1, &proxies[0]), (2, &proxies[1])];
+    let client = behind(&masters, &through).lease(LONG).io_timeout(ms(2000)).build().unwrap();
+    wait_for_votes(&client, 3);
+    drop(client.lock("before").unwrap());
+    proxies[1].inject("earlier", Fault::StallReply(ms(1500)));
+    let earlier = client.lock("earlier").unwrap();
+    masters.0[0].restart();
+    proxies[0].inject("job", Fault::StallReply(ms(60)));
+    let guard = client.try_lock("job").unwrap().expect("two of three have a vote");
+    drop((guard, earlier));
+}
+
 /// Otherwise the hold would depend on the two others until its first renewal.
 #[test]
 fn a_late_master_takes_a_lock_whose_script_it_does_not_know() {
