@@ -166,7 +166,7 @@ impl Wait {
             Happened::Begun { first, has_waited, is_covered } => {
                 self.begins(first, has_waited, is_covered)
             }
-            Happened::Looked(sight) => self.looked(sight, now),
+            Happened::Looked(situation) => self.looked(situation, now),
             Happened::Answered(answer) => self.answered(answer, now),
             Happened::AnsweredBeside(answer) => {
                 self.is_last = self.is_at_deadline(now);
@@ -200,15 +200,15 @@ impl Wait {
         if is_covered { Step::Listen { mistrusts: false } } else { Step::Look }
     }
 
-    fn looked(&mut self, sight: Situation, now: &impl Fn() -> Instant) -> Step {
-        if let Some(ended) = sight.ended {
+    fn looked(&mut self, situation: Situation, now: &impl Fn() -> Instant) -> Step {
+        if let Some(ended) = situation.ended {
             return Step::Return(Err(ended));
         }
-        if sight.comes_last && sight.held_here.is_none() {
+        if situation.comes_last && situation.held_here.is_none() {
             return Step::LetOthersFirst;
         }
         let asks_anyway = std::mem::take(&mut self.asks_anyway);
-        if let Some(remaining) = sight.held_here.filter(|_| !asks_anyway) {
+        if let Some(remaining) = situation.held_here.filter(|_| !asks_anyway) {
             // At most a lease: a longer hold may have ended in another way, and a release that
             // takes so long may never end, so the store is asked then.
             let most = until_after(remaining).min(self.terms.lease);
@@ -220,7 +220,8 @@ impl Wait {
         }
         // Not one more request: each thread that leads the queue in turn would send one, and the
         // last of fifty would learn of the outage after fifty I/O timeouts.
-        if let Some((lasted, error)) = sight.outage.filter(|(lasted, _)| self.is_too_long(*lasted))
+        if let Some((lasted, error)) =
+            situation.outage.filter(|(lasted, _)| self.is_too_long(*lasted))
         {
             return Step::Return(Err(given_up(error, lasted)));
         }

@@ -133,8 +133,8 @@ fn a_wait_that_is_ended_returns_why() {
     let mut call = staged(None);
     call.next(NEW);
     let ended = Some(Error::new(ErrorKind::Cancelled, "the call was cancelled"));
-    let sight = Situation { ended, held_here: Some(LEASE), comes_last: true, outage: None };
-    let Step::Return(Err(why)) = call.next(Happened::Looked(sight)) else { panic!() };
+    let situation = Situation { ended, held_here: Some(LEASE), comes_last: true, outage: None };
+    let Step::Return(Err(why)) = call.next(Happened::Looked(situation)) else { panic!() };
     assert_eq!(why.kind(), ErrorKind::Cancelled);
 }
 

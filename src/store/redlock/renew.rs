@@ -56,7 +56,10 @@ impl RedlockStore {
                 } else if is_final(gone, all) {
                     Renewed::Gone
                 } else {
-                    let none = || self.no_quorum(&round.outcomes, |_| "answered");
+                    let answer = |outcome: &NodeOutcome| {
+                        if outcome.has_voted() { "answered" } else { "has no vote" }
+                    };
+                    let none = || self.no_quorum(&round.outcomes, answer);
                     Renewed::Failed(refused.unwrap_or_else(none))
                 }
             })

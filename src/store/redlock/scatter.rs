@@ -32,7 +32,7 @@ impl NodeOutcome {
     }
 
     /// Whether it has run the request, and has a vote.
-    fn has_voted(&self) -> bool {
+    pub(super) fn has_voted(&self) -> bool {
         matches!(self, Self::Replies(replies) if has_run(replies) && !replies.iter().any(says_quarantined))
     }
 
@@ -95,17 +95,18 @@ pub(super) fn ask_all(
     // once if too few others can be asked, or when too few of the others have voted.
     let enough = |masters: usize| order.len() < quorum || masters >= quorum;
     if enough(calls.len()) {
-        let left = round.gather(nodes, std::mem::take(&mut calls), ask, holder.is_some(), &decided);
+        let unanswered =
+            round.gather(nodes, std::mem::take(&mut calls), ask, holder.is_some(), &decided);
         if enough(round.outcomes.iter().filter(|outcome| outcome.has_voted()).count()) {
-            round.end(left);
+            round.leave(unanswered);
             return round;
         }
         // It may have been decided only because some were not asked. Then the others have time
         // until these have answered.
-        if left.is_decided {
-            calls = left.calls;
+        if unanswered.is_decided {
+            calls = unanswered.calls;
         } else {
-            round.end(left);
+            round.leave(unanswered);
         }
     }
     let is_unasked = |index: &usize| {
@@ -115,13 +116,13 @@ pub(super) fn ask_all(
     let anyway =
         side_by_side(unasked, |index| (index, nodes[index].send_anyway(holder, make(index))));
     calls.extend(round.begin(anyway));
-    let left = round.gather(nodes, calls, ask, holder.is_some(), &decided);
-    round.end(left);
+    let unanswered = round.gather(nodes, calls, ask, holder.is_some(), &decided);
+    round.leave(unanswered);
     round
 }
 
 /// The calls whose replies did not come in time.
-struct Left<'n> {
+struct Unanswered<'n> {
     calls: Vec<(usize, NodeCall<'n>)>,
     /// The other replies had decided the round.
     is_decided: bool,
@@ -164,7 +165,7 @@ impl Round {
         ask: &(impl Fn(usize, &Connection, &str) -> Vec<Request> + Sync),
         may_leave: bool,
         decided: &impl Fn(&[NodeOutcome]) -> bool,
-    ) -> Left<'n> {
+    ) -> Unanswered<'n> {
         let clock = &nodes[0].connector.clock;
         let started = clock.now();
         let timeout = nodes.iter().map(|node| node.connector.io_timeout).max().unwrap_or_default();
@@ -204,12 +205,13 @@ impl Round {
         for finished in side_by_side(repeats, finish) {
             self.note(finished);
         }
-        Left { calls, is_decided }
+        Unanswered { calls, is_decided }
     }
 
-    fn end(&mut self, left: Left<'_>) {
-        for (index, call) in left.calls {
-            self.outcomes[index] = if left.is_decided {
+    /// Their outcomes stay unknown.
+    fn leave(&mut self, unanswered: Unanswered<'_>) {
+        for (index, call) in unanswered.calls {
+            self.outcomes[index] = if unanswered.is_decided {
                 NodeOutcome::Unread(call.leave_unread())
             } else {
                 let why = "it did not answer within its timeout (io_timeout)";

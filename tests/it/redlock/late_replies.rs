@@ -177,6 +177,19 @@ fn a_reply_that_comes_while_a_late_master_is_asked_counts() {
     drop((guard, earlier));
 }
 
+/// The first has no vote, and the third is late with an earlier reply: the renewal needs it.
+#[test]
+fn an_extension_asks_a_late_master_if_another_one_has_no_vote() {
+    let (mut masters, proxy, client) = with_a_late_master();
+    let guard = client.lock("l").unwrap();
+    wait_until("all have it", || masters.holding("l") == 3);
+    proxy.inject("earlier", Fault::StallReply(ms(1500)));
+    let earlier = client.lock("earlier").unwrap();
+    masters.0[0].restart();
+    guard.extend(LONG).unwrap();
+    drop((guard, earlier));
+}
+
 /// Otherwise the hold would depend on the two others until its first renewal.
 #[test]
 fn a_late_master_takes_a_lock_whose_script_it_does_not_know() {

@@ -61,7 +61,7 @@ pub(crate) fn acquire_on_node_answer(reply: Reply) -> Result<NodeReply> {
 
 /// Also for a reply that is read late, whatever its request was.
 pub(crate) fn says_quarantined(reply: &Reply) -> bool {
-    // A renewal answers with an empty list.
+    // That of a renewal is an empty list, and no other script has that answer.
     *reply == Reply::Pair(5, 0) || *reply == Reply::Array(Vec::new())
 }
 
