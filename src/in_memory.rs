@@ -5,7 +5,11 @@ use std::sync::Arc;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::builder::Builder;
 use crate::client::LockClient;
+#[cfg(feature = "testing")]
+use crate::store::memory::ClientInTest;
 use crate::store::memory::{Memory, MemoryStore};
+#[cfg(feature = "testing")]
+use crate::wait::client_state::ClientState;
 
 impl LockClient {
     /// A client whose locks live in this process: no server, and nothing to install. For the tests
@@ -100,12 +104,23 @@ pub(crate) fn memory_of(client: &LockClient) -> Result<&Arc<Memory>> {
     })
 }
 
+#[cfg(feature = "testing")]
+impl ClientInTest for ClientState {
+    fn recheck(&self) {
+        self.recheck();
+    }
+
+    fn is_settled(&self) -> bool {
+        self.is_settled()
+    }
+}
+
 fn build(builder: Builder, memory: &Arc<Memory>) -> Result<LockClient> {
     let client = builder.build_on(memory)?;
     #[cfg(feature = "testing")]
     {
         let state = Arc::downgrade(client.state());
-        memory.add_client(move || state.upgrade().map(|state| state.recheck()).is_some());
+        memory.add_client(state);
     }
     Ok(client)
 }

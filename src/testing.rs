@@ -52,13 +52,16 @@ pub use crate::store::memory::faults::{Failure, Operation};
 
 /// Causes faults in a store [in memory](LockClient::in_memory).
 ///
-/// The faults affect all clients of the store. Each of these calls wakes all waiting threads and
-/// the renewal thread, which then check the store and the clock, so no test has to wait for a lease
-/// or a timer. The consequences happen on other threads: wait for them with
-/// [`wait_lost`](crate::ReentrantMutexGuard::wait_lost), a channel in an `on_lost` callback, or a
-/// loop with a limit. What a guard knows by itself (`is_held`, `remaining`, `ensure_held`) uses the
-/// new time at once.
-/// answers by the new time at once.
+/// The faults affect all clients of the store. [`advance`](Self::advance), [`lose`](Self::lose) and
+/// [`cut`](Self::cut) wake all threads, which check the store and the clock, and they return when
+/// the library has done what is due: leases are renewed, losses told, callbacks and listeners have
+/// returned. So a test checks the consequences in its next line, and waits neither for a lease nor
+/// for a timer. For what a test causes in other ways, with
+/// [`force_unlock`](crate::ReentrantMutex::force_unlock) for example, there is
+/// [`settle`](Self::settle).
+///
+/// What *your* threads do then is theirs: a call that waits for the lock gets it at about that time.
+/// Wait for it by joining the thread, or over a channel.
 #[derive(Clone)]
 pub struct Faults {
     memory: Arc<Memory>,
@@ -81,8 +84,23 @@ impl Faults {
     ///
     /// Waiters keep their places in queues. The timeouts of waiting calls (`try_lock_for`) and the
     /// [`outage_timeout`](crate::Builder::outage_timeout) are measured in real time.
+    ///
+    /// Blocks until the library has [settled](Self::settle). So a lease of 30 s survives any number
+    /// of steps of 12 s, as it would survive the same time without them.
     pub fn advance(&self, by: Duration) {
         self.memory.advance(by);
+        self.settle();
+    }
+
+    /// Waits until the threads of the library have done what is due now: renewals, releases in the
+    /// background, and callbacks for losses and failing renewals.
+    ///
+    /// Blocks for 5 s at most, because a callback may wait for its caller. In a callback, a listener
+    /// or a logger that the library calls on a thread of its own it returns at once.
+    pub fn settle(&self) {
+        // Under the scheduler, a schedule decides what has been done.
+        #[cfg(not(shuttle))]
+        self.memory.settle();
     }
 
     /// Takes a lock from its holder, as a failover to a server without the lock does: the holder
@@ -90,15 +108,22 @@ impl Faults {
     /// Returns false if nobody held it.
     ///
     /// `name` is the name as the client uses it, without its [prefix](crate::Builder::key_prefix).
+    ///
+    /// Blocks until the library has [settled](Self::settle).
     pub fn lose(&self, name: &str) -> bool {
-        self.memory.lose(&self.key(name))
+        let lost = self.memory.lose(&self.key(name));
+        self.settle();
+        lost
     }
 
     /// Cuts all clients off from the store for `how_long`, by the lease clock: every request fails
     /// with [`Unreachable`](crate::ErrorKind::Unreachable), and no release message arrives. To end
     /// it earlier, [`advance`](Self::advance) past the end, or cut for a time of zero.
+    ///
+    /// Blocks until the library has [settled](Self::settle): each lease has met the cut once.
     pub fn cut(&self, how_long: Duration) {
         self.memory.cut(how_long);
+        self.settle();
     }
 
     /// Like [`cut`](Self::cut), but each request takes this time before it fails, as at a server

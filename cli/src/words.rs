@@ -33,6 +33,9 @@ pub(crate) fn advice(advice: &Advice) -> Option<String> {
         Advice::RaiseOutageTimeout => return None,
         Advice::FixLease => "give the command a longer time",
         Advice::SetPermits => "`leasehold permits` sets their number",
+        Advice::EnableFeature(feature) => {
+            return Some(format!("cargo install leasehold-cli --features {feature} brings it"));
+        }
         // Words, and the advice of a library that is newer than this command.
         other => return Some(other.to_string()),
     };

@@ -38,13 +38,15 @@ pub enum Advice {
     FixLease,
     /// Set the number of permits of the semaphore.
     SetPermits,
+    /// Build with this cargo feature.
+    EnableFeature(&'static str),
 }
 
 impl Advice {
     /// All that name something of this crate, so that whoever prints them in other words can test
     /// that none is missing.
     #[doc(hidden)]
-    pub const NAMED: [Self; 13] = [
+    pub const NAMED: [Self; 14] = [
         Self::GrantRights,
         Self::InstallSchema,
         Self::GrantRoleRights,
@@ -58,6 +60,7 @@ impl Advice {
         Self::RaiseOutageTimeout,
         Self::FixLease,
         Self::SetPermits,
+        Self::EnableFeature("tls"),
     ];
 
     fn words(&self) -> &str {
@@ -88,6 +91,7 @@ impl Advice {
             }
             Self::FixLease => "use with_lease for a lease that is not renewed",
             Self::SetPermits => "set them with try_set_permits",
+            Self::EnableFeature(_) => "turn on the cargo feature",
         }
     }
 }
@@ -95,7 +99,8 @@ impl Advice {
 /// The words of a Rust program.
 impl fmt::Display for Advice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.words())
+        f.write_str(self.words())?;
+        if let Self::EnableFeature(feature) = self { write!(f, " {feature:?}") } else { Ok(()) }
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::error::Error as StdError;
 use std::fmt;
+use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::Arc;
 
 use crate::base::advice::Advice;
@@ -163,8 +164,9 @@ impl ErrorKind {
 
 /// What went wrong, for which lock, and what to do about it.
 ///
-/// `Display` writes one line without the cause; [`source`](StdError::source) returns the cause, if
-/// there is one. Cheap to clone.
+/// `{error}` is one line without the cause, which [`source`](StdError::source) returns, if there is
+/// one; `{error:#}` is one line with all causes. `{error:?}` puts the kind before that line: a
+/// program whose `main` returns the error prints this. Cheap to clone.
 #[derive(Clone)]
 pub struct Error(Arc<ErrorParts>);
 
@@ -302,13 +304,24 @@ impl Error {
     pub(crate) fn chain(&self) -> impl fmt::Display + '_ {
         Chain(self)
     }
+
+    fn named_message(&self) -> String {
+        match self.name() {
+            Some(name) => format!("{name:?}: {}", self.message()),
+            None => self.message().to_owned(),
+        }
+    }
+
+    fn write_advice(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.advice().map_or(Ok(()), |advice| write!(f, "; {advice}"))
+    }
 }
 
 struct Chain<'e>(&'e Error);
 
 impl fmt::Display for Chain<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut line = self.0.to_string();
+        let mut line = self.0.named_message();
         let mut cause = self.0.source();
         while let Some(e) = cause {
             let text = e.to_string();
@@ -319,22 +332,27 @@ impl fmt::Display for Chain<'_> {
             }
             cause = e.source();
         }
-        f.write_str(&line)
+        f.write_str(&line)?;
+        self.0.write_advice(f)
     }
 }
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Some(name) = &self.0.name {
-            write!(f, "{name:?}: ")?;
+        if f.alternate() {
+            return self.chain().fmt(f);
         }
-        f.write_str(&self.0.message)?;
-        self.0.advice.as_ref().map_or(Ok(()), |advice| write!(f, "; {advice}"))
+        f.write_str(&self.named_message())?;
+        self.write_advice(f)
     }
 }
 
+/// A program whose `main` returns an error prints this, so it reads as a report.
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !f.alternate() {
+            return write!(f, "{:?}: {self:#}", self.kind());
+        }
         f.debug_struct("Error")
             .field("kind", &self.0.kind)
             .field("name", &self.0.name)
@@ -344,6 +362,10 @@ impl fmt::Debug for Error {
             .finish()
     }
 }
+
+// Nothing changes it.
+impl UnwindSafe for Error {}
+impl RefUnwindSafe for Error {}
 
 impl StdError for Error {
     fn source(&self) -> Option<&(dyn StdError + 'static)> {
@@ -363,6 +385,20 @@ mod tests {
         assert_eq!(e.source().unwrap().to_string(), "reset");
         assert_eq!((e.kind(), e.name()), (ErrorKind::Unreachable, Some("job")));
         assert_eq!(size_of::<Error>(), size_of::<usize>());
+    }
+
+    #[test]
+    fn the_alternate_form_and_the_report_have_all_causes() {
+        let inner = Error::new(ErrorKind::Unreachable, "no answer within 1 s")
+            .caused_by(std::io::Error::other("reset by peer"));
+        let e = Error::named(ErrorKind::Lost, "job", "its lease could not be renewed")
+            .caused_by(inner)
+            .advise(Advice::Words("ask again".into()));
+        let line = "\"job\": its lease could not be renewed: no answer within 1 s: reset by peer; \
+                    ask again";
+        assert_eq!(format!("{e:#}"), line);
+        assert_eq!(format!("{e:?}"), format!("Lost: {line}"));
+        assert!(format!("{e:#?}").starts_with("Error {\n    kind: Lost"));
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use std::any::Any;
 use std::fmt;
+use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::Arc;
 
 use crate::base::counters::Counters;
@@ -168,6 +169,10 @@ impl LockName {
         spelling.downcast_ref().expect("a name is used with one store only")
     }
 }
+
+// Nothing of it changes once it is set.
+impl UnwindSafe for LockName {}
+impl RefUnwindSafe for LockName {}
 
 impl fmt::Debug for LockName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

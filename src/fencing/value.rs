@@ -1,5 +1,6 @@
 //! A value in the store that refuses writes from stale holders.
 
+use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -47,6 +48,10 @@ pub struct ValueClaim {
     /// Writes of this claim whose replies were lost. Each is stopped before the next write is sent.
     unknowns: Mutex<UnknownOutcomes>,
 }
+
+// An unknown write is added whole.
+impl UnwindSafe for ValueClaim {}
+impl RefUnwindSafe for ValueClaim {}
 
 impl FencedValue {
     pub(crate) fn new(client: &Arc<ClientState>, key: &str) -> Self {

@@ -1,5 +1,73 @@
 //! How to test code that takes locks.
 //!
+//! Most tests need no server: see [without a server](#without-a-server). For what only a real one
+//! does, start [a private one for each test](#a-private-server-for-each-test).
+//!
+//! # Without a server
+//!
+//! `LockClient::in_memory()` makes a client whose locks live in this process, and
+//! [`build_in_memory`](crate::Builder::build_in_memory) one with settings of your own. It has all
+//! primitives with the same guards and the same errors, and needs no server:
+//!
+//! ```
+//! use leasehold::LockClient;
+//!
+//! let one = LockClient::in_memory();
+//! let other = LockClient::in_memory_shared(&one)?; // a second client on the same locks
+//!
+//! let guard = one.lock("job")?;
+//! assert!(other.try_lock("job")?.is_none());
+//! guard.unlock()?;
+//! assert!(other.try_lock("job")?.is_some());
+//! # Ok::<(), leasehold::Error>(())
+//! ```
+//!
+//! - `in_memory()` makes a new store each time, so tests that run in parallel share nothing.
+//! - `in_memory_shared(&client)` makes *another client* on that client's store. The two are like
+//!   two processes on one server: their locks exclude each other, and neither re-enters the
+//!   other's. A clone is a handle to the *same* client.
+//! - Leases end and are renewed as they are on a server. They end with their process, so this store
+//!   protects nothing between processes.
+//!
+//! With the cargo feature `testing` a test can inject faults, in milliseconds and without signals.
+//! Each of them returns when the library has done what is due then: renewed, told the loss, run the
+//! callbacks. So the next line of the test checks it. Enable the feature for tests only:
+//!
+//! ```text
+//! cargo add leasehold --dev --features testing
+//! ```
+//!
+//! | what your code should survive | how a test makes it happen, with `leasehold::testing::Faults` |
+//! |---|---|
+//! | a lease ends by time | `advance(by)` moves the clock of the store and its clients, without sleeping |
+//! | the lock is lost | `lose(name)`: the store forgets the lock, and its holder learns of that as after a failover |
+//! | the server cannot be reached | `cut(how_long)`: every request fails for that time |
+//! | one request fails | `fail_next(operation, failure)`: the next request of that kind fails, before or after it ran |
+//! | the consequences of anything else | `settle()`: waits until the library has done what is due |
+//! | your code leaves something locked | `held()`: the names under which somebody still holds something |
+//!
+//! ```
+//! # #[cfg(feature = "testing")] {
+//! use leasehold::testing::Faults;
+//! use leasehold::{ErrorKind, LockClient};
+//!
+//! let client = LockClient::in_memory();
+//! let faults = Faults::of(&client)?;
+//!
+//! let guard = client.lock("job")?;
+//! faults.lose("job");
+//! assert!(!guard.is_held()); // no lease has to end, and callbacks have run
+//! assert_eq!(guard.unlock().unwrap_err().kind(), ErrorKind::Lost);
+//! assert!(faults.held().is_empty());
+//! # }
+//! # Ok::<(), leasehold::Error>(())
+//! ```
+//!
+//! This store cannot show what a real server does: permissions, memory limits and restarts. It also
+//! accepts every name of 1 to 1024 bytes, where Redis [refuses
+//! some](crate::guide::operations#names), and permits come back exactly when their lease ends, not
+//! two seconds later. To test these, use a private server:
+//!
 //! # A private server for each test
 //!
 //! The tests of this crate do this. A server on a unix socket in a temporary directory needs no
@@ -82,67 +150,3 @@
 //! - Assert lower bounds of times strictly, and upper bounds loosely.
 //! - Give each test its own lock names, or its own server.
 //!   [`key_prefix`](crate::Builder::key_prefix) separates tests that share a server.
-//!
-//! # Without a server: `LockClient::in_memory()` and the feature `testing`
-//!
-//! `LockClient::in_memory()` makes a client whose locks live in this process. It has all primitives
-//! with the same guards and the same errors, and needs no server:
-//!
-//! ```
-//! use leasehold::LockClient;
-//!
-//! let one = LockClient::in_memory();
-//! let other = LockClient::in_memory_shared(&one)?; // a second client on the same locks
-//!
-//! let guard = one.lock("job")?;
-//! assert!(other.try_lock("job")?.is_none());
-//! guard.unlock()?;
-//! assert!(other.try_lock("job")?.is_some());
-//! # Ok::<(), leasehold::Error>(())
-//! ```
-//!
-//! - `in_memory()` makes a new store each time, so tests that run in parallel share nothing.
-//! - `in_memory_shared(&client)` makes *another client* on that client's store. The two are like
-//!   two processes on one server: their locks exclude each other, and neither re-enters the
-//!   other's. A clone is a handle to the *same* client.
-//! - Leases end and are renewed as they are on a server. They end with their process, so this store
-//!   protects nothing between processes.
-//!
-//! With the cargo feature `testing` a test can inject faults, in milliseconds and without signals.
-//! Enable it for tests only:
-//!
-//! ```text
-//! cargo add leasehold --dev --features testing
-//! ```
-//!
-//! | what your code should survive | how a test makes it happen, with `leasehold::testing::Faults` |
-//! |---|---|
-//! | a lease ends by time | `advance(by)` moves the clock of the store and its clients, without sleeping |
-//! | the lock is lost | `lose(name)`: the store forgets the lock, and its holder learns of that as after a failover |
-//! | the server cannot be reached | `cut(how_long)`: every request fails for that time |
-//! | one request fails | `fail_next(operation, failure)`: the next request of that kind fails, before or after it ran |
-//! | your code leaves something locked | `held()`: the names under which somebody still holds something |
-//!
-//! ```
-//! # #[cfg(feature = "testing")] {
-//! use std::time::Duration;
-//!
-//! use leasehold::testing::Faults;
-//! use leasehold::{ErrorKind, LockClient};
-//!
-//! let client = LockClient::in_memory();
-//! let faults = Faults::of(&client)?;
-//!
-//! let guard = client.lock("job")?;
-//! faults.lose("job");
-//! assert!(guard.wait_lost(Duration::from_secs(10)).is_lost()); // at once: no lease has to end
-//! assert_eq!(guard.unlock().unwrap_err().kind(), ErrorKind::Lost);
-//! assert!(faults.held().is_empty());
-//! # }
-//! # Ok::<(), leasehold::Error>(())
-//! ```
-//!
-//! This store cannot show what a real server does: permissions, memory limits and restarts. It also
-//! accepts every name of 1 to 1024 bytes, where Redis [refuses
-//! some](crate::guide::operations#names), and permits come back exactly when their lease ends, not
-//! two seconds later. To test these, use a private server as above.

@@ -104,6 +104,27 @@
 //! waiting keeps trying through a restart or a failover for
 //! [`outage_timeout`](crate::Builder::outage_timeout), by default one lease, and fails after that.
 //!
+//! # Which error to try again
+//!
+//! A call that waits has tried again already, for as long as the outage timeout allows. For the
+//! next call, [`is_transient`](crate::Error::is_transient) says whether the same call may succeed
+//! later although nobody changes anything; its table has all kinds. A lost lock is not among them:
+//! whoever lost it has to begin its work anew, not only to take the lock again.
+//!
+//! ```
+//! # fn work() {}
+//! # let client = leasehold::LockClient::in_memory();
+//! match client.lock("job") {
+//!     Ok(_guard) => work(),
+//!     Err(error) if error.is_transient() => eprintln!("next time: {error:#}"),
+//!     Err(error) => return Err(error), // settings, rights, or a bug: somebody has to act
+//! }
+//! # Ok::<(), leasehold::Error>(())
+//! ```
+//!
+//! `{error}` is one line without the cause, `{error:#}` one with all causes, and what `fn main() ->
+//! Result<(), leasehold::Error>` prints also has the kind.
+//!
 //! # Several locks at once
 //!
 //! [`client.multi(["a", "b"])`](crate::LockClient::multi) takes plain locks as one: all of them or

@@ -6,6 +6,7 @@
 //! [`CountStore`](crate::store::CountStore): a call that takes them waits, has unknown outcomes and
 //! is undone as any other, so the wait loop and the undos would have to ask two traits.
 
+use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -33,6 +34,10 @@ pub(crate) struct TakenPermits {
     /// What a tracer knows of them, until they are given back.
     span: Mutex<Option<Span>>,
 }
+
+// Like its client.
+impl UnwindSafe for TakenPermits {}
+impl RefUnwindSafe for TakenPermits {}
 
 impl TakenPermits {
     /// From here on a close gives them back.

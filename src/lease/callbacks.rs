@@ -2,6 +2,7 @@
 //! are notified of a tenure.
 
 use std::convert::Infallible;
+use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::{Arc, Weak};
 
 use crossbeam_channel::{Receiver, Sender};
@@ -71,6 +72,10 @@ impl OnTrouble {
 /// any.
 #[derive(Default)]
 pub(crate) struct Callbacks(Mutex<Option<Box<Registered>>>);
+
+// Callbacks are only taken out, whole.
+impl UnwindSafe for Callbacks {}
+impl RefUnwindSafe for Callbacks {}
 
 #[derive(Default)]
 struct Registered {

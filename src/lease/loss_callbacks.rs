@@ -321,6 +321,24 @@ impl LossCallbacks {
         }
     }
 
+    /// Makes the thread that keeps deadlines look at the clock now.
+    #[cfg(feature = "testing")]
+    pub(crate) fn recheck(&self) {
+        // Under the mutex: the thread has looked at the clock before, or waits.
+        let _list = self.list.lock();
+        self.changed.notify_one();
+    }
+
+    /// Whether every loss is reported, and every callback has returned.
+    #[cfg(feature = "testing")]
+    pub(crate) fn is_settled(&self) -> bool {
+        let is_live =
+            |tenure: &Arc<Tenure>| !matches!(tenure.state(), LeaseState::Lost | LeaseState::Closed);
+        let is_reported = self.list.lock().watched.iter().all(is_live);
+        let due = self.due.lock();
+        is_reported && due.callers == 0 && due.queue.is_empty()
+    }
+
     /// Ends the thread that keeps deadlines. Called when every lease has ended; callbacks continue
     /// to run.
     pub(crate) fn stop(&self) {

@@ -27,6 +27,9 @@ use crate::store::{HoldCounts, LockStore, Undo, UnknownOutcomes};
 /// notified.
 pub(crate) type OnEnd = Box<dyn Fn(&str) + Send + Sync>;
 
+/// What it plans while it works: nothing is earlier.
+pub(super) const AT_WORK: Moment = Moment::from_nanos(0);
+
 pub(super) struct RenewalThread {
     pub(super) client_name: String,
     /// `None` if the client does not announce who it is.
@@ -48,7 +51,7 @@ pub(super) struct RenewalTable {
     pub(super) undos: Undos,
     /// When the thread plans to wake up; it is notified of anything that is due earlier. `None`:
     /// not before it is notified.
-    planned: Option<Moment>,
+    pub(super) planned: Option<Moment>,
     /// All holds must be visited now, whenever they are due.
     pub(super) visit_all: bool,
     /// Set with the request to stop: until when the thread continues to resolve.
@@ -208,13 +211,11 @@ impl RenewalThread {
             // Sorted and formatted without the mutex: there may be thousands.
             let held: Vec<_> = table.due.holds().cloned().collect();
             drop(table);
-            let asked = held.iter().map(|hold| &hold.asked);
-            let told = asked.map(|HoldRequest { at, holder, name, .. }| HeldNow {
-                taken: *at,
-                holder,
-                key: &name.key,
+            let held_now = held.iter().map(|hold| {
+                let HoldRequest { at, holder, name, .. } = &hold.asked;
+                HeldNow { taken: *at, holder, key: &name.key }
             });
-            announcer.announce(&*self.store, told.collect(), now);
+            announcer.announce(&*self.store, held_now.collect(), now);
         } else {
             self.sleep(&mut table, now, [round.maintain_at, round.announce_at]);
         }
@@ -259,7 +260,7 @@ impl RenewalThread {
             None => self.changed.wait(table),
         }
         // While the thread works it needs no notification: it reads the table before it sleeps.
-        table.planned = Some(Moment::from_nanos(0));
+        table.planned = Some(AT_WORK);
     }
 
     /// Detects a wall clock that ran ahead of the boot-time clock by more than the margin. The

@@ -88,6 +88,11 @@ impl Schedule {
         Some((*first).min(now.plus(self.tick())))
     }
 
+    #[cfg(feature = "testing")]
+    pub(crate) fn is_due(&self, now: Moment) -> bool {
+        self.due.first_key_value().is_some_and(|((first, _), _)| *first <= now)
+    }
+
     /// Takes everything that is due, and what will be due soon: one write instead of many.
     pub(crate) fn take_due(&mut self, now: Moment) -> Vec<Arc<StoreHold>> {
         let mut holds = Vec::new();

@@ -12,6 +12,7 @@
 //! | a tenure begins | enters the tables, then checks the hold |
 
 use std::fmt;
+use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -263,6 +264,10 @@ impl Tenure {
         self.marks.tell()
     }
 }
+
+// Like its client.
+impl UnwindSafe for Tenure {}
+impl RefUnwindSafe for Tenure {}
 
 impl fmt::Debug for Tenure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

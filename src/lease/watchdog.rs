@@ -14,9 +14,13 @@ use crate::lease::announcer::Announcer;
 use crate::lease::hold_table::HoldTable;
 use crate::lease::loss_callbacks::LossCallbacks;
 use crate::lease::records::{HoldRequest, StoreHold};
+#[cfg(feature = "testing")]
+use crate::lease::renewal_thread::AT_WORK;
 use crate::lease::renewal_thread::{OnEnd, RenewalTable, RenewalThread, log_dropped};
 use crate::os::{Condvar, Mutex, atomic::AtomicU64};
 use crate::signal::clock::Clock;
+#[cfg(feature = "testing")]
+use crate::signal::worker::Phase;
 use crate::signal::worker::Worker;
 use crate::store::{Granted, LockStore, Undo};
 
@@ -114,6 +118,20 @@ impl Watchdog {
     pub(crate) fn visit_all(&self) {
         self.inner.table.lock().undos.hasten();
         self.inner.visit_all();
+    }
+
+    /// Whether its thread has done what is due, and sleeps.
+    #[cfg(feature = "testing")]
+    pub(crate) fn is_settled(&self) -> bool {
+        let now = self.inner.clock.now();
+        let table = self.inner.table.lock();
+        let is_due = || table.due.is_due(now) || table.undos.due().is_some_and(|due| due <= now);
+        match table.phase {
+            Phase::NotStarted | Phase::Ended => true,
+            Phase::Running | Phase::Stopping => {
+                table.planned != Some(AT_WORK) && !table.visit_all && !is_due()
+            }
+        }
     }
 
     /// Undoes an acquisition in the background, as soon as the server can be asked.

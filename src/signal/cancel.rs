@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -56,6 +57,10 @@ struct Node {
     parent: Option<(CancelToken, u64)>,
     below: Mutex<Below>,
 }
+
+// A cancel that panicked has set the flag first: who looks at it sees it.
+impl UnwindSafe for Node {}
+impl RefUnwindSafe for Node {}
 
 /// What a cancel reaches.
 #[derive(Default)]

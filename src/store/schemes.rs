@@ -1,5 +1,6 @@
 //! The schemes of URLs: the servers that each names, and the cargo features that it needs.
 
+use crate::base::advice::Advice;
 use crate::base::error::{Error, ErrorKind, Result};
 
 /// What a URL names.
@@ -20,7 +21,10 @@ const POSTGRES: Feature = ("postgres", cfg!(feature = "postgres"));
 const ZOOKEEPER: Feature = ("zookeeper", cfg!(feature = "zookeeper"));
 const TLS: Feature = ("tls", cfg!(feature = "tls-core"));
 
-const SCHEMES: [(UrlKind, &[Feature], &str); 9] = [
+/// What URLs of these schemes name, and the features that they need.
+type Row = (UrlKind, &'static [Feature], &'static str);
+
+const SCHEMES: [Row; 9] = [
     (UrlKind::Redis, &[REDIS], "redis, redis+unix, valkey, valkey+unix, unix"),
     (UrlKind::Redis, &[REDIS, TLS], "rediss, valkeys"),
     (UrlKind::Sentinels, &[REDIS], "redis+sentinel, valkey+sentinel"),
@@ -48,24 +52,115 @@ impl<'u> Scheme<'u> {
         // A URL that was read from a file may end with the end of a line.
         let url = url.trim_matches(|c| c <= ' ');
         let (written, rest) = url.split_once(':').unwrap_or_default();
-        let mut usable = Vec::new();
-        let is_allowed = |kind| kinds.is_empty() || kinds.contains(kind);
-        for (kind, needs, names) in SCHEMES.iter().filter(|(kind, ..)| is_allowed(kind)) {
-            let shown = names.replace(", ", "://, ");
-            if let Some((feature, _)) = needs.iter().find(|(_, is_on)| !is_on) {
-                usable.push(format!("{shown}:// (only with the cargo feature {feature:?})"));
-                continue;
+        for (kind, needs, names) in allowed(kinds) {
+            let name = names.split(", ").find(|name| name.eq_ignore_ascii_case(written));
+            match (name, lacked(needs)) {
+                (Some(name), None) => {
+                    return Ok(Self { kind, name, is_secure: needs.contains(&TLS), rest });
+                }
+                (Some(name), Some(feature)) => {
+                    let why = format!("this build has no {name}://");
+                    let error = Error::new(ErrorKind::InvalidInput, why);
+                    return Err(error.advise(Advice::EnableFeature(feature)));
+                }
+                (None, _) => {}
             }
-            if let Some(name) = names.split(", ").find(|name| name.eq_ignore_ascii_case(written)) {
-                return Ok(Self { kind: *kind, name, is_secure: needs.contains(&TLS), rest });
-            }
-            usable.push(format!("{shown}://"));
         }
         let is_of_others = !kinds.is_empty() && Self::find(url, &[]).is_ok();
-        let hint =
-            if is_of_others { "; it is a URL of other servers, and given alone" } else { "" };
-        // The scheme is not quoted: without its colon, it may be a part of a password.
-        let why = format!("the scheme of the URL is none of {}{hint}", usable.join(", "));
+        let why = if is_of_others {
+            "it is a URL of other servers, and given alone".to_owned()
+        } else {
+            what_is_wrong(url)
+        };
+        let why = format!("{why}; a URL begins here with {}", all(kinds));
         Err(Error::new(ErrorKind::InvalidInput, why))
+    }
+}
+
+fn allowed(kinds: &[UrlKind]) -> impl Iterator<Item = Row> {
+    SCHEMES.into_iter().filter(move |(kind, ..)| kinds.is_empty() || kinds.contains(kind))
+}
+
+/// The feature that this build lacks for a scheme.
+fn lacked(needs: &[Feature]) -> Option<&'static str> {
+    needs.iter().find(|(_, is_on)| !is_on).map(|(feature, _)| *feature)
+}
+
+/// The schemes of this build, and which feature would bring others.
+fn all(kinds: &[UrlKind]) -> String {
+    let shown = |names: &str| format!("{}://", names.replace(", ", "://, "));
+    let (has, lacks): (Vec<_>, Vec<_>) =
+        allowed(kinds).partition(|(_, needs, _)| lacked(needs).is_none());
+    let mut schemes = has.iter().map(|(.., names)| shown(names)).collect::<Vec<_>>().join(", ");
+    for (_, needs, names) in lacks {
+        let feature = lacked(needs).unwrap_or_default();
+        schemes += &format!("; with the cargo feature {feature:?} also {}", shown(names));
+    }
+    schemes
+}
+
+/// Quotes only what can be no password: one may stand where a scheme or a host is expected.
+fn what_is_wrong(url: &str) -> String {
+    if url.is_empty() {
+        return "the URL is empty".to_owned();
+    }
+    if let Some((scheme, _)) = url.split_once("://") {
+        let is_plain = |c: char| c.is_ascii_alphabetic() || "+-.".contains(c);
+        let quoted =
+            if scheme.chars().all(is_plain) { format!(" {scheme:?}") } else { String::new() };
+        return format!("the URL has the unknown scheme{quoted}");
+    }
+    let meant = if url.starts_with('/') {
+        "redis+unix:///path/of/the/socket".to_owned()
+    } else {
+        let (host, port) = url.split_once(':').unwrap_or((url, "6379"));
+        let is_host = host == "localhost" || host.parse::<std::net::Ipv4Addr>().is_ok();
+        let port = port.parse().ok().filter(|_| is_host).unwrap_or(6379_u16);
+        format!("redis://{}:{port}", if is_host { host } else { "host" })
+    };
+    format!("the URL has no scheme: did you mean {meant} ?")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wrong(url: &str) -> String {
+        Scheme::find(url, &[]).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn a_wrong_scheme_is_named_and_a_password_is_not() {
+        for (url, says) in [
+            (" \n", "the URL is empty;"),
+            ("http://h", "the unknown scheme \"http\";"),
+            ("s3cret://h", "the unknown scheme;"),
+            ("localhost:7000", "did you mean redis://localhost:7000 ?"),
+            ("127.0.0.1", "did you mean redis://127.0.0.1:6379 ?"),
+            ("s3cret@h:7", "did you mean redis://host:6379 ?"),
+            ("s3cret", "did you mean redis://host:6379 ?"),
+            ("/run/s3cret", "did you mean redis+unix:///path/of/the/socket ?"),
+        ] {
+            let wrong = wrong(url);
+            assert!(wrong.contains(says) && !wrong.contains("s3cret"), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn each_scheme_is_found_or_its_feature_is_named() {
+        let every = SCHEMES
+            .iter()
+            .flat_map(|(_, needs, names)| names.split(", ").map(move |name| (lacked(needs), name)));
+        for (lacked, name) in every {
+            assert!(wrong("").contains(&format!("{name}://")), "{}", wrong(""));
+            match (Scheme::find(&format!("{}://h", name.to_uppercase()), &[]), lacked) {
+                (Ok(scheme), None) => assert_eq!((scheme.name, scheme.rest), (name, "//h")),
+                (Err(error), Some(feature)) => {
+                    assert_eq!(error.advice(), Some(&Advice::EnableFeature(feature)));
+                    assert!(error.message().contains(&format!("no {name}://")), "{error}");
+                }
+                (found, _) => panic!("{name}: {found:?}"),
+            }
+        }
     }
 }

@@ -69,7 +69,12 @@ impl HeldLock for Hold {
 
 /// Marks guards that must stay on their thread: not `Send`, because calls on that thread re-enter
 /// the hold, but `Sync`, so that another thread can wait for a loss.
-pub(crate) type ThreadBound = std::sync::MutexGuard<'static, ()>;
+///
+/// The compiler names what is in it when a guard is sent.
+pub(crate) type ThreadBound = std::sync::MutexGuard<'static, UseLockOwnedForAGuardThatMoves>;
+
+/// Nobody makes one: it is a hint in an error of the compiler.
+pub(crate) enum UseLockOwnedForAGuardThatMoves {}
 
 /// Marks guards that can go to another thread.
 pub(crate) type Movable = ();

@@ -1,5 +1,6 @@
 //! What all handles of one client share.
 
+use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -198,10 +199,25 @@ impl ClientState {
     pub(crate) fn recheck(&self) {
         if !self.is_forked() {
             self.watchdog.visit_all();
+            self.loss_callbacks.recheck();
             self.local_queues.notify_all();
         }
     }
+
+    /// Whether the threads of the library have done what is due for this client: renewals, undos,
+    /// callbacks.
+    #[cfg(feature = "testing")]
+    pub(crate) fn is_settled(&self) -> bool {
+        // First the one that finds losses, then the one that reports them.
+        self.is_forked() || self.watchdog.is_settled() && self.loss_callbacks.is_settled()
+    }
 }
+
+/// A panic leaves nothing half done that a later call could meet: each duty is a value whose drop
+/// does it, and no mutex is poisoned. So clients, handles and guards can be used in `catch_unwind`
+/// and after it.
+impl UnwindSafe for ClientState {}
+impl RefUnwindSafe for ClientState {}
 
 impl Drop for ClientState {
     /// The last handle is gone, so there are no holds. Unknown outcomes get one I/O timeout to be

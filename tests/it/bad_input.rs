@@ -152,8 +152,9 @@ fn an_unknown_scheme_names_those_that_this_build_has() {
         "postgre://u:s3cr3t-pw@localhost/d",
         "zookeepers://u:s3cr3t-pw@localhost",
     ] {
-        invalid(LockClient::open(url), None, "scheme");
-        invalid_url(url, "none of redis://, ");
+        let says = if url.is_empty() { "the URL is empty" } else { "scheme" };
+        invalid(LockClient::open(url), None, says);
+        invalid_url(url, "begins here with redis://, ");
         for (scheme, feature, is_on) in [
             ("rediss", "tls", cfg!(feature = "tls")),
             ("rediss+cluster", "tls", cfg!(feature = "tls")),
@@ -162,7 +163,7 @@ fn an_unknown_scheme_names_those_that_this_build_has() {
         ] {
             invalid_url(url, scheme);
             let error = LockClient::open(url).unwrap_err().to_string();
-            let needs = format!("(only with the cargo feature {feature:?})");
+            let needs = format!("; with the cargo feature {feature:?} also ");
             assert_eq!(error.contains(&needs), !is_on, "{error}");
         }
     }
@@ -173,12 +174,12 @@ fn an_unknown_scheme_names_those_that_this_build_has() {
         ("zookeeper://u:s3cr3t-pw@localhost", "zookeeper", cfg!(feature = "zookeeper")),
     ] {
         if !is_on {
-            invalid_url(url, &format!("(only with the cargo feature {feature:?})"));
+            invalid_url(url, &format!("turn on the cargo feature {feature:?}"));
         }
     }
     // Each kind of servers has its own.
     let elsewhere = |builder: leasehold::Builder, says| invalid(builder.build(), None, says);
-    elsewhere(LockClient::builder().redis("redis+cluster://h"), "none of redis://, ");
+    elsewhere(LockClient::builder().redis("redis+cluster://h"), "begins here with redis://, ");
     let alone = "a URL of other servers, and given alone";
     let both = leasehold::Cluster::new(["redis+cluster://a:1", "redis://b:1"]);
     elsewhere(LockClient::builder().cluster(both), alone);
@@ -186,12 +187,18 @@ fn an_unknown_scheme_names_those_that_this_build_has() {
         LockClient::builder().sentinel(leasehold::Sentinel::new(["redis+sentinel://a/m"], "m")),
         alone,
     );
-    elsewhere(LockClient::builder().sentinel("redis://h/m"), "none of redis+sentinel://, ");
+    elsewhere(
+        LockClient::builder().sentinel("redis://h/m"),
+        "begins here with redis+sentinel://, ",
+    );
     elsewhere(LockClient::builder().cluster("redis+sentinel://h/m"), "redis+cluster");
     #[cfg(feature = "postgres")]
-    elsewhere(LockClient::builder().postgres("redis://h/"), "none of postgres://, postgresql://");
+    elsewhere(
+        LockClient::builder().postgres("redis://h/"),
+        "begins here with postgres://, postgresql://",
+    );
     #[cfg(feature = "zookeeper")]
-    elsewhere(LockClient::builder().zookeeper("redis://h/"), "none of zookeeper://");
+    elsewhere(LockClient::builder().zookeeper("redis://h/"), "begins here with zookeeper://");
 }
 
 /// Each URL, and the part that its error names. If these were ignored, each URL would mean
@@ -301,7 +308,7 @@ fn a_wrong_url_names_the_part() {
             || url.starts_with("postgres") && cfg!(not(feature = "postgres"))
             || url.starts_with("zookeeper") && cfg!(not(feature = "zookeeper"))
             || url.starts_with("zookeeper+tls") && cfg!(not(feature = "tls"));
-        let part = if is_off { "only with the cargo feature" } else { part };
+        let part = if is_off { "turn on the cargo feature" } else { part };
         invalid_url(url, part);
         let error = LockClient::open(url).unwrap_err().to_string();
         let (why, _) = error.split_once("the form of the URL").unwrap_or((&error, ""));

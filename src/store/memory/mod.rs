@@ -29,6 +29,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use self::faults::{Failure, Operation};
+#[cfg(feature = "testing")]
+pub(crate) use self::state::ClientInTest;
 pub(crate) use self::state::Memory;
 use self::state::MemoryState;
 use crate::base::error::{Error, ErrorKind, Result};

@@ -1,6 +1,8 @@
 //! What exists under each name, shared by the clients of one memory under one mutex.
 
 use std::sync::Arc;
+#[cfg(feature = "testing")]
+use std::sync::Weak;
 use std::time::Duration;
 
 use super::answers::Answers;
@@ -25,9 +27,18 @@ pub(crate) struct Memory {
     pub(crate) clock: Arc<MovableClock>,
     pub(super) state: Mutex<MemoryState>,
     pub(super) next_store: AtomicU64,
-    /// One for each client: wakes its waiting threads, and returns false when the client is gone.
     #[cfg(feature = "testing")]
-    pub(super) clients: Mutex<Vec<Arc<dyn Fn() -> bool + Send + Sync>>>,
+    pub(super) clients: Mutex<Vec<Weak<dyn ClientInTest>>>,
+}
+
+#[cfg(feature = "testing")]
+/// A client of the store, as the store's faults see it.
+pub(crate) trait ClientInTest: Send + Sync {
+    /// Wakes all its sleeping threads, which check the store and the clock again.
+    fn recheck(&self);
+
+    /// Whether the threads of the library have done what is due for it.
+    fn is_settled(&self) -> bool;
 }
 
 impl Memory {

@@ -1,27 +1,59 @@
 //! What a test can do to the clients of an in-memory store.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use super::faults::{Failure, Operation, cut_off};
-use super::state::Memory;
+use super::state::{ClientInTest, Memory};
+use crate::os;
 use crate::signal::clock::Clock;
 
+/// [`Memory::settle`] waits this long at most: a callback may wait for whoever settles.
+const LONGEST_SETTLE: Duration = Duration::from_secs(5);
+
+/// How often it looks. The threads are asked, and do not notify: only tests want to know.
+const SETTLE_PAUSE: Duration = Duration::from_micros(200);
+
 impl Memory {
-    /// `recheck` wakes the client's waiting threads; it returns false when the client is gone.
-    pub(crate) fn add_client(&self, recheck: impl Fn() -> bool + Send + Sync + 'static) {
-        self.clients.lock().push(Arc::new(recheck));
+    pub(crate) fn add_client(&self, client: Weak<dyn ClientInTest>) {
+        self.clients.lock().push(client);
+    }
+
+    /// The clients that are still there. Use them without a mutex of the memory: one whose last
+    /// handle is dropped meanwhile ends in the hands of the caller, and its callbacks may call into
+    /// this memory.
+    fn living(&self) -> Vec<Arc<dyn ClientInTest>> {
+        let mut living = Vec::new();
+        self.clients.lock().retain(|client| match client.upgrade() {
+            Some(client) => {
+                living.push(client);
+                true
+            }
+            None => false,
+        });
+        living
     }
 
     /// Wakes all waiting threads of all clients, so that they see a change before a timer fires.
     fn wake_all(&self) {
         self.state.lock().subscriptions.publish_all();
-        // Called after the mutex is unlocked: a client whose last handle is dropped meanwhile ends
-        // inside this call, and its callbacks may call into this memory.
-        let clients = self.clients.lock().clone();
-        let gone: Vec<_> = clients.into_iter().filter(|recheck| !recheck()).collect();
-        self.clients.lock().retain(|client| !gone.iter().any(|gone| Arc::ptr_eq(client, gone)));
+        for client in self.living() {
+            client.recheck();
+        }
+    }
+
+    /// Waits until the threads of the library have done what is due for all clients. Called by such
+    /// a thread, which would wait for itself, it returns at once.
+    pub(crate) fn settle(&self) {
+        let give_up = os::now() + LONGEST_SETTLE;
+        let is_caller_ours = os::thread::current().name().is_some_and(|n| n.starts_with("lh-"));
+        while !is_caller_ours
+            && !self.living().iter().all(|client| client.is_settled())
+            && os::now() < give_up
+        {
+            os::thread::sleep(SETTLE_PAUSE);
+        }
     }
 
     pub(crate) fn advance(&self, by: Duration) {

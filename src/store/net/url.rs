@@ -55,6 +55,12 @@ impl<'u> Url<'u> {
         if rest.len() == scheme.rest.len() && !url.is_unix() {
             return Err(url.wrong("the scheme of the URL must be followed by ://"));
         }
+        if rest.split(',').skip(1).any(|next| next.contains("://")) {
+            return Err(url.wrong(
+                "a comma joins two URLs: where a URL can have several hosts, it has one scheme, \
+                 and commas between the hosts",
+            ));
+        }
         if rest.contains(|c: char| c.is_ascii_control()) {
             return Err(url.wrong("the URL has a control character, such as the end of a line"));
         }
@@ -110,10 +116,14 @@ impl<'u> Url<'u> {
     /// The number of a port.
     pub(crate) fn port(&self, text: &str) -> Result<u16> {
         text.parse().ok().filter(|port| *port > 0).ok_or_else(|| {
-            self.wrong(
-                "a port in the URL is not a number from 1 to 65535 (an IPv6 address is written in \
-                 brackets, [::1])",
-            )
+            // Anything else may belong to a password.
+            let is_number = text.len() <= 5 && text.bytes().all(|c| c.is_ascii_digit());
+            let (port, hint) = if is_number {
+                (format!("the port {text}"), "")
+            } else {
+                ("a port".to_owned(), " (an IPv6 address is written in brackets, [::1])")
+            };
+            self.wrong(format!("{port} in the URL is not a number from 1 to 65535{hint}"))
         })
     }
 
@@ -184,6 +194,8 @@ mod tests {
             ("redis", "scheme", false),
             ("redis:h", "://", false),
             ("redis://h:x", "port", false),
+            ("redis://h:99999", "the port 99999", false),
+            ("redis://a,redis://b", "a comma joins two URLs", false),
             ("redis://::1", "brackets", false),
             ("redis://[::1", "[address]", false),
             ("redis://[::1]x", "[address]", false),

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::node::{error_of, single};
 use super::quorum::NodeSet;
 use super::quorum::{is_final, majority, until_free};
-use super::scatter::{NodeOutcome, Round, ask_all};
+use super::scatter::{LateMaster, NodeOutcome, Round, ask_all};
 use super::store::RedlockStore;
 use crate::base::advice::Advice;
 use crate::base::error::{Error, Result};
@@ -51,7 +51,14 @@ impl RedlockStore {
             let proposal = proposal.min(connection.server_micros().saturating_add(DAY));
             vec![script::acquire_on_node(acquire, proposal, run_id)]
         };
-        let round = ask_all(&self.nodes, Some(acquire.holder), ask, self.all_nodes(), is_decided);
+        let round = ask_all(
+            &self.nodes,
+            Some(acquire.holder),
+            ask,
+            self.all_nodes(),
+            LateMaster::IfNeeded,
+            is_decided,
+        );
         let votes: Vec<Vote> = round.outcomes.iter().map(vote_of).collect();
         let count = self.count(&votes);
         if count.granted.len() >= quorum {
@@ -132,7 +139,8 @@ impl RedlockStore {
         let enough = |outcomes: &[NodeOutcome]| {
             outcomes.iter().filter(|outcome| knows(outcome)).count() >= quorum
         };
-        let round = ask_all(&self.nodes, Some(holder), ask, count.granted, enough);
+        let round =
+            ask_all(&self.nodes, Some(holder), ask, count.granted, LateMaster::IfNeeded, enough);
         if enough(&round.outcomes) {
             return Ok(highest);
         }
@@ -178,8 +186,15 @@ impl RedlockStore {
         let all_released = |outcomes: &[NodeOutcome]| {
             count.granted.without(NodeSet::of(outcomes, NodeOutcome::has_run)).is_empty()
         };
-        let outcomes =
-            ask_all(&self.nodes, Some(acquire.holder), ask, nodes, all_released).outcomes;
+        let outcomes = ask_all(
+            &self.nodes,
+            Some(acquire.holder),
+            ask,
+            nodes,
+            LateMaster::IfNeeded,
+            all_released,
+        )
+        .outcomes;
         self.unreleased(nodes, holder, outcomes).store(unknowns);
     }
 

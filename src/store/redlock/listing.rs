@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::node::{error_of, single};
+use super::scatter::LateMaster;
 use super::store::RedlockStore;
 use super::supported::check_kind;
 use crate::base::error::Result;
@@ -98,7 +99,7 @@ impl ListingStore for RedlockStore {
         check_kind(name)?;
         let _permit = self.begin_query()?;
         let found = |reply| Ok(look_answer(reply, &name.key, true)?.into_iter().collect());
-        let answers = self.ask_each(|| vec![look(name)]).into_iter();
+        let answers = self.ask_each(LateMaster::IfNeeded, || vec![look(name)]).into_iter();
         self.merge_all(answers.map(|replies| replies.and_then(single).and_then(found)).collect())
     }
 }
@@ -127,17 +128,17 @@ fn any(answers: Vec<Result<Vec<Reply>>>) -> Result<()> {
 
 impl OwnerStore for RedlockStore {
     fn announce(&self, key: &str, text: &str, ttl: Duration) -> Result<()> {
-        any(self.ask_each(|| announce(key, text, ttl).into()))
+        any(self.ask_each(LateMaster::IfNeeded, || announce(key, text, ttl).into()))
     }
 
     fn withdraw(&self, key: &str) -> Result<()> {
-        any(self.ask_each(|| withdraw(key).into()))
+        any(self.ask_each(LateMaster::IfNeeded, || withdraw(key).into()))
     }
 
     fn announced(&self, key: &str) -> Result<Option<Announced>> {
         let _permit = self.begin_query()?;
         let mut refused = Ok(None);
-        for answer in self.ask_each(|| vec![script::announced(key)]) {
+        for answer in self.ask_each(LateMaster::IfNeeded, || vec![script::announced(key)]) {
             match answer.and_then(single).and_then(script::announced_answer) {
                 Ok(Some(announced)) => return Ok(Some(announced)),
                 Ok(None) => {}

@@ -23,7 +23,7 @@ use std::time::Duration;
 use self::node::{Node, Voting};
 pub(crate) use self::quarantine::QuarantineSettings;
 use self::quorum::{NodeSet, UnknownNodes, is_final, majority};
-use self::scatter::{NodeOutcome, Round};
+use self::scatter::{LateMaster, NodeOutcome, Round};
 pub(crate) use self::store::RedlockStore;
 use self::supported::{check_kind, unsupported};
 use crate::base::error::{Error, Result};
@@ -195,7 +195,11 @@ impl LockStore for RedlockStore {
 
     fn inspect(&self, name: &LockName) -> Result<Option<LockStatus>> {
         check_kind(name)?;
-        let statuses = self.ask_majority(|| script::inspect(name), script::inspect_answer)?;
+        let statuses = self.ask_majority(
+            LateMaster::IfNeeded,
+            || script::inspect(name),
+            script::inspect_answer,
+        )?;
         let quorum = majority(self.nodes.len());
         let all: Vec<&(String, u64)> =
             statuses.iter().flatten().flat_map(|status| &status.holders).collect();
@@ -217,8 +221,11 @@ impl LockStore for RedlockStore {
     }
 
     fn force_unlock(&self, name: &LockName) -> Result<bool> {
-        let freed =
-            self.ask_majority(|| script::force_unlock(name), script::force_unlock_answer)?;
+        let freed = self.ask_majority(
+            LateMaster::Asked,
+            || script::force_unlock(name),
+            script::force_unlock_answer,
+        )?;
         Ok(freed.contains(&true))
     }
 

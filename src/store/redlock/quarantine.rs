@@ -19,7 +19,7 @@ use std::time::Duration;
 use super::node::{Node, Voting, single};
 use super::quorum::NodeSet;
 use super::quorum::majority;
-use super::scatter::{NodeOutcome, ask_all};
+use super::scatter::{LateMaster, NodeOutcome, ask_all};
 use super::supported::too_long;
 use crate::base::error::Result;
 use crate::base::lease::{Moment, margin};
@@ -226,7 +226,7 @@ fn inspect(nodes: &[Node], asked: NodeSet) -> Vec<Option<Report>> {
             Request::plain(&["TIME"]).answered_by(Shape::List),
         ]
     };
-    let round = ask_all(nodes, None, ask, asked, |_| false);
+    let round = ask_all(nodes, None, ask, asked, LateMaster::IfNeeded, |_| false);
     let run_ids = run_ids.into_inner();
     let report_of = |(outcome, run_id): (&NodeOutcome, String)| {
         let NodeOutcome::Replies(replies) = outcome else { return None };

@@ -3,7 +3,7 @@
 
 use super::quorum::NodeSet;
 use super::quorum::{is_final, majority};
-use super::scatter::{NodeOutcome, ask_all};
+use super::scatter::{LateMaster, NodeOutcome, ask_all};
 use super::store::RedlockStore;
 use crate::base::lease::Moment;
 use crate::base::log;
@@ -21,7 +21,8 @@ impl RedlockStore {
         let ask = |_: usize, _: &Connection, run_id: &str| {
             chunks.iter().map(|chunk| script::renew_on_node(chunk.iter(), run_id)).collect()
         };
-        let round = ask_all(&self.nodes, None, ask, self.all_nodes(), |_| false);
+        let round =
+            ask_all(&self.nodes, None, ask, self.all_nodes(), LateMaster::IfNeeded, |_| false);
         let answers: Vec<Option<Vec<Renewed>>> = round
             .outcomes
             .iter()
@@ -134,7 +135,7 @@ impl RedlockStore {
                 self.add_nodes_of(&batch[n].holder, NodeSet::one(index));
             }
         }
-        let _ = ask_all(&self.nodes, None, ask, asked, |_| false);
+        let _ = ask_all(&self.nodes, None, ask, asked, LateMaster::IfNeeded, |_| false);
         for &n in missing.iter().flatten() {
             if let Renewed::Held { again, .. } = &mut outcomes[n] {
                 *again = true;

@@ -56,6 +56,15 @@ type Sending<'n> = std::result::Result<NodeCall<'n>, RedisFailure>;
 /// The replies, and whether the master was asked twice.
 type Finished = std::result::Result<(Vec<Reply>, bool), RedisFailure>;
 
+/// What becomes of a master that has yet to answer earlier requests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum LateMaster {
+    /// It is asked only if the others are no majority, or do not vote: the call must not wait.
+    IfNeeded,
+    /// It is asked like the others, and waited for: what it is not asked to free stays taken there.
+    Asked,
+}
+
 /// Sends each of the masters in `asked` the requests that `ask` makes from its index, the
 /// connection, and the run_id of the process at the other end. Reads until all have answered, until
 /// `decided` returns that the rest cannot change the outcome, or until the timeout.
@@ -70,6 +79,7 @@ pub(super) fn ask_all(
     holder: Option<&Holder>,
     ask: impl Fn(usize, &Connection, &str) -> Vec<Request> + Sync,
     asked: NodeSet,
+    late: LateMaster,
     decided: impl Fn(&[NodeOutcome]) -> bool,
 ) -> Round {
     let outcomes = nodes.iter().map(|_| NodeOutcome::Skipped).collect();
@@ -91,9 +101,11 @@ pub(super) fn ask_all(
     let mut calls = round.begin(sent);
     let connected = side_by_side(later, |index| (index, nodes[index].send(holder, make(index))));
     calls.extend(round.begin(connected));
-    // Masters that are slow to answer earlier requests are asked only if a majority needs them: at
-    // once if too few others can be asked, or when too few of the others have voted.
-    let enough = |masters: usize| order.len() < quorum || masters >= quorum;
+    // Late masters that are needed are asked at once if too few others can be, or when too few of
+    // the others have voted.
+    let enough = |masters: usize| {
+        late == LateMaster::IfNeeded && (order.len() < quorum || masters >= quorum)
+    };
     if enough(calls.len()) {
         let unanswered =
             round.gather(nodes, std::mem::take(&mut calls), ask, holder.is_some(), &decided);

@@ -9,7 +9,7 @@ use super::node::{Node, error_of, single};
 use super::quarantine::{Quarantine, QuarantineSettings};
 use super::quorum::majority;
 use super::quorum::{NodeSet, UnknownNodes};
-use super::scatter::{NodeOutcome, Round, ask_all};
+use super::scatter::{LateMaster, NodeOutcome, Round, ask_all};
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::holder::Holder;
 use crate::os::atomic::{AtomicBool, AtomicU64};
@@ -81,7 +81,8 @@ impl RedlockStore {
             run_ids.lock().insert(index, run_id.to_owned());
             vec![Request::plain(&["PING"]).answered_by(Shape::Text)]
         };
-        let round = ask_all(&self.nodes, None, ask, self.all_nodes(), |_| false);
+        let round =
+            ask_all(&self.nodes, None, ask, self.all_nodes(), LateMaster::IfNeeded, |_| false);
         let run_ids = run_ids.into_inner();
         if run_ids.values().collect::<BTreeSet<_>>().len() < run_ids.len() {
             let why = "two of the URLs lead to the same server, which would vote twice";
@@ -172,7 +173,7 @@ impl RedlockStore {
     ) -> Round {
         let ask =
             |_: usize, _: &Connection, _: &str| vec![script::release(release, || self.clock.now())];
-        ask_all(&self.nodes, Some(release.holder), ask, nodes, decided)
+        ask_all(&self.nodes, Some(release.holder), ask, nodes, LateMaster::IfNeeded, decided)
     }
 
     /// Where the release of `holder` is not known to have run, after a round that sent it to
@@ -220,9 +221,11 @@ impl RedlockStore {
     /// Asks all masters, and waits for all of them: the replies of each, or why there are none.
     pub(super) fn ask_each(
         &self,
+        late: LateMaster,
         requests: impl Fn() -> Vec<Request> + Sync,
     ) -> Vec<Result<Vec<Reply>>> {
-        let round = ask_all(&self.nodes, None, |_, _, _| requests(), self.all_nodes(), |_| false);
+        let round =
+            ask_all(&self.nodes, None, |_, _, _| requests(), self.all_nodes(), late, |_| false);
         let replies = |outcome: NodeOutcome| match outcome {
             NodeOutcome::Replies(replies) => Ok(replies),
             NodeOutcome::Failed(failure) => Err(error_of(&failure).clone()),
@@ -239,11 +242,12 @@ impl RedlockStore {
     /// As for [`of_a_majority`](Self::of_a_majority).
     pub(super) fn ask_majority<T>(
         &self,
+        late: LateMaster,
         request: impl Fn() -> Request + Sync,
         parse: impl Fn(Reply) -> Result<T>,
     ) -> Result<Vec<T>> {
         let _permit = self.begin_query()?;
-        let answers = self.ask_each(|| vec![request()]).into_iter();
+        let answers = self.ask_each(late, || vec![request()]).into_iter();
         self.of_a_majority(
             answers.map(|replies| replies.and_then(single).and_then(&parse)).collect(),
         )

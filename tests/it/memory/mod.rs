@@ -1,6 +1,7 @@
 //! Clients in memory: several on one store, and the faults that a test can inject.
 
 mod faults;
+mod settling;
 
 use std::time::Duration;
 

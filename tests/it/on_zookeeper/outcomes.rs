@@ -54,16 +54,13 @@ fn a_waiter_adopts_its_own_place() {
         first.join().unwrap().unwrap();
     });
     // The reply to its first create is lost: it finds its node over the next connection.
-    let before = look.get("/job").map_or(0, |node| node.cversion);
     let guard = other.lock("job").unwrap();
+    // With a child in it the servers keep the directory: an empty one they delete at any time.
+    let before = look.get("/job").unwrap().cversion;
     proxy.inject("create2 /job", Fault::CutAfterApplied);
     assert!(client.fair("job").try_lock_for(ms(300)).unwrap().is_none());
     wait_until("nothing of it is left", || behind(1)(children(&mut look, "/job")));
-    assert_eq!(
-        look.get("/job").unwrap().cversion - before,
-        3,
-        "a node of each, and one of them was deleted"
-    );
+    assert_eq!(look.get("/job").unwrap().cversion - before, 2, "one node was made and deleted");
     guard.unlock().unwrap();
     look.close();
     drop((client, other, proxy));

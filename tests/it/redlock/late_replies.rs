@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use leasehold::LockClient;
+use leasehold::{ErrorKind, LockClient};
 
 use super::behind;
 use crate::rig::{CAP, Fault, Proxy, Server, ms, wait_until};
@@ -112,6 +112,20 @@ fn a_late_master_keeps_a_lock_for_its_minimum_and_no_longer() {
         guard.unlock().unwrap();
         wait_until("its time is over everywhere", || masters.holding("l") == 0);
     }
+}
+
+/// Left out, it would keep the lock until its lease ends.
+#[test]
+fn a_forced_release_waits_for_a_late_master() {
+    let (masters, proxy, client) = with_a_late_master();
+    let holder = masters.builder().lease(LONG).build().unwrap();
+    let guard = holder.lock("l").unwrap();
+    wait_until("all have it", || masters.holding("l") == 3);
+    proxy.inject("l", LATE);
+    assert!(client.try_lock("l").unwrap().is_none());
+    assert!(client.mutex("l").force_unlock().unwrap());
+    assert_eq!(masters.holding("l"), 0);
+    assert_eq!(guard.unlock().unwrap_err().kind(), ErrorKind::Lost);
 }
 
 /// The kill makes sure that the release can never run, which is not the same as that it ran.

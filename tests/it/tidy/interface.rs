@@ -1,6 +1,7 @@
 //! What the crate promises its users in addition to its functions.
 
 use std::fs;
+use std::panic::{RefUnwindSafe, UnwindSafe};
 
 use super::{exports, root};
 
@@ -13,23 +14,26 @@ fn the_changelog_knows_this_version() {
     assert!(known, "CHANGELOG.md has neither {version} nor an Unreleased section");
 }
 
-/// Whether a type can move to other threads is part of the interface: a private field could change
-/// it.
+/// Whether a type can move to other threads, and into `catch_unwind`, is part of the interface: a
+/// private field could change it. A panic leaves nothing of this crate half done.
 #[test]
 fn send_and_sync_are_promised() {
     use leasehold::fencing::*;
     use leasehold::observe::*;
     use leasehold::*;
-    fn both<T: Send + Sync + 'static>() {}
-    fn sync<T: Sync>() {}
+    fn both<T: Send + Sync + UnwindSafe + RefUnwindSafe + 'static>() {}
+    // They have user code in them.
+    fn settings<T: Send + Sync + 'static>() {}
+    fn sync<T: Sync + UnwindSafe + RefUnwindSafe>() {}
     fn borrowing<T: Send + Sync>() {}
+    fn borrowed<T: Sync>() {}
 
     both::<Advice>();
-    both::<Builder>();
+    settings::<Builder>();
     both::<LockClient>();
     both::<CancelToken>();
-    both::<Credentials>();
-    both::<Box<dyn CredentialsProvider>>();
+    settings::<Credentials>();
+    settings::<Box<dyn CredentialsProvider>>();
     both::<ReentrantMutex>();
     both::<OwnedMutexGuard>();
     sync::<ReentrantMutexGuard>();
@@ -56,23 +60,23 @@ fn send_and_sync_are_promised() {
     both::<LockSummary>();
     both::<LockReport>();
     both::<LockWaiter>();
-    both::<Box<dyn Listener>>();
+    settings::<Box<dyn Listener>>();
     borrowing::<LockInfo<'_>>();
     both::<Primitive>();
     both::<Stats>();
     both::<NameStats>();
-    both::<Redis>();
-    both::<Sentinel>();
-    both::<Cluster>();
-    both::<Redlock>();
+    settings::<Redis>();
+    settings::<Sentinel>();
+    settings::<Cluster>();
+    settings::<Redlock>();
     #[cfg(feature = "postgres")]
-    both::<Postgres>();
+    settings::<Postgres>();
     #[cfg(feature = "zookeeper")]
-    both::<ZooKeeper>();
+    settings::<ZooKeeper>();
     both::<Figures>();
     both::<Histogram>();
     #[cfg(feature = "prometheus-client")]
-    both::<Collector>();
+    settings::<Collector>();
     both::<Snapshot>();
     both::<HoldInfo>();
     both::<WaitInfo>();
@@ -85,7 +89,7 @@ fn send_and_sync_are_promised() {
     both::<Finding>();
     both::<Check>();
     both::<Severity>();
-    sync::<Box<dyn Held>>();
+    borrowed::<Box<dyn Held>>();
     both::<Loss>();
     both::<LossReason>();
     both::<LossWait>();
@@ -95,14 +99,14 @@ fn send_and_sync_are_promised() {
     both::<ErrorKind>();
     both::<Result<()>>();
     #[cfg(feature = "tls")]
-    both::<Tls>();
+    settings::<Tls>();
     both::<FencingToken>();
     both::<FencedValue>();
     both::<ValueClaim>();
     both::<SqlFence>();
     both::<TransactionFence>();
     both::<Placeholders>();
-    both::<FenceGate<u8>>();
+    settings::<FenceGate<u8>>();
     borrowing::<Claim<'_, u8>>();
 
     // A hold belongs to its thread. If the guard were Send, both impls would apply and this would
@@ -126,7 +130,7 @@ fn send_and_sync_are_promised() {
         name.starts_with(|c: char| c.is_ascii_uppercase()) && name.contains(char::is_lowercase)
     };
     for name in all.filter(is_type) {
-        let listed = ["both", "sync", "borrowing"].iter().any(|list| {
+        let listed = ["both", "settings", "sync", "borrowing", "borrowed"].iter().any(|list| {
             // The second mark is for traits.
             let marks = [format!("    {list}::<{name}"), format!("    {list}::<Box<dyn {name}")];
             let after = |line: &str| {

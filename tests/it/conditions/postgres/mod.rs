@@ -331,12 +331,15 @@ fn denied(class: Class) -> Answers {
 }
 
 /// What an error says where nothing answers.
-const HANGS: &[&str] = &[
+// Without the last.
+const HANGS: &[&str] = HANGS_OR_LOCKED.split_at(5).0;
+const HANGS_OR_LOCKED: &[&str] = &[
     "did not answer within",
     "could be made within the I/O timeout",
     "were busy for the I/O timeout",
     "used a new connection",
     "other threads still wait for earlier attempts to end",
+    "due to lock timeout",
 ];
 const ENDED: &str = "the connection to the server ended";
 const ENDS: &[&str] = &[ENDED];
