@@ -60,8 +60,8 @@ pub use crate::store::memory::faults::{Failure, Operation};
 /// [`force_unlock`](crate::ReentrantMutex::force_unlock) for example, there is
 /// [`settle`](Self::settle).
 ///
-/// What *your* threads do then is theirs: a call that waits for the lock gets it at about that time.
-/// Wait for it by joining the thread, or over a channel.
+/// What *your* threads do then is theirs: a call that waits for the lock gets it at about that
+/// time. Wait for it by joining the thread, or over a channel.
 #[derive(Clone)]
 pub struct Faults {
     memory: Arc<Memory>,
@@ -95,8 +95,8 @@ impl Faults {
     /// Waits until the threads of the library have done what is due now: renewals, releases in the
     /// background, and callbacks for losses and failing renewals.
     ///
-    /// Blocks for 5 s at most, because a callback may wait for its caller. In a callback, a listener
-    /// or a logger that the library calls on a thread of its own it returns at once.
+    /// Blocks for 5 s at most, because a callback may wait for its caller. In a callback, a
+    /// listener or a logger that the library calls on a thread of its own it returns at once.
     pub fn settle(&self) {
         // Under the scheduler, a schedule decides what has been done.
         #[cfg(not(shuttle))]

@@ -147,6 +147,7 @@ impl RenewalThread {
 
     pub(super) fn run(&self) {
         let _exit_guard = RenewalExit(self);
+        self.table.lock().planned = Some(AT_WORK);
         let mut round = RenewalRound {
             resolve_pause: Backoff::new(Duration::from_millis(20), Duration::from_millis(500)),
             renew_pause: Backoff::new(Duration::from_millis(20), Duration::from_secs(1)),

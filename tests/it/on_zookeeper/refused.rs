@@ -158,8 +158,8 @@ fn a_watch_that_is_refused_is_asked_for_at_the_pace_of_pings() {
         let start = std::time::Instant::now();
         let waits = s.spawn(|| latch.wait_for(super::LONG));
         proxy.wait_hits(TIMES);
-        // The first ping may be due at once.
-        assert!(start.elapsed() >= ms(500) * (TIMES - 2), "{:?}", start.elapsed());
+        // The first ping may be due at once, and one after a late one comes sooner.
+        assert!(start.elapsed() >= ms(500) * (TIMES / 2), "{:?}", start.elapsed());
         wait_until("it is watched in the end", || {
             server.watches().iter().any(|(_, path)| path == "/start")
         });

@@ -80,7 +80,10 @@ fn to_a_hand_over() {
 fn to_a_downgrade() {
     let rig = server!(Rig::start(&["/data"]));
     rig.shorten("multi /data", 0, |what| {
-        let guard = rig.client.rw_lock("data").write().expect(what);
+        // On a busy machine the fault meets what is left to undo of the time before.
+        let Some(guard) = unless_unread(what, rig.client.rw_lock("data").write()) else {
+            return false;
+        };
         if let Some(guard) = unless_unread(what, guard.downgrade()) {
             guard.unlock().unwrap();
         }
