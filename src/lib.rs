@@ -268,6 +268,7 @@ pub use sync::held::Held;
 pub use sync::latch::CountDownLatch;
 pub use sync::multi_lock::{MultiLock, MultiLockGuard, OwnedMultiLockGuard};
 pub use sync::mutex::{OwnedMutexGuard, ReentrantMutex, ReentrantMutexGuard};
+pub use sync::rate_limiter::RateLimiter;
 pub use sync::rwlock::{
     OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock, RwLockReadGuard, RwLockWriteGuard,
 };

@@ -38,13 +38,15 @@ pub enum Advice {
     FixLease,
     /// Set the number of permits of the semaphore.
     SetPermits,
+    /// Set the rate of the limiter.
+    SetRate,
 }
 
 impl Advice {
     /// All that name something of this crate, so that whoever prints them in other words can test
     /// that none is missing.
     #[doc(hidden)]
-    pub const NAMED: [Self; 13] = [
+    pub const NAMED: [Self; 14] = [
         Self::GrantRights,
         Self::InstallSchema,
         Self::GrantRoleRights,
@@ -58,6 +60,7 @@ impl Advice {
         Self::RaiseOutageTimeout,
         Self::FixLease,
         Self::SetPermits,
+        Self::SetRate,
     ];
 
     fn words(&self) -> &str {
@@ -88,6 +91,7 @@ impl Advice {
             }
             Self::FixLease => "use with_lease for a lease that is not renewed",
             Self::SetPermits => "set them with try_set_permits",
+            Self::SetRate => "set it with try_set_rate",
         }
     }
 }

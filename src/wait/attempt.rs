@@ -251,6 +251,9 @@ impl<'a> AcquireAttempt<'a> {
                 Ok(Tried::Busy(ttl))
             }
             Acquired::Split { .. } => Ok(Tried::Busy(None)),
+            Acquired::TooFew { permits } if self.name.kind == Kind::RateLimiter => {
+                Err(beyond_rate(name, permits))
+            }
             Acquired::TooFew { permits: 0 } => {
                 Err(Error::named(ErrorKind::Conflict, name, "the semaphore has no permits")
                     .advise(Advice::SetPermits))
@@ -364,6 +367,17 @@ pub(crate) fn begin_wait<'a>(
     client.seen.waits.begin(name, primitive, deadline)
 }
 
+/// `rate`: 0 if nobody has set one.
+#[cold]
+pub(crate) fn beyond_rate(name: &str, rate: u64) -> Error {
+    if rate == 0 {
+        return Error::named(ErrorKind::Conflict, name, "nobody has set the rate of the limiter")
+            .advise(Advice::SetRate);
+    }
+    let why = format!("the rate of the limiter is {rate} permits, fewer than were asked for");
+    Error::named(ErrorKind::Conflict, name, why)
+}
+
 /// The holder is fresh: only a server that mixes up its replies says that its hold is gone.
 #[cold]
 pub(crate) fn never_held(name: &str) -> Error {
@@ -391,7 +405,7 @@ pub(super) struct Leftovers {
 
 pub(super) fn fresh_holder(client: &ClientState, kind: Kind) -> Holder {
     match kind {
-        Kind::Semaphore => Holder::random_permits(),
+        Kind::Semaphore | Kind::RateLimiter => Holder::random_permits(),
         _ => client.who.id.fresh_holder(),
     }
 }

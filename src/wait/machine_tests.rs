@@ -22,6 +22,7 @@ fn staged(timeout: Option<Duration>) -> Staged {
         outage_timeout: OUTAGE,
         has_turn: false,
         is_exclusive: true,
+        has_messages: true,
     };
     Staged { wait: Wait::new(terms), now }
 }
