@@ -12,7 +12,7 @@ use crate::os;
 use crate::store::{Rate, RateChange, TokenRule};
 use crate::sync::handle::{Handle, handle_methods};
 use crate::sync::remote_counter::repeat;
-use crate::wait::attempt::{AcquireAttempt, Tried, beyond_rate};
+use crate::wait::attempt::{AcquireAttempt, Tried};
 use crate::wait::client_state::ClientState;
 use crate::wait::contend::contend;
 use crate::wait::contender::Contender;
@@ -146,14 +146,13 @@ impl RateLimiter {
         self.take(permits, Deadline::At(deadline))
     }
 
-    /// The number of free permits; it can be negative after Java has lowered the rate. One round
-    /// trip; the answer may be outdated when it arrives.
+    /// The number of free permits; 0 if nobody has set the rate, and negative after Java has lowered
+    /// it below what was taken. One round trip; the answer may be outdated when it arrives.
     ///
     /// # Errors
-    /// [`Conflict`](ErrorKind::Conflict) when nobody has set the rate; otherwise the same as
-    /// [`rate`](Self::rate).
+    /// The same as [`rate`](Self::rate).
     pub fn available_permits(&self) -> Result<i64> {
-        self.status()?.map(|(_, free)| free).ok_or_else(|| beyond_rate(self.name(), 0))
+        Ok(self.status()?.map_or(0, |(_, free)| free))
     }
 
     /// The rate, as permits within an interval; `None` if nobody has set it. One round trip.

@@ -369,7 +369,7 @@ pub(crate) fn begin_wait<'a>(
 
 /// `rate`: 0 if nobody has set one.
 #[cold]
-pub(crate) fn beyond_rate(name: &str, rate: u64) -> Error {
+fn beyond_rate(name: &str, rate: u64) -> Error {
     if rate == 0 {
         return Error::named(ErrorKind::Conflict, name, "nobody has set the rate of the limiter")
             .advise(Advice::SetRate);

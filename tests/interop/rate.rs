@@ -4,7 +4,9 @@ use std::time::{Duration, Instant};
 
 use leasehold::{ErrorKind, LockClient};
 
+use crate::java::Jvm;
 use crate::rig::{CAP, Fault, Proxy, Server, ms, wait_until};
+use crate::support::Clients;
 use crate::world::{World, world};
 
 const HOUR: Duration = Duration::from_secs(3600);
@@ -197,4 +199,25 @@ fn the_rate_holds_for_both_libraries_together() {
     });
     // Sixty permits: ten at once, and then at most ten in each interval.
     assert!(begun.elapsed() > per * 5 - ms(10), "{:?}", begun.elapsed());
+}
+
+/// Redisson repeats a request whose reply was lost, with the same id, and takes its permits again.
+/// They are missing until a leasehold client finds that nothing is taken.
+#[test]
+fn permits_that_redisson_took_twice_come_back() {
+    let server = Server::start_tcp(&[]);
+    let proxy = Proxy::before(&server);
+    let jvm = Jvm::connect(&[proxy.url()], &[]);
+    let java = jvm.thread();
+    assert_eq!(java.call("rate r7 trySetRate 5 500"), "true");
+    // The server knows the script then.
+    java.call("rate other trySetRate 1 1");
+    assert_eq!(java.call("rate other tryAcquire 1"), "true");
+    proxy.inject("{r7}:permits", Fault::CutAfterApplied);
+    assert_eq!(java.call("rate r7 tryAcquire 2"), "true");
+    proxy.wait_hits(1);
+    assert_eq!(server.cmd::<i64>(&["GET", "{r7}:value"]), 1, "four are taken");
+    wait_until("the interval is over", || java.call("rate r7 availablePermits") == "3");
+    assert_eq!(server.cmd::<u32>(&["ZCARD", "{r7}:permits"]), 0, "and two are missing for ever");
+    assert!(server.client().rate_limiter("r7").try_acquire(5).unwrap());
 }
