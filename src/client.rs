@@ -105,8 +105,8 @@ impl LockClient {
     }
 
     /// A handle to the rate limiter of this name: at most so many permits within an interval; no
-    /// I/O. Nobody gets a permit until somebody [sets the rate](RateLimiter::try_set_rate). On Redis
-    /// and in memory.
+    /// I/O. Nobody gets a permit until somebody [sets the rate](RateLimiter::try_set_rate). On
+    /// Redis and in memory.
     #[must_use]
     pub fn rate_limiter(&self, name: impl AsRef<str>) -> RateLimiter {
         RateLimiter::new(&self.state, name.as_ref())

@@ -4,11 +4,11 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::base::advice::Advice;
 use crate::base::deadline::Deadline;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::holder::Holder;
 use crate::base::lease::Moment;
+use crate::base::limits::too_few;
 use crate::base::lock_name::{Kind, LockName};
 use crate::base::primitive::Primitive;
 use crate::base::random;
@@ -251,18 +251,7 @@ impl<'a> AcquireAttempt<'a> {
                 Ok(Tried::Busy(ttl))
             }
             Acquired::Split { .. } => Ok(Tried::Busy(None)),
-            Acquired::TooFew { permits } if self.name.kind == Kind::RateLimiter => {
-                Err(beyond_rate(name, permits))
-            }
-            Acquired::TooFew { permits: 0 } => {
-                Err(Error::named(ErrorKind::Conflict, name, "the semaphore has no permits")
-                    .advise(Advice::SetPermits))
-            }
-            Acquired::TooFew { permits } => Err(Error::named(
-                ErrorKind::Conflict,
-                name,
-                format!("the semaphore has {permits} permits in all, fewer than were asked for"),
-            )),
+            Acquired::TooFew { permits } => Err(too_few(self.name, permits)),
             Acquired::Gone => Err(never_held(name)),
         }
     }
@@ -365,17 +354,6 @@ pub(crate) fn begin_wait<'a>(
         client.watchdog.introduce();
     }
     client.seen.waits.begin(name, primitive, deadline)
-}
-
-/// `rate`: 0 if nobody has set one.
-#[cold]
-fn beyond_rate(name: &str, rate: u64) -> Error {
-    if rate == 0 {
-        return Error::named(ErrorKind::Conflict, name, "nobody has set the rate of the limiter")
-            .advise(Advice::SetRate);
-    }
-    let why = format!("the rate of the limiter is {rate} permits, fewer than were asked for");
-    Error::named(ErrorKind::Conflict, name, why)
 }
 
 /// The holder is fresh: only a server that mixes up its replies says that its hold is gone.

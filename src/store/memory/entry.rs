@@ -1,6 +1,6 @@
 //! What can exist under a name, and for how long.
 
-use super::rate::Limiter;
+use super::limiter::Limiter;
 use crate::base::error::{Error, ErrorKind};
 use crate::base::holder::Holder;
 use crate::base::lease::Moment;

@@ -10,6 +10,7 @@ mod entry;
 mod fair;
 pub(crate) mod faults;
 mod keep;
+mod limiter;
 mod listing;
 mod multi;
 mod mutex;

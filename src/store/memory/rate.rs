@@ -1,78 +1,14 @@
-//! The rate limiter.
-
-use std::collections::VecDeque;
+//! The requests of rate limiters.
 
 use super::answers::Answer;
 use super::entry::Entry;
+use super::limiter::Limiter;
 use super::state::MemoryState;
 use crate::base::error::Result;
-use crate::base::holder::Holder;
 use crate::base::lease::Moment;
 use crate::base::limits::IDEMPOTENCY_TTL;
 use crate::base::lock_name::LockName;
-use crate::os::HashMap;
-use crate::store::{Acquire, Acquired, Granted, Rate, RateChange, Release, Released};
-
-/// What was taken within the last interval.
-#[derive(Debug)]
-pub(super) struct Limiter {
-    rate: Rate,
-    /// In the order in which they were taken. One that was undone is missing from `taken`.
-    order: VecDeque<Holder>,
-    /// The permits of each acquisition, and when they come back.
-    taken: HashMap<Holder, (u64, Moment)>,
-    free: u64,
-}
-
-impl Limiter {
-    fn new(rate: Rate) -> Self {
-        Self { rate, order: VecDeque::new(), taken: HashMap::default(), free: rate.permits }
-    }
-
-    fn give_back(&mut self, holder: &Holder) -> bool {
-        let permits = self.taken.remove(holder).map(|(permits, _)| permits);
-        self.free += permits.unwrap_or(0);
-        permits.is_some()
-    }
-
-    fn sweep(&mut self, now: Moment) {
-        while let Some(first) = self.order.front().cloned()
-            && self.taken.get(&first).is_none_or(|(_, until)| *until <= now)
-        {
-            self.give_back(&first);
-            self.order.pop_front();
-        }
-    }
-
-    /// When enough of what was taken is back.
-    fn until(&self, wanted: u64) -> Option<Moment> {
-        let mut missing = wanted.saturating_sub(self.free);
-        let mut taken = self.order.iter().filter_map(|holder| self.taken.get(holder));
-        taken.find_map(|(permits, until)| {
-            missing = missing.saturating_sub(*permits);
-            (missing == 0).then_some(*until)
-        })
-    }
-
-    fn acquire(&mut self, holder: &Holder, wanted: u64, now: Moment) -> Acquired {
-        self.sweep(now);
-        let until = now.plus(self.rate.per);
-        if self.taken.contains_key(holder) {
-            // The interval begins anew, as in Redis.
-            self.taken.insert(holder.clone(), (wanted, until));
-            self.order.retain(|other| other != holder);
-        } else if wanted > self.rate.permits {
-            return Acquired::TooFew { permits: self.rate.permits };
-        } else if wanted > self.free {
-            return Acquired::Busy { ttl: self.until(wanted).map(|until| until.since(now)) };
-        } else {
-            self.free -= wanted;
-            self.taken.insert(holder.clone(), (wanted, until));
-        }
-        self.order.push_back(holder.clone());
-        Acquired::Granted(Granted { token: 0, sent_at: now, session: None, next: None })
-    }
-}
+use crate::store::{Acquire, Acquired, Rate, RateChange, Release, Released};
 
 impl MemoryState {
     pub(super) fn acquire_at_rate(
@@ -123,8 +59,7 @@ impl MemoryState {
     pub(super) fn rate_of(&mut self, name: &LockName, now: Moment) -> Result<Option<(Rate, i64)>> {
         let limiter = self.typed(&name.key, now, Entry::rate_limiter)?;
         Ok(limiter.map(|limiter| {
-            limiter.sweep(now);
-            (limiter.rate, i64::try_from(limiter.free).unwrap_or(i64::MAX))
+            (limiter.rate(), i64::try_from(limiter.free_at(now)).unwrap_or(i64::MAX))
         }))
     }
 }
@@ -135,6 +70,7 @@ mod tests {
 
     use super::*;
     use crate::base::error::ErrorKind;
+    use crate::base::holder::Holder;
     use crate::base::lock_name::Kind;
     use crate::store::memory::tests::{Bench, SECOND};
 

@@ -198,7 +198,7 @@ fn the_documented_acl_rule_serves_single_names() {
     let server = Server::start();
     let acl = Acl { server: &server };
     for name in ["job", "a{b}c"] {
-        let kinds = ["", "-fair", "-rw", "-permits", "-count", "-latch"];
+        let kinds = ["", "-fair", "-rw", "-permits", "-count", "-rate", "-latch"];
         let names = kinds.map(|kind| format!("app:{name}{kind}"));
         let rule = acl_rule(&names.each_ref().map(String::as_str));
         let url = acl.set(&rule.iter().map(String::as_str).collect::<Vec<_>>());

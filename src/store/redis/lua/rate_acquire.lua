@@ -45,7 +45,7 @@ if free < count then
   local entries = redis.call('zrange', KEYS[3], 0, 999, 'withscores')
   for n = 1, #entries, 2 do
     if missing > 0 then
-      missing = missing - permits_of(entries[n])
+      missing = missing - permits_of(entries[n], KEYS[3])
       wait = math.max(tonumber(entries[n + 1]) + interval - now, 1)
     end
   end

@@ -10,10 +10,10 @@ local function entry_of(id, permits)
   return struct.pack('Bc0I4', #id, id, permits)
 end
 
-local function permits_of(entry)
+local function permits_of(entry, taken)
   if #entry < 5 then
     -- Raises WRONGTYPE in the words of Redis.
-    redis.call('get', KEYS[3])
+    redis.call('get', taken)
   end
   return (struct.unpack('I4', entry, #entry - 3))
 end
@@ -41,7 +41,7 @@ local function taken_by(taken)
   repeat
     local entries = redis.call('zrange', taken, first, first + 999)
     for _, entry in ipairs(entries) do
-      sum = sum + permits_of(entry)
+      sum = sum + permits_of(entry, taken)
     end
     first = first + 1000
   until #entries < 1000
@@ -56,7 +56,7 @@ local function sweep(free_key, taken, free, rate, before, wanted)
     local ended = redis.call('zrangebyscore', taken, 0, last, 'limit', 0, 1000)
     local more = 0
     for _, entry in ipairs(ended) do
-      more = more + permits_of(entry)
+      more = more + permits_of(entry, taken)
     end
     if #ended > 0 then
       redis.call('zrem', taken, unpack(ended))
