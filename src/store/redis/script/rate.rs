@@ -1,5 +1,5 @@
-//! Scripts of a rate limiter. Taking permits, and undoing that, is a request of [`lock`](super::lock)
-//! as for all that is taken.
+//! Scripts of a rate limiter. Taking permits, and undoing that, is a request of
+//! [`lock`](super::lock) as for all that is taken.
 
 use std::time::Duration;
 
