@@ -1,8 +1,8 @@
 //! At most ten calls within 300 ms to an API, from three processes together.
 //!
 //! A permit of the rate limiter is taken and never returned: it comes back by itself when the
-//! interval has passed. A worker waits for one as long as it takes; what can be left out is left out
-//! when there is none.
+//! interval has passed. A worker waits for one as long as it takes; what can be left out is left
+//! out when there is none.
 //!
 //! The program starts itself as the workers.
 //!

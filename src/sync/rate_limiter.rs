@@ -67,6 +67,8 @@ use crate::wait::contender::Contender;
 /// }
 /// # Ok::<(), leasehold::Error>(())
 /// ```
+#[doc(alias = "RRateLimiter")]
+#[doc(alias = "throttle")]
 #[derive(Debug, Clone)]
 pub struct RateLimiter {
     handle: Handle,
@@ -99,8 +101,8 @@ impl RateLimiter {
     /// repeat by the caller frees what was taken since.
     ///
     /// # Errors
-    /// The same as [`try_set_rate`](Self::try_set_rate). If the server stopped answering *after* the
-    /// request was sent, the rate may have been set.
+    /// The same as [`try_set_rate`](Self::try_set_rate). If the server stopped answering *after*
+    /// the request was sent, the rate may have been set.
     pub fn set_rate(&self, permits: u32, per: Duration) -> Result<()> {
         self.change(RateChange::Replace(self.checked(permits, per)?)).map(|_| ())
     }
@@ -112,8 +114,8 @@ impl RateLimiter {
     /// [`Conflict`](ErrorKind::Conflict) when nobody has set the rate, or it was removed, or it is
     /// lower than `permits`; [`InvalidInput`](ErrorKind::InvalidInput) for a number out of range;
     /// [`WrongType`](ErrorKind::WrongType) when the name is used for something else;
-    /// [`Unsupported`](ErrorKind::Unsupported) for a limiter of Redisson with a rate for each client
-    /// (`PER_CLIENT`), and when the store has no rate limiters; otherwise the same as
+    /// [`Unsupported`](ErrorKind::Unsupported) for a limiter of Redisson with a rate for each
+    /// client (`PER_CLIENT`), and when the store has no rate limiters; otherwise the same as
     /// [`ReentrantMutex::lock`](crate::ReentrantMutex::lock).
     pub fn acquire(&self, permits: u32) -> Result<()> {
         self.take(permits, Deadline::Never).map(|_| ())
@@ -146,8 +148,8 @@ impl RateLimiter {
         self.take(permits, Deadline::At(deadline))
     }
 
-    /// The number of free permits; 0 if nobody has set the rate, and negative after Java has lowered
-    /// it below what was taken. One round trip; the answer may be outdated when it arrives.
+    /// The number of free permits; 0 if nobody has set the rate, and negative after Java has
+    /// lowered it below what was taken. One round trip; the answer may be outdated when it arrives.
     ///
     /// # Errors
     /// The same as [`rate`](Self::rate).
@@ -226,8 +228,8 @@ impl RateLimiter {
     }
 }
 
-/// For how long permits of an acquisition with an unknown outcome are freed in the background. After
-/// that they come back with their interval.
+/// For how long permits of an acquisition with an unknown outcome are freed in the background.
+/// After that they come back with their interval.
 const UNDONE: Duration = TAKEN_TTL;
 
 /// A call that takes permits.

@@ -141,8 +141,8 @@ pub(super) enum Step {
     },
     /// Sleeps until a message, or until a thread of this client has done something for the call.
     Sleep(Duration),
-    /// Sleeps until something comes free by itself, or until a thread of this client has changed the
-    /// name.
+    /// Sleeps until something comes free by itself, or until a thread of this client has changed
+    /// the name.
     SleepUntilFree(Duration),
     /// Sleeps until the thread of this client that has the lock gives it up.
     SleepForLocal(Duration),

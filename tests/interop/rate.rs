@@ -1,4 +1,5 @@
-//! The rate limiter: both libraries take permits from one, and each reads what the other has written.
+//! The rate limiter: both libraries take permits from one, and each reads what the other has
+//! written.
 
 use std::time::{Duration, Instant};
 
@@ -128,8 +129,8 @@ fn each_library_waits_for_what_the_other_took() {
     limiter.delete().unwrap();
 }
 
-/// An acquisition that was undone leaves what Redisson reads as if it had not been, and one that was
-/// repeated counts once.
+/// An acquisition that was undone leaves what Redisson reads as if it had not been, and one that
+/// was repeated counts once.
 #[test]
 fn redisson_counts_a_lost_reply_once_or_not_at_all() {
     let world = World::with(&[]);

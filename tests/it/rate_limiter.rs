@@ -1,5 +1,5 @@
-//! The rate limiter: how many permits are given within an interval, who waits for how long, and that
-//! lost replies take nothing twice.
+//! The rate limiter: how many permits are given within an interval, who waits for how long, and
+//! that lost replies take nothing twice.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -65,7 +65,8 @@ fn bad_input_is_refused(client: &LockClient) {
     assert!(limiter.try_acquire(i32::MAX as u32).unwrap());
 }
 
-/// Of five acquisitions at a rate of two within `per`, the last comes two intervals after the first.
+/// Of five acquisitions at a rate of two within `per`, the last comes two intervals after the
+/// first.
 fn waiters_sleep_until_permits_come_back(client: &LockClient) {
     let per = ms(150);
     let limiter = client.rate_limiter("paced");
