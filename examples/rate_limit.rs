@@ -3,7 +3,7 @@
 //!
 //! The limit is a semaphore whose permits have leases: the dead worker's permit comes back by
 //! itself. A counting semaphore, or an INCR and a DECR, would have one permit less from then on.
-//! Three calls at a time are not three calls a second: that is another kind of limit.
+//! Three calls at a time are not three calls a second: for that see `calls_per_second`.
 //!
 //! The program starts itself as the workers. The lease of half a second keeps the example short:
 //! with the usual 30 s a dead worker's permit is missing for that long, but a worker may also be

@@ -14,6 +14,7 @@ use crate::sync::fair_mutex::FairMutex;
 use crate::sync::latch::CountDownLatch;
 use crate::sync::multi_lock::MultiLock;
 use crate::sync::mutex::{ReentrantMutex, ReentrantMutexGuard};
+use crate::sync::rate_limiter::RateLimiter;
 use crate::sync::rwlock::RwLock;
 use crate::sync::semaphore::Semaphore;
 use crate::wait::client_state::ClientState;
@@ -101,6 +102,14 @@ impl LockClient {
     #[must_use]
     pub fn counting_semaphore(&self, name: impl AsRef<str>) -> CountingSemaphore {
         CountingSemaphore::new(&self.state, name.as_ref())
+    }
+
+    /// A handle to the rate limiter of this name: at most so many permits within an interval; no
+    /// I/O. Nobody gets a permit until somebody [sets the rate](RateLimiter::try_set_rate). On
+    /// Redis and in memory.
+    #[must_use]
+    pub fn rate_limiter(&self, name: impl AsRef<str>) -> RateLimiter {
+        RateLimiter::new(&self.state, name.as_ref())
     }
 
     /// Short for [`mutex(name).lock()`](ReentrantMutex::lock): blocks until the caller holds the

@@ -74,22 +74,24 @@
 //! | at most *n* at a time | [`semaphore(name)`](LockClient::semaphore) | unordered, but no client starves |
 //! | a start signal, or to wait until *n* things are done | [`latch(name)`](LockClient::latch) | all waiters continue together |
 //! | a count shared with Java's `RSemaphore`, or a count of things that nobody holds | [`counting_semaphore(name)`](LockClient::counting_semaphore) | like `semaphore` |
+//! | at most *n* within a second, a minute, a day | [`rate_limiter(name)`](LockClient::rate_limiter), on Redis and in memory | who asks for few permits is served before who waits for many |
 //! | one at a time, even when a server is lost | `lock` or `mutex` with [`Redlock`] | like `lock` |
 //!
-//! All but the latch and the counting semaphore are leases. Their guards have the same methods,
-//! which the trait [`Held`] has as well; a permit is [released](SemaphorePermit::release) and not
-//! unlocked. The exclusive ones also have a fencing token, and can [stay
-//! taken](ReentrantMutex::min_hold) for a minimum time. [`escape_name`] turns input from your users
-//! into a valid name.
+//! All but the latch, the counting semaphore and the rate limiter are leases. Their guards have the
+//! same methods, which the trait [`Held`] has as well; a permit is
+//! [released](SemaphorePermit::release) and not unlocked. The exclusive ones also have a fencing
+//! token, and can [stay taken](ReentrantMutex::min_hold) for a minimum time. [`escape_name`] turns
+//! input from your users into a valid name.
 //!
 //! # What has to be set first
 //!
-//! A lock exists as soon as somebody names it. A semaphore and a latch have a number, which
-//! somebody has to set:
+//! A lock exists as soon as somebody names it. A semaphore, a latch and a rate limiter have a
+//! number, which somebody has to set:
 //!
 //! | not set yet | what its callers get | who sets it |
 //! |---|---|---|
 //! | [`semaphore`](LockClient::semaphore), [`counting_semaphore`](LockClient::counting_semaphore) | an error, [`Conflict`](ErrorKind::Conflict), rather than a wait for permits that may never come | every program when it starts, with [`try_set_permits`](Semaphore::try_set_permits): the first one sets them |
+//! | [`rate_limiter`](LockClient::rate_limiter) | the same error | every program when it starts, with [`try_set_rate`](RateLimiter::try_set_rate) |
 //! | [`latch`](LockClient::latch) | it is open: a latch that was never set looks like one whose count has reached zero | one program, with [`set_count`](CountDownLatch::set_count), before anybody waits |
 //!
 //! ```
@@ -268,6 +270,7 @@ pub use sync::held::Held;
 pub use sync::latch::CountDownLatch;
 pub use sync::multi_lock::{MultiLock, MultiLockGuard, OwnedMultiLockGuard};
 pub use sync::mutex::{OwnedMutexGuard, ReentrantMutex, ReentrantMutexGuard};
+pub use sync::rate_limiter::RateLimiter;
 pub use sync::rwlock::{
     OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock, RwLockReadGuard, RwLockWriteGuard,
 };

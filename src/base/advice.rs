@@ -40,13 +40,15 @@ pub enum Advice {
     SetPermits,
     /// Build with this cargo feature.
     EnableFeature(&'static str),
+    /// Set the rate of the limiter.
+    SetRate,
 }
 
 impl Advice {
     /// All that name something of this crate, so that whoever prints them in other words can test
     /// that none is missing.
     #[doc(hidden)]
-    pub const NAMED: [Self; 14] = [
+    pub const NAMED: [Self; 15] = [
         Self::GrantRights,
         Self::InstallSchema,
         Self::GrantRoleRights,
@@ -61,6 +63,7 @@ impl Advice {
         Self::FixLease,
         Self::SetPermits,
         Self::EnableFeature("tls"),
+        Self::SetRate,
     ];
 
     fn words(&self) -> &str {
@@ -92,6 +95,7 @@ impl Advice {
             Self::FixLease => "use with_lease for a lease that is not renewed",
             Self::SetPermits => "set them with try_set_permits",
             Self::EnableFeature(_) => "turn on the cargo feature",
+            Self::SetRate => "set it with try_set_rate",
         }
     }
 }

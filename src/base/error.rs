@@ -64,8 +64,8 @@ pub enum ErrorKind {
     /// sent a reply that no script of this crate can return.
     Protocol,
     /// The server is too old, does not have a command that locks need, or is not of the kind that
-    /// the settings name (a node of a cluster, a sentinel, or neither); or the method is not
-    /// supported with Redlock.
+    /// the settings name (a node of a cluster, a sentinel, or neither); or the store does not have
+    /// this primitive or method, such as Redlock all but the plain lock.
     Unsupported,
     /// The client was closed, or has [stopped waiting](crate::LockClient::stop_waiting); the
     /// message says which. From a guard: closing the client gave up its hold, and another holder
@@ -83,7 +83,7 @@ pub enum ErrorKind {
     ///
     /// - the write lock, while this thread holds the read lock;
     /// - more permits than the semaphore has in all, or permits of a semaphore whose number of
-    ///   permits nobody has set;
+    ///   permits nobody has set; the same for the rate of a limiter;
     /// - setting a latch while it counts;
     /// - a lock, while this thread holds one of another kind under the name;
     /// - a lock that this thread holds already, if one of the two handles is

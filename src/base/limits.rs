@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::base::advice::Advice;
 use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::lock_name::{Kind, LockName};
 
 /// A shorter lease would be used up by the margin and one round trip.
 pub(crate) const SHORTEST_LEASE: Duration = Duration::from_millis(20);
@@ -33,6 +34,31 @@ pub(crate) fn check_count(count: u32, most: u32) -> Result<()> {
         return Ok(());
     }
     Err(Error::new(ErrorKind::InvalidInput, format!("{count} is not between 1 and {most}")))
+}
+
+/// The error of a call that asks for more permits than there can ever be: 0 if nobody has set how
+/// many.
+#[cold]
+pub(crate) fn too_few(name: &LockName, permits: u64) -> Error {
+    let (why, advice) = match (name.kind, permits) {
+        (Kind::RateLimiter, 0) => {
+            ("nobody has set the rate of the limiter".to_owned(), Some(Advice::SetRate))
+        }
+        (Kind::RateLimiter, _) => {
+            let why =
+                format!("the rate of the limiter is {permits} permits, fewer than were asked for");
+            (why, None)
+        }
+        (_, 0) => ("the semaphore has no permits".to_owned(), Some(Advice::SetPermits)),
+        _ => {
+            (format!("the semaphore has {permits} permits in all, fewer than were asked for"), None)
+        }
+    };
+    let error = Error::named(ErrorKind::Conflict, &name.name, why);
+    match advice {
+        Some(advice) => error.advise(advice),
+        None => error,
+    }
 }
 
 pub(crate) fn check_lease(lease: Duration) -> Result<()> {

@@ -28,6 +28,8 @@ pub(crate) enum Kind {
     /// Permits without leases.
     CountingSemaphore,
     Latch,
+    /// Permits that come back when their interval is over.
+    RateLimiter,
 }
 
 /// What the kernel and the stores ask of a kind.
@@ -36,6 +38,8 @@ struct KindFacts {
     /// What somebody has of it ends by itself when nothing renews it.
     has_lease: bool,
     leaves: Leaves,
+    /// Whoever frees something sends a message, which a waiter listens for.
+    tells: bool,
 }
 
 #[derive(PartialEq, Eq)]
@@ -67,13 +71,14 @@ impl Kind {
         use HeldBy::{Nobody, One, Permits, Readers};
         use Leaves::{Marker, Nothing, Place};
         match self {
-            Self::Mutex => KindFacts { held_by: One, has_lease: true, leaves: Nothing },
-            Self::Fair => KindFacts { held_by: One, has_lease: true, leaves: Place },
-            Self::Read => KindFacts { held_by: Readers, has_lease: true, leaves: Nothing },
-            Self::Write => KindFacts { held_by: One, has_lease: true, leaves: Marker },
-            Self::Semaphore => KindFacts { held_by: Permits, has_lease: true, leaves: Nothing },
-            Self::CountingSemaphore => KindFacts { held_by: Permits, has_lease: false, leaves: Nothing },
-            Self::Latch => KindFacts { held_by: Nobody, has_lease: false, leaves: Nothing },
+            Self::Mutex => KindFacts { held_by: One, has_lease: true, leaves: Nothing, tells: true },
+            Self::Fair => KindFacts { held_by: One, has_lease: true, leaves: Place, tells: true },
+            Self::Read => KindFacts { held_by: Readers, has_lease: true, leaves: Nothing, tells: true },
+            Self::Write => KindFacts { held_by: One, has_lease: true, leaves: Marker, tells: true },
+            Self::Semaphore => KindFacts { held_by: Permits, has_lease: true, leaves: Nothing, tells: true },
+            Self::CountingSemaphore => KindFacts { held_by: Permits, has_lease: false, leaves: Nothing, tells: true },
+            Self::Latch => KindFacts { held_by: Nobody, has_lease: false, leaves: Nothing, tells: true },
+            Self::RateLimiter => KindFacts { held_by: Permits, has_lease: true, leaves: Nothing, tells: false },
         }
     }
 
@@ -110,6 +115,16 @@ impl Kind {
     /// Whether a call that waits leaves something in every store: a place, or a marker.
     pub(crate) fn leaves_marker(self) -> bool {
         self.facts().leaves != Leaves::Nothing
+    }
+
+    /// Whether a waiter is woken by a message. If not, the store's answer says how long it waits.
+    pub(crate) fn sends_messages(self) -> bool {
+        self.facts().tells
+    }
+
+    /// Whether Redis has one number under the name, whatever the kind.
+    pub(crate) fn is_number(self) -> bool {
+        matches!(self, Self::Semaphore | Self::CountingSemaphore | Self::Latch)
     }
 
     /// Whether both may be used under one name: equal, or the two modes of a read-write lock.

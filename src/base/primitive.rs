@@ -28,10 +28,12 @@ pub enum Primitive {
     CountingSemaphore,
     /// Waits for a [`CountDownLatch`](crate::CountDownLatch). Nothing is held.
     Latch,
+    /// [`RateLimiter`](crate::RateLimiter). Nothing is held.
+    RateLimiter,
 }
 
 impl Primitive {
-    pub(crate) const ALL: [Self; 8] = [
+    pub(crate) const ALL: [Self; 9] = [
         Self::Mutex,
         Self::Fair,
         Self::Read,
@@ -40,10 +42,11 @@ impl Primitive {
         Self::Semaphore,
         Self::CountingSemaphore,
         Self::Latch,
+        Self::RateLimiter,
     ];
 
     /// The name in lower case, as in labels of metrics: `mutex`, `fair`, `read`, `write`, `multi`,
-    /// `semaphore`, `counting_semaphore`, `latch`.
+    /// `semaphore`, `counting_semaphore`, `latch`, `rate_limiter`.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -55,6 +58,7 @@ impl Primitive {
             Self::Semaphore => "semaphore",
             Self::CountingSemaphore => "counting_semaphore",
             Self::Latch => "latch",
+            Self::RateLimiter => "rate_limiter",
         }
     }
 }
@@ -69,6 +73,7 @@ impl From<Kind> for Primitive {
             Kind::Semaphore => Self::Semaphore,
             Kind::CountingSemaphore => Self::CountingSemaphore,
             Kind::Latch => Self::Latch,
+            Kind::RateLimiter => Self::RateLimiter,
         }
     }
 }

@@ -39,7 +39,7 @@
 //!
 //! | | one Redis | with `replicas(1)` | Redlock | PostgreSQL | ZooKeeper |
 //! |---|---|---|---|---|---|
-//! | primitives | all | all | the plain lock | all | all but the counting semaphore |
+//! | primitives | all | all | the plain lock | all but the rate limiter | all but the counting semaphore and the rate limiter |
 //! | who is next | no client starves; a fair lock keeps the order | the same | no client starves | like one Redis | clients in the order of arrival, for plain, fair and read-write locks |
 //! | stays taken after its guard ([`min_hold`](crate::ReentrantMutex::min_hold)) | yes | yes | yes | yes | no: it ends with its session |
 //! | fencing tokens grow over | restarts, even without data | a failover | masters that forget, one after the other | a failover | an election |

@@ -130,5 +130,6 @@
 //! | waiting writer of `rw_lock` | readers get in before it | keeps new readers out for `waiter_timeout` | keeps waiting |
 //! | user of `latch` | nothing happens: a latch has no lease | its remaining counts never arrive: wait with a timeout | keeps waiting; a latch that the server forgot is open |
 //! | user of `counting_semaphore` | nothing happens | **its permits never come back** | permits that the server forgot belong to nobody |
+//! | user of `rate_limiter` | nothing happens | its permits come back when their interval is over | a limiter that the server forgot has to be set again: until then calls return `Conflict`, those that wait when they ask again |
 //!
 //! A thread that ends while it holds locks (its guards were forgotten) has them released.

@@ -22,6 +22,7 @@
 //! | [`latch`](crate::LockClient::latch) | `RCountDownLatch` | count and channel |
 //! | [`semaphore`](crate::LockClient::semaphore) | `RPermitExpirableSemaphore` | permits with their leases, channel |
 //! | [`counting_semaphore`](crate::LockClient::counting_semaphore) | `RSemaphore` | count and channel |
+//! | [`rate_limiter`](crate::LockClient::rate_limiter) | `RRateLimiter` of the type `OVERALL` | hash, value, sorted set of what was taken |
 //! | [`Builder::redlock`](crate::Builder::redlock) | `RedissonRedLock` (deprecated), within [limits](#beside-redissonredlock) | hash, TTL, channel, on each master |
 //!
 //! Redisson's server modes `single`, `sentinel` and `cluster` are the builder's
@@ -66,7 +67,7 @@
 //!   be in different slots of a cluster, where Java acquires `a{b` and cannot release it;
 //! - in a cluster, a latch with any braces in its name: its channel would be in another slot;
 //! - a name that, with the prefix in front, is one of the additional keys of locks:
-//!   - `{x}:timeout` and `{x}:<holder>:rwlock_timeout:<level>`;
+//!   - `{x}:timeout`, `{x}:value`, `{x}:permits` and `{x}:<holder>:rwlock_timeout:<level>`;
 //!   - `redisson_lock_token:{x}`, `redisson_lock_queue:{x}`, `redisson_lock_timeout:{x}` and
 //!     `redisson_unlock_latch:{x}:..`;
 //!   - `leasehold_writer:{x}`, `leasehold_once:{x}:..`, `leasehold_client:{x}` and
@@ -127,6 +128,25 @@
 //! | `RMultiLock` waits for one lock while it holds others, and locks that it got with a lost reply stay locked | two Java threads that take the same names in different orders wait for each other (1.5 s for each name, and then perhaps again; seen for 16 s with leases of 10 s), and leasehold waits for both: 3.0 and 6.0 s where two Java threads took two names in opposite orders | leasehold takes all or none, and holds nothing while it waits. The order in which leasehold is given the names does not matter. In Java, name them in the same order everywhere |
 //! | `RMultiLock` takes and frees its locks one after the other | while several Java threads want the same locks, the next one has the first lock before the last one is free, so there is no moment at which all are free. A leasehold multi-lock then waits until there is one, for an unbounded time: 3.7 s beside eight Java threads, 1.2 s beside two, whatever the order | no remedy for a multi-lock: where both sides need several locks, use one lock instead (a [fair](crate::FairMutex) one gives each side its turns) |
 //! | `MultiLock.lock(lease, unit)` multiplies its lease with every round that fails | its locks can stay for days | no remedy: pass no lease to it, or free the lock [by force](crate::ReentrantMutex::force_unlock) |
+//!
+//! # Rate limiters
+//!
+//! | Redisson | leasehold |
+//! |---|---|
+//! | `trySetRate(OVERALL, n, interval)` | [`try_set_rate(n, interval)`](crate::RateLimiter::try_set_rate) |
+//! | `setRate`, which frees what was taken | [`set_rate`](crate::RateLimiter::set_rate). For `updateRate`, which does not, there is nothing: call it in Java |
+//! | `tryAcquire(n)`, `tryAcquire(n, timeout)`, `acquire(n)` | [`try_acquire`](crate::RateLimiter::try_acquire), [`try_acquire_for`](crate::RateLimiter::try_acquire_for), [`acquire`](crate::RateLimiter::acquire) |
+//! | `getConfig()`, `availablePermits()`, `delete()` | [`rate`](crate::RateLimiter::rate), [`available_permits`](crate::RateLimiter::available_permits), [`delete`](crate::RateLimiter::delete) |
+//! | `release(n)` | nothing; what Java frees by it is free here, and is not freed twice |
+//! | `keepAliveTime` | set by Java, each use here prolongs it as well; `set_rate` ends it |
+//! | the type `PER_CLIENT` | refused with [`Unsupported`](crate::ErrorKind::Unsupported): nothing ever removes the keys of a client that has ended. Use one name for each client |
+//!
+//! | Redisson | consequence | leasehold |
+//! |---|---|---|
+//! | repeats a request whose reply was lost, and takes the permits again | they are missing for ever: a limiter of 5 gave 3 from then on | a repeat takes nothing. When a call finds too few permits although nothing is taken, all are free again |
+//! | counts by the clock of the client that asks | clocks that differ by *d*: permits come back sooner or later by *d*, and within one interval more than the rate can be given, or less | counts by the server's clock. Beside Java, keep the clocks of its machines and of the server together |
+//! | answers when the first permit comes back, even if more were asked for | a waiter for many asks again for each | the answer says when enough are back |
+//! | fails (`attempt to index a nil value`, or so) if too few permits are free and nothing is taken | the limiter never works again | see the first row |
 //!
 //! # Readers of both sides
 //!

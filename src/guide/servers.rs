@@ -216,6 +216,7 @@
 //! them. A change to the count of a latch or a semaphore carries an id that the server remembers
 //! for a minute, and it is repeated for no longer than that. (For permits that were taken from a
 //! counting semaphore, the server remembers the id until they are back, for ten minutes at most.)
+//! Permits of a rate limiter are remembered with the id of their acquisition, for its interval.
 //!
 //! # When the server forgets
 //!

@@ -11,7 +11,8 @@
 //! - A call ends within three [I/O timeouts](crate::Builder::io_timeout), beside the time that it
 //!   was given to wait, and [`diagnose`](crate::LockClient::diagnose) within ten.
 //! - A call that waits already goes on when the condition is over, unless the table says something
-//!   else, or it took longer than the [outage timeout](crate::Builder::outage_timeout).
+//!   else, or it took longer than the [outage timeout](crate::Builder::outage_timeout). A wait of
+//!   a [rate limiter](crate::RateLimiter) asks nothing until its permits come back.
 //! - When the condition is over, nothing is left. What could not be given back is given back in
 //!   the background; where the server refused it, it ends with its lease.
 //! - Other locks of the same client are not affected by a condition of one lock, and other clients

@@ -312,6 +312,9 @@ impl fmt::Display for WaitInfo {
         }
         match &self.holders[..] {
             [] if self.primitive == Primitive::Latch => write!(f, "; the latch is counting"),
+            [] if self.primitive == Primitive::RateLimiter => {
+                write!(f, "; too few permits are free")
+            }
             [] => write!(f, "; another client has it"),
             [first, rest @ ..] => {
                 write!(f, "; held by {first}")?;

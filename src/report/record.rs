@@ -41,7 +41,7 @@ pub(crate) trait Taken {
     fn begin_span(&self);
 }
 
-/// A latch was waited for, and nothing is held.
+/// A latch was waited for, or permits of a rate limiter were taken: nothing is held.
 impl Taken for () {
     fn begin_span(&self) {}
 }

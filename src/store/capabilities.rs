@@ -1,4 +1,5 @@
-//! Capabilities of only some stores: locks that are acquired as one, queues, counts and fences.
+//! Capabilities of only some stores: locks that are acquired as one, queues, counts, rates and
+//! fences.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -104,6 +105,39 @@ pub(crate) trait CountStore {
     /// For a semaphore, the free and the held permits. For a latch, the remaining count and when it
     /// was last opened.
     fn counted(&self, name: &LockName) -> Result<(i64, i64)>;
+}
+
+/// At most `permits` within any `per`, which has whole milliseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Rate {
+    pub(crate) permits: u64,
+    pub(crate) per: Duration,
+}
+
+/// A change of a rate limiter. Its request carries an id, so that a repeat changes nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum RateChange {
+    /// Sets the rate, unless there is one already.
+    Set(Rate),
+    /// Sets it in any case. Nothing is taken then.
+    Replace(Rate),
+    Delete,
+}
+
+/// Permits are taken by [`acquire`](crate::store::LockStore::acquire), and come back by themselves.
+/// A [`release`](crate::store::LockStore::release) undoes an acquisition of unknown outcome.
+pub(crate) trait RateStore {
+    /// Returns whether anything was changed. Repeats have the same `id` and change nothing more.
+    fn change_rate(
+        &self,
+        name: &LockName,
+        change: RateChange,
+        id: &str,
+        unknowns: &mut UnknownOutcomes,
+    ) -> Result<bool>;
+
+    /// The rate and how many permits are free; `None` if there is no limiter.
+    fn rate_of(&self, name: &LockName) -> Result<Option<(Rate, i64)>>;
 }
 
 #[derive(Debug, PartialEq, Eq)]

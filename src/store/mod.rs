@@ -32,7 +32,7 @@ pub(crate) mod zookeeper;
 
 pub(crate) use capabilities::{
     AcquireAll, AcquiredAll, Count, CountAnswer, CountStore, FenceAnswer, FenceStatements,
-    FenceStore, MultiStore, Part, QueueStore,
+    FenceStore, MultiStore, Part, QueueStore, Rate, RateChange, RateStore,
 };
 pub(crate) use listing::{Found, FoundHolder, FoundWaiter, ListingStore, MOST_LISTED, Wanted};
 pub(crate) use owners::{Announced, LockStatus, MOST_CLIENTS, OwnerStore};
@@ -186,6 +186,11 @@ pub(crate) trait LockStore: Any + Send + Sync + std::fmt::Debug {
     /// Latches, and the number of a semaphore's permits.
     fn counts(&self) -> Result<&dyn CountStore>;
 
+    /// Rate limiters. A store without them refuses their handles by [`check`](Self::check).
+    fn rates(&self) -> Result<&dyn RateStore> {
+        Err(Error::new(ErrorKind::Unsupported, NO_RATES))
+    }
+
     /// Values that reject stale holders.
     fn fence(&self) -> Result<&dyn FenceStore>;
 
@@ -209,3 +214,7 @@ pub(crate) trait LockStore: Any + Send + Sync + std::fmt::Debug {
 
 const NO_TRANSACTIONS: &str = "these locks are not in a database, so no transaction can be fenced by them; compare the \
                                fencing token at the resource, see the module fencing";
+
+/// Why a store refuses a rate limiter.
+pub(crate) const NO_RATES: &str = "rate limiters are kept on Redis (one server, behind sentinels, a cluster) or in memory; use a \
+                                   client for one of these";

@@ -63,7 +63,9 @@ impl<'a> Counter<'a> {
         let client = &self.handle.client;
         let name = self.handle.usable()?;
         let _call = client.life.begin_call().map_err(|e| e.for_name(&name.name))?;
-        let answer = repeat(client, name, change).map_err(|e| e.for_name(&name.name))?;
+        let counts = client.store.counts().map_err(|e| e.for_name(&name.name))?;
+        let ask = |id: &str, unknowns: &mut _| counts.count(name, change, id, unknowns);
+        let answer = repeat(client, name, ask).map_err(|e| e.for_name(&name.name))?;
         // Wakes the waiters of this client before the message arrives.
         client.local_queues.notify(&name.key);
         Ok(answer)
@@ -82,8 +84,13 @@ fn resolve(client: &Arc<ClientState>, name: &LockName, holder: Holder, unknowns:
     }
 }
 
-fn repeat(client: &Arc<ClientState>, name: &LockName, change: Count) -> Result<CountAnswer> {
-    let counts = client.store.counts()?;
+/// Sends a request that must not run twice, until it is answered: all repeats carry one idempotency
+/// key.
+pub(super) fn repeat<T>(
+    client: &Arc<ClientState>,
+    name: &LockName,
+    ask: impl Fn(&str, &mut UnknownOutcomes) -> Result<T>,
+) -> Result<T> {
     let id = client.who.id.fresh_holder();
     let mut unknowns = UnknownOutcomes::default();
     let mut pause = Backoff::new(Duration::from_millis(10), Duration::from_millis(200));
@@ -92,7 +99,7 @@ fn repeat(client: &Arc<ClientState>, name: &LockName, change: Count) -> Result<C
     let first = client.clock.now();
     let patience = client.config.io_timeout * 2;
     loop {
-        let error = match counts.count(name, change, id.as_str(), &mut unknowns) {
+        let error = match ask(id.as_str(), &mut unknowns) {
             Ok(answer) => return Ok(answer),
             Err(error) => error,
         };

@@ -4,11 +4,11 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::base::advice::Advice;
 use crate::base::deadline::Deadline;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::holder::Holder;
 use crate::base::lease::Moment;
+use crate::base::limits::too_few;
 use crate::base::lock_name::{Kind, LockName};
 use crate::base::primitive::Primitive;
 use crate::base::random;
@@ -251,15 +251,7 @@ impl<'a> AcquireAttempt<'a> {
                 Ok(Tried::Busy(ttl))
             }
             Acquired::Split { .. } => Ok(Tried::Busy(None)),
-            Acquired::TooFew { permits: 0 } => {
-                Err(Error::named(ErrorKind::Conflict, name, "the semaphore has no permits")
-                    .advise(Advice::SetPermits))
-            }
-            Acquired::TooFew { permits } => Err(Error::named(
-                ErrorKind::Conflict,
-                name,
-                format!("the semaphore has {permits} permits in all, fewer than were asked for"),
-            )),
+            Acquired::TooFew { permits } => Err(too_few(self.name, permits)),
             Acquired::Gone => Err(never_held(name)),
         }
     }
@@ -391,7 +383,7 @@ pub(super) struct Leftovers {
 
 pub(super) fn fresh_holder(client: &ClientState, kind: Kind) -> Holder {
     match kind {
-        Kind::Semaphore => Holder::random_permits(),
+        Kind::Semaphore | Kind::RateLimiter => Holder::random_permits(),
         _ => client.who.id.fresh_holder(),
     }
 }

@@ -10,6 +10,7 @@
 //! | it looked: the store could not be asked for the outage timeout | returns the error |
 //! | it looked: none of these | asks the store |
 //! | the store answered "busy" | listens; returns `None` if it was asked at the deadline |
+//! | the store answered "busy", and nobody will send a message | sleeps for as long as the store said |
 //! | it listens, and the answer is no older | sleeps |
 //! | it listens, and the answer is older | looks |
 //! | the store cannot be asked, and it waits already | sleeps for a pause; returns the error after the outage timeout, or at the deadline |
@@ -32,7 +33,7 @@ use crate::base::advice::Advice;
 use crate::base::deadline::Deadline;
 use crate::base::error::{Error, Result};
 use crate::base::random::Backoff;
-use crate::wait::fairness::{BLIND_GAP, LONGEST_UNBROKEN};
+use crate::wait::blind_poll::BlindPoll;
 
 /// What a waiting call knows.
 pub(super) struct Wait {
@@ -66,6 +67,8 @@ pub(super) struct WaitTerms {
     pub(super) has_turn: bool,
     /// Threads of one client can keep the lock by handing it to each other.
     pub(super) is_exclusive: bool,
+    /// A message is sent when something comes free. If not, the store's answer says when that is.
+    pub(super) has_messages: bool,
 }
 
 /// The store's answer that the lock is taken.
@@ -138,6 +141,9 @@ pub(super) enum Step {
     },
     /// Sleeps until a message, or until a thread of this client has done something for the call.
     Sleep(Duration),
+    /// Sleeps until something comes free by itself, or until a thread of this client has changed
+    /// the name.
+    SleepUntilFree(Duration),
     /// Sleeps until the thread of this client that has the lock gives it up.
     SleepForLocal(Duration),
     Return(Result<()>),
@@ -196,7 +202,8 @@ impl Wait {
 
     fn begins(&mut self, first: Option<Answer>, has_waited: bool, is_covered: bool) -> Step {
         self.has_waited = has_waited || first.is_some();
-        self.answer = first;
+        // Without messages nobody would tell the call what has changed since that answer.
+        self.answer = first.filter(|_| self.terms.has_messages);
         if is_covered { Step::Listen { mistrusts: false } } else { Step::Look }
     }
 
@@ -247,7 +254,27 @@ impl Wait {
             // Checks once more whether it was notified in the meantime.
             return Step::Sleep(Duration::ZERO);
         }
+        if !self.terms.has_messages {
+            return Step::SleepUntilFree(self.pause_for(answer.ttl, self.terms.lease, now));
+        }
         Step::Listen { mistrusts }
+    }
+
+    /// How long a sleep on an answer lasts.
+    fn pause_for(
+        &mut self,
+        ttl: Option<Duration>,
+        most: Duration,
+        now: &impl Fn() -> Instant,
+    ) -> Duration {
+        let pause = match ttl {
+            Some(ttl) => {
+                self.poll.reset();
+                until_after(ttl)
+            }
+            None => self.poll.next(),
+        };
+        self.patience(pause.min(most), now)
     }
 
     fn listens(
@@ -270,14 +297,7 @@ impl Wait {
         } else {
             self.blind_poll.pause(now()).min(self.terms.lease / 2)
         };
-        let pause = match answer.ttl {
-            Some(ttl) => {
-                self.poll.reset();
-                until_after(ttl)
-            }
-            None => self.poll.next(),
-        };
-        Step::Sleep(self.patience(pause.min(most), now))
+        Step::Sleep(self.pause_for(answer.ttl, most, now))
     }
 
     fn failed(
@@ -352,49 +372,6 @@ fn given_up(error: Error, lasted: Duration) -> Error {
 /// A millisecond more than the TTL, which stores may round down.
 fn until_after(ttl: Duration) -> Duration {
     ttl + Duration::from_millis(1)
-}
-
-const PAUSE: Duration = Duration::from_millis(500);
-/// The interval within a burst: two requests fit into one gap.
-const IN_BURST: Duration = Duration::from_millis(3);
-
-/// When a waiter that receives no messages asks again.
-///
-/// Between two pauses comes a burst of requests. A burst lasts longer than a client of this library
-/// keeps the lock without a [gap](BLIND_GAP), so one of its requests finds the lock free, however
-/// busy it is.
-pub(super) struct BlindPoll {
-    has_bursts: bool,
-    state: Polled,
-}
-
-enum Polled {
-    /// The next request begins a burst.
-    Paused,
-    InBurst {
-        until: Instant,
-    },
-    /// It begins with a pause: usually the subscription is confirmed during it.
-    Never,
-}
-
-impl BlindPoll {
-    /// `has_bursts`: the lock can be kept by threads of one client that hand it to each other.
-    pub(super) fn new(has_bursts: bool) -> Self {
-        Self { has_bursts, state: Polled::Never }
-    }
-
-    pub(super) fn pause(&mut self, now: Instant) -> Duration {
-        match self.state {
-            Polled::InBurst { until } if now < until => return IN_BURST,
-            Polled::Paused if self.has_bursts => {
-                self.state = Polled::InBurst { until: now + LONGEST_UNBROKEN + 2 * BLIND_GAP };
-                return IN_BURST;
-            }
-            Polled::InBurst { .. } | Polled::Paused | Polled::Never => self.state = Polled::Paused,
-        }
-        PAUSE
-    }
 }
 
 #[cfg(test)]

@@ -22,6 +22,7 @@ fn staged(timeout: Option<Duration>) -> Staged {
         outage_timeout: OUTAGE,
         has_turn: false,
         is_exclusive: true,
+        has_messages: true,
     };
     Staged { wait: Wait::new(terms), now }
 }
@@ -294,4 +295,34 @@ fn what_was_left_and_is_of_no_use_is_looked_past() {
     let mut call = staged(None);
     call.next(NEW);
     assert!(matches!(call.next(Happened::NothingCame), Step::Look));
+}
+
+#[test]
+fn without_messages_a_call_sleeps_until_something_comes_free() {
+    let mut call = staged(None);
+    call.wait.terms.has_messages = false;
+    // An answer from before the queue may be outdated, and no message would say so.
+    let first = Some(Answer { round: None, ttl: Some(TTL) });
+    let begun = Happened::Begun { first, has_waited: false, is_covered: false };
+    assert!(matches!(call.next(begun), Step::Look));
+    assert!(matches!(call.next(Happened::Looked(FREE)), Step::Ask));
+    let sleeps = |step| if let Step::SleepUntilFree(pause) = step { pause } else { Duration::ZERO };
+    assert_eq!(sleeps(call.next(busy(1))), TTL + Duration::from_millis(1));
+    assert!(matches!(
+        call.next(Happened::Woke { is_notified: false, has_answer: true }),
+        Step::Look
+    ));
+    assert!(matches!(call.next(Happened::Looked(FREE)), Step::Ask));
+    let long = Happened::Answered(Answer { round: Some(2), ttl: Some(LEASE * 9) });
+    assert_eq!(sleeps(call.next(long)), LEASE, "another client may have changed it");
+    let mut short = staged(Some(TTL / 2));
+    short.wait.terms.has_messages = false;
+    short.next(NEW);
+    short.next(Happened::Looked(FREE));
+    assert_eq!(sleeps(short.next(busy(1))), TTL / 2);
+    short.now += TTL / 2;
+    assert!(matches!(
+        short.next(Happened::Woke { is_notified: false, has_answer: true }),
+        Step::Return(Ok(()))
+    ));
 }

@@ -2,6 +2,7 @@
 //! go first, and the messages that wake a waiter.
 
 pub(crate) mod attempt;
+mod blind_poll;
 pub(crate) mod client_state;
 pub(crate) mod contend;
 pub(crate) mod contender;

@@ -67,6 +67,7 @@ pub(super) fn lead<'a, C: Contender<'a>>(
         outage_timeout: client.config.outage_timeout,
         has_turn: name.kind.has_queue(),
         is_exclusive: name.kind.is_exclusive() && !leader.is_at_server(),
+        has_messages: name.kind.sends_messages(),
     };
     let mut wait = Wait::new(terms);
     // The first look begins round 1, which is later than this round 0, in which listening may
@@ -75,7 +76,8 @@ pub(super) fn lead<'a, C: Contender<'a>>(
     let mut happened = begun;
     loop {
         let step = wait.next(happened, &os::now);
-        let waits = matches!(step, Step::Listen { .. } | Step::SleepForLocal(_));
+        let waits =
+            matches!(step, Step::Listen { .. } | Step::SleepForLocal(_) | Step::SleepUntilFree(_));
         if waits && led.contender.attempt().must_announce() {
             return Ok(LeadEnd::Announces);
         }
@@ -120,7 +122,7 @@ impl<'a, C: Contender<'a>> LeaderWait<'_, '_, 'a, C> {
         let done = match step {
             Step::Look | Step::SleepForLocal(_) => self.leader.collect(),
             Step::LetOthersFirst | Step::Ask | Step::Return(_) => self.leader.withdraw(),
-            Step::Listen { .. } | Step::Sleep(_) => None,
+            Step::Listen { .. } | Step::Sleep(_) | Step::SleepUntilFree(_) => None,
         };
         if let Some(outcome) = done {
             return self.take_in(outcome, wait);
@@ -131,6 +133,10 @@ impl<'a, C: Contender<'a>> LeaderWait<'_, '_, 'a, C> {
             Step::Ask => self.ask(wait),
             Step::Listen { mistrusts } => ControlFlow::Continue(self.listen(mistrusts)),
             Step::Sleep(pause) => self.sleep(pause, wait),
+            Step::SleepUntilFree(pause) => {
+                self.contender.attempt().begin_wait(self.deadline);
+                self.sleep(pause, wait)
+            }
             Step::SleepForLocal(most) => self.sleep_for_local(most, wait),
             Step::Return(outcome) => ControlFlow::Break(outcome.map(|()| None)),
         }

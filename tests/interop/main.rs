@@ -15,6 +15,7 @@ mod java;
 mod jvm;
 mod latch;
 mod multi;
+mod rate;
 mod redlock;
 mod rw;
 mod semaphores;

@@ -60,6 +60,7 @@ fn the_small_examples_succeed() {
         ("config_readers", "12 reads saw a whole config"),
         ("select_jobs", "both jobs are done, one by each worker"),
         ("start_signal", "all 4 workers finished, none began before the signal"),
+        ("calls_per_second", "3 processes made at most 10 calls within 300ms"),
         ("rate_limit", "never more than 3 calls at once, and the dead worker's permit came back"),
         ("test_your_job", "and leaves nothing behind"),
         ("transfer", "150 transfers, and still 400 in all"),
@@ -227,6 +228,7 @@ fn no_example_is_left_out() {
         .collect();
     names.sort();
     let listed = [
+        "calls_per_second",
         "cluster",
         "config_readers",
         "fencing_sqlite",

@@ -49,6 +49,7 @@ mod outcomes;
 mod owner;
 mod panics;
 mod processes;
+mod rate_limiter;
 mod reading;
 mod redisson_readers;
 mod redlock;

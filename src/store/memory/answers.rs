@@ -13,6 +13,8 @@ const SWEEP_AT: usize = 1024;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Answer {
     Counted(CountAnswer),
+    /// A rate was set, or a limiter deleted.
+    Done,
     /// Permits without leases were taken.
     Taken,
     /// They were given back, or must not be taken in future.

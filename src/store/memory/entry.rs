@@ -1,5 +1,6 @@
 //! What can exist under a name, and for how long.
 
+use super::limiter::Limiter;
 use crate::base::error::{Error, ErrorKind};
 use crate::base::holder::Holder;
 use crate::base::lease::Moment;
@@ -15,6 +16,7 @@ pub(super) enum Entry {
     CountingSemaphore(i64),
     /// The remaining count.
     Latch(i64),
+    RateLimiter(Limiter),
     Value(Value),
 }
 
@@ -48,6 +50,10 @@ impl Entry {
 
     pub(super) fn counting_semaphore(&mut self) -> Option<&mut i64> {
         if let Self::CountingSemaphore(free) = self { Some(free) } else { None }
+    }
+
+    pub(super) fn rate_limiter(&mut self) -> Option<&mut Limiter> {
+        if let Self::RateLimiter(limiter) = self { Some(limiter) } else { None }
     }
 
     pub(super) fn value(&mut self) -> Option<&mut Value> {

@@ -75,7 +75,7 @@ impl MemoryState {
             Some(Entry::CountingSemaphore(free)) => number(Kind::CountingSemaphore, *free),
             Some(Entry::Latch(left)) => number(Kind::Latch, *left),
             None if !queue.is_empty() => found(Kind::Fair),
-            Some(Entry::Value(_)) | None => return None,
+            Some(Entry::RateLimiter(_) | Entry::Value(_)) | None => return None,
         };
         if found.kind == Some(Kind::Fair) {
             found.waiting = Some(queue.len() as u64);

@@ -10,11 +10,13 @@ mod entry;
 mod fair;
 pub(crate) mod faults;
 mod keep;
+mod limiter;
 mod listing;
 mod multi;
 mod mutex;
 mod permits;
 mod queue;
+mod rate;
 mod rw;
 mod state;
 mod subscription;
@@ -47,8 +49,8 @@ use crate::signal::clock::Clock;
 use crate::store::{
     Acquire, AcquireAll, Acquired, AcquiredAll, Count, CountAnswer, CountStore, Diagnose,
     FenceAnswer, FenceStore, Found, HandedOver, HoldCounts, ListingStore, LockStatus, LockStore,
-    MultiStore, OwnerStore, QueueStore, Release, Released, Renewal, Renewed, Subscriber,
-    SubscriptionSender, Undo, UnknownOutcomes, Wanted,
+    MultiStore, OwnerStore, QueueStore, Rate, RateChange, RateStore, Release, Released, Renewal,
+    Renewed, Subscriber, SubscriptionSender, Undo, UnknownOutcomes, Wanted,
 };
 
 /// The node's address in [`LockStore::nodes`].
@@ -282,6 +284,10 @@ impl LockStore for MemoryStore {
         Ok(self)
     }
 
+    fn rates(&self) -> Result<&dyn RateStore> {
+        Ok(self)
+    }
+
     fn fence(&self) -> Result<&dyn FenceStore> {
         Ok(self)
     }
@@ -355,6 +361,22 @@ impl CountStore for MemoryStore {
 
     fn counted(&self, name: &LockName) -> Result<(i64, i64)> {
         self.ask_freely(Operation::Inspect, |state, now| state.counted(name, now))
+    }
+}
+
+impl RateStore for MemoryStore {
+    fn change_rate(
+        &self,
+        name: &LockName,
+        change: RateChange,
+        id: &str,
+        unknowns: &mut UnknownOutcomes,
+    ) -> Result<bool> {
+        self.ask(Operation::Count, unknowns, |state, now| state.change_rate(name, change, id, now))
+    }
+
+    fn rate_of(&self, name: &LockName) -> Result<Option<(Rate, i64)>> {
+        self.ask_freely(Operation::Inspect, |state, now| state.rate_of(name, now))
     }
 }
 

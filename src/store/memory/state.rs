@@ -174,6 +174,7 @@ impl MemoryState {
             Kind::Write => self.acquire_write(acquire, place, now),
             Kind::Semaphore => self.acquire_permits(acquire, now),
             Kind::CountingSemaphore => self.acquire_counted(acquire, now),
+            Kind::RateLimiter => self.acquire_at_rate(acquire, now),
             Kind::Latch => unreachable!("a latch has no holders"),
         }
     }
@@ -188,6 +189,7 @@ impl MemoryState {
             Kind::Read | Kind::Write => self.release_rw(release, now),
             Kind::Semaphore => self.release_permits(release, now),
             Kind::CountingSemaphore => self.release_counted(release, now)?,
+            Kind::RateLimiter => self.undo_at_rate(release, now),
             Kind::Latch => unreachable!("a latch has no holders"),
         })
     }
@@ -246,7 +248,10 @@ impl MemoryState {
         let is_held = |entry: &Entry| match entry {
             Entry::Lock(_) | Entry::ReadWrite(_) => true,
             Entry::Semaphore(permits) => permits.held() > 0,
-            Entry::CountingSemaphore(_) | Entry::Latch(_) | Entry::Value(_) => false,
+            Entry::CountingSemaphore(_)
+            | Entry::Latch(_)
+            | Entry::RateLimiter(_)
+            | Entry::Value(_) => false,
         };
         let held = self.entries.iter().filter(|(_, entry)| is_held(entry)).map(|(key, _)| key);
         held.chain(self.queues.keys()).chain(self.markers.keys()).cloned().collect()

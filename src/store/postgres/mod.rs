@@ -36,8 +36,8 @@ use crate::signal::clock::Clock;
 use crate::store::resolve::resolve_first;
 use crate::store::{
     Acquire, Acquired, CountStore, Diagnose, FenceStatements, FenceStore, HandedOver, HoldCounts,
-    ListingStore, LockStatus, LockStore, MultiStore, OwnerStore, QueueStore, Release, Released,
-    Renewal, Renewed, Subscriber, SubscriptionSender, Undo, UnknownOutcomes,
+    ListingStore, LockStatus, LockStore, MultiStore, NO_RATES, OwnerStore, QueueStore, Release,
+    Released, Renewal, Renewed, Subscriber, SubscriptionSender, Undo, UnknownOutcomes,
 };
 
 /// When to try again if another transaction has locked the row: usually a fenced one.
@@ -243,6 +243,9 @@ impl LockStore for PostgresStore {
     }
 
     fn check(&self, name: &LockName) -> Result<()> {
+        if name.kind == Kind::RateLimiter {
+            return Err(Error::named(ErrorKind::Unsupported, &name.name, NO_RATES));
+        }
         if name.key.contains('\0') {
             return Err(Error::named(
                 ErrorKind::InvalidInput,

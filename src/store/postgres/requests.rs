@@ -30,6 +30,8 @@ fn fnv(text: &str) -> u64 {
     })
 }
 
+const NOT_HERE: &str = "no handle of a rate limiter is made";
+
 /// The letter in the column `kind`.
 pub(super) fn letter(kind: Kind) -> &'static str {
     match kind {
@@ -38,6 +40,7 @@ pub(super) fn letter(kind: Kind) -> &'static str {
         Kind::Semaphore => "s",
         Kind::CountingSemaphore => "c",
         Kind::Latch => "l",
+        Kind::RateLimiter => unreachable!("{NOT_HERE}"),
     }
 }
 
@@ -92,6 +95,7 @@ pub(super) fn acquire(request: &Acquire<'_>, waiter: &AcquireContext<'_>) -> Req
             )
         }
         Kind::Latch => unreachable!("a latch has no holders"),
+        Kind::RateLimiter => unreachable!("{NOT_HERE}"),
     }
 }
 
@@ -193,6 +197,7 @@ pub(super) fn release(
             )
         }
         Kind::Latch => unreachable!("a latch has no holders"),
+        Kind::RateLimiter => unreachable!("{NOT_HERE}"),
     }
 }
 

@@ -9,7 +9,7 @@ use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::lock_name::{Kind, LockName};
 use crate::store::{
     Acquire, Acquired, Count, CountAnswer, CountStore, FenceAnswer, FenceStore, HandedOver,
-    LockStore, QueueStore, Release, Released, UnknownOutcomes,
+    LockStore, QueueStore, Rate, RateChange, RateStore, Release, Released, UnknownOutcomes,
 };
 
 impl QueueStore for RedisStore {
@@ -46,6 +46,26 @@ impl CountStore for RedisStore {
         let (left, more) = script::question_answer(reply)?;
         self.learn_use(name, name.kind != Kind::Latch || left > 0);
         Ok((left, more))
+    }
+}
+
+impl RateStore for RedisStore {
+    fn change_rate(
+        &self,
+        name: &LockName,
+        change: RateChange,
+        id: &str,
+        unknowns: &mut UnknownOutcomes,
+    ) -> Result<bool> {
+        let answered =
+            self.servers.ask(slot_of(name), || script::change_rate(name, change, id), unknowns)?;
+        script::change_rate_answer(answered.reply).inspect(|_| unknowns.clear())
+    }
+
+    fn rate_of(&self, name: &LockName) -> Result<Option<(Rate, i64)>> {
+        let reply =
+            self.servers.ask_repeatable(slot_of(name), || script::rate_question(name))?.reply;
+        script::rate_answer(reply)
     }
 }
 

@@ -104,6 +104,11 @@ impl<'n> RedisKeys<'n> {
         format!("{}:timeout", self.tag)
     }
 
+    /// How many permits of a rate limiter are free, and which were taken when.
+    pub(crate) fn rate(&self) -> [String; 2] {
+        [format!("{}:value", self.tag), format!("{}:permits", self.tag)]
+    }
+
     /// The key under which a request that must not run twice keeps its answer. Not Redisson's.
     pub(crate) fn idempotency_key(&self, id: &str) -> String {
         format!("leasehold_once:{}:{id}", self.tag)
@@ -122,6 +127,8 @@ pub(crate) fn channel_of(kind: Kind, lock: &str) -> String {
         Kind::Semaphore | Kind::CountingSemaphore => prefixed("redisson_sc", lock),
         // Redisson's rule for latches differs: always braces.
         Kind::Latch => format!("redisson_countdownlatch__channel__{{{lock}}}"),
+        // Nobody sends a message when permits come back.
+        Kind::RateLimiter => String::new(),
     }
 }
 
@@ -194,7 +201,7 @@ pub(crate) fn is_reserved(key: &str) -> bool {
     key == NODE_KEY
         || key.ends_with(PROBE_NAME)
         || IN_FRONT.iter().any(|prefix| tagged(key.strip_prefix(prefix)))
-        || tagged(key.strip_suffix(":timeout"))
+        || [":timeout", ":value", ":permits"].iter().any(|suffix| tagged(key.strip_suffix(suffix)))
         || tagged(key.split_once(":rwlock_timeout:").map(|(front, _)| front))
 }
 
@@ -267,11 +274,14 @@ mod tests {
             let keys = RedisKeys::of(&fair);
             let hold_count = format!("{}:u:1:rwlock_timeout:1", keys.tag);
             let latch = format!("redisson_unlock_latch:{}:0", keys.tag);
+            let [free, taken] = keys.rate();
             let beside = [
                 keys.queue(),
                 keys.deadlines(),
                 keys.marker(),
                 keys.leases(),
+                free,
+                taken,
                 keys.idempotency_key("u:1"),
                 client_key("u"),
                 hold_count,

@@ -42,8 +42,8 @@ use crate::signal::clock::Clock;
 use crate::store::resolve::{Resolution, resolve_first};
 use crate::store::{
     Acquire, Acquired, CountStore, Diagnose, FenceStore, HandedOver, HoldCounts, ListingStore,
-    LockStatus, LockStore, MultiStore, OwnerStore, QueueStore, Release, Released, Renewal, Renewed,
-    Spent, Subscriber, SubscriptionSender, Undo, UnknownOutcomes,
+    LockStatus, LockStore, MultiStore, OwnerStore, QueueStore, RateStore, Release, Released,
+    Renewal, Renewed, Spent, Subscriber, SubscriptionSender, Undo, UnknownOutcomes,
 };
 
 /// The settings of a client of one server.
@@ -187,7 +187,7 @@ impl LockStore for RedisStore {
     }
 
     fn acquire(&self, acquire: &Acquire<'_>, unknowns: &mut UnknownOutcomes) -> Result<Acquired> {
-        let is_a_number = !acquire.name.kind.is_lock();
+        let is_a_number = acquire.name.kind.is_number();
         if is_a_number {
             self.check_use(acquire.name)?;
         }
@@ -323,6 +323,10 @@ impl LockStore for RedisStore {
     }
 
     fn counts(&self) -> Result<&dyn CountStore> {
+        Ok(self)
+    }
+
+    fn rates(&self) -> Result<&dyn RateStore> {
         Ok(self)
     }
 

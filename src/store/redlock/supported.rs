@@ -23,6 +23,7 @@ pub(super) fn check_kind(name: &LockName) -> Result<()> {
         Kind::Read | Kind::Write => Err(unsupported("a read-write lock")),
         Kind::Semaphore | Kind::CountingSemaphore => Err(unsupported("a semaphore")),
         Kind::Latch => Err(unsupported("a latch")),
+        Kind::RateLimiter => Err(unsupported("a rate limiter")),
     }
 }
 

@@ -43,7 +43,7 @@ use crate::report::diagnosis::Finding;
 use crate::report::owner::HolderOwner;
 use crate::store::{
     Acquire, Acquired, CountStore, Diagnose, FenceStore, HandedOver, ListingStore, LockStatus,
-    LockStore, MultiStore, QueueStore, Release, Released, Renewal, Renewed, Subscriber,
+    LockStore, MultiStore, NO_RATES, QueueStore, Release, Released, Renewal, Renewed, Subscriber,
     SubscriptionSender, Undo, UnknownOutcomes,
 };
 
@@ -134,6 +134,9 @@ impl LockStore for ZooKeeperStore {
             let why = "ZooKeeper has no permits without a holder: a session that ends gives back what it had; use \
                        semaphore";
             return Err(Error::named(ErrorKind::Unsupported, &name.name, why));
+        }
+        if name.kind == Kind::RateLimiter {
+            return Err(Error::named(ErrorKind::Unsupported, &name.name, NO_RATES));
         }
         names::check(&name.key)
     }

@@ -108,6 +108,13 @@ fn the_others(a: &LockClient, b: &LockClient, name: &str) -> leasehold::Result<(
     counting.add_permits(1)?;
     counting.acquire()?.release()?;
     counting.delete()?;
+    let limiter = a.rate_limiter(named("rate"));
+    limiter.try_set_rate(1, ms(20))?;
+    limiter.acquire(1)?;
+    b.rate_limiter(limiter.name()).acquire(1)?;
+    limiter.set_rate(1, LEASE)?;
+    assert_eq!((limiter.available_permits()?, limiter.try_acquire(1)?), (1, true));
+    assert!(limiter.delete()?);
     let latch = a.latch(named("latch"));
     latch.set_count(1)?;
     assert!(!b.latch(latch.name()).wait_for(ms(10))?);
@@ -191,7 +198,7 @@ fn the_documented_acl_rule_serves_single_names() {
     let server = Server::start();
     let acl = Acl { server: &server };
     for name in ["job", "a{b}c"] {
-        let kinds = ["", "-fair", "-rw", "-permits", "-count", "-latch"];
+        let kinds = ["", "-fair", "-rw", "-permits", "-count", "-rate", "-latch"];
         let names = kinds.map(|kind| format!("app:{name}{kind}"));
         let rule = acl_rule(&names.each_ref().map(String::as_str));
         let url = acl.set(&rule.iter().map(String::as_str).collect::<Vec<_>>());

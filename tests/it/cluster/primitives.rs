@@ -85,6 +85,16 @@ fn latches_counts_and_fenced_values_work_on_the_node_of_their_slot() {
         assert!(two.counting_semaphore(format!("{name}-permits")).try_acquire().unwrap().is_none());
         permit.release().unwrap();
         permits.delete().unwrap();
+        // Its keys and those of its changes have the slot of the name.
+        let limiter = one.rate_limiter(format!("{name}-rate"));
+        assert!(limiter.try_set_rate(2, CAP).unwrap());
+        assert!(two.rate_limiter(limiter.name()).try_acquire(2).unwrap());
+        assert!(!limiter.try_acquire(1).unwrap());
+        limiter.set_rate(1, ms(50)).unwrap();
+        limiter.acquire(1).unwrap();
+        limiter.acquire(1).unwrap();
+        assert_eq!(limiter.rate().unwrap(), Some((1, ms(50))));
+        assert!(limiter.delete().unwrap());
 
         let guard = one.lock(&name).unwrap();
         let value = one.fenced_value(format!("{name}-value"));

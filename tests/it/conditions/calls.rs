@@ -8,9 +8,9 @@ use leasehold::fencing::{FencedValue, FencingToken, ValueClaim};
 use leasehold::{
     CancelToken, CountDownLatch, CountingPermit, CountingSemaphore, FairMutex, FairMutexGuard,
     LockClient, MultiLock, MultiLockGuard, OwnedFairMutexGuard, OwnedMultiLockGuard,
-    OwnedMutexGuard, OwnedRwLockReadGuard, OwnedRwLockWriteGuard, PermitId, ReentrantMutex,
-    ReentrantMutexGuard, Result, RwLock, RwLockReadGuard, RwLockWriteGuard, Semaphore,
-    SemaphorePermit,
+    OwnedMutexGuard, OwnedRwLockReadGuard, OwnedRwLockWriteGuard, PermitId, RateLimiter,
+    ReentrantMutex, ReentrantMutexGuard, Result, RwLock, RwLockReadGuard, RwLockWriteGuard,
+    Semaphore, SemaphorePermit,
 };
 
 use super::cell::Cell;
@@ -19,6 +19,7 @@ use crate::rig::{ms, wait_until};
 
 /// The time that the timed forms are given.
 const TIME: Duration = ms(300);
+const HOUR: Duration = Duration::from_secs(3600);
 /// Longer than the lease of the clients.
 const LONGER: Duration = Duration::from_secs(60);
 
@@ -85,6 +86,15 @@ fn latch(cell: &Cell<'_>) -> Result<CountDownLatch> {
     let ending = cell.other.latch(cell.name());
     cell.at_the_end(move || ending.delete().map(drop));
     Ok(latch)
+}
+
+/// Four permits an hour, which nobody has taken.
+fn rate(cell: &Cell<'_>) -> Result<RateLimiter> {
+    let limiter = cell.client.rate_limiter(cell.name());
+    limiter.try_set_rate(4, HOUR)?;
+    let ending = cell.other.rate_limiter(cell.name());
+    cell.at_the_end(move || ending.delete().map(drop));
+    Ok(limiter)
 }
 
 /// Calls of what `$prepare` makes while all is well.
@@ -191,6 +201,7 @@ pub(super) fn all() -> Vec<Call> {
     of_permits(&mut calls);
     of_counted_permits(&mut calls);
     of_latches(&mut calls);
+    of_rates(&mut calls);
     calls
 }
 
@@ -397,6 +408,42 @@ fn of_latches(calls: &mut Vec<Call>) {
             cell.across(opens, || latch.wait())
         },
     });
+}
+
+fn of_rates(calls: &mut Vec<Call>) {
+    takes!(calls, TakePermit "RateLimiter", rate;
+        acquire try_acquire try_acquire_for try_acquire_until (2);
+    );
+    calls!(calls, "RateLimiter", rate;
+        Change "try_set_rate" |limiter: RateLimiter| limiter.try_set_rate(4, HOUR);
+        Change "set_rate" |limiter: RateLimiter| limiter.set_rate(4, HOUR);
+        Change "delete" |limiter: RateLimiter| limiter.delete();
+        Look "available_permits" |limiter: RateLimiter| limiter.available_permits();
+        Look "rate" |limiter: RateLimiter| limiter.rate();
+    );
+    calls.push(Call {
+        name: "RateLimiter::acquire, waiting",
+        class: Class::WaitForRate,
+        time: Duration::ZERO,
+        run: |cell| {
+            let limiter = rate(cell)?;
+            limiter.acquire(4)?;
+            cell.across(Frees(limiter.clone()), || limiter.acquire(1))
+        },
+    });
+}
+
+/// Frees the permits when dropped, or tells the waiters that there is no limiter any more.
+struct Frees(RateLimiter);
+
+impl Drop for Frees {
+    fn drop(&mut self) {
+        wait_until("the limiter is set anew, or gone", || match self.0.rate() {
+            Ok(Some(_)) => self.0.set_rate(4, HOUR).is_ok(),
+            Ok(None) => self.0.delete().is_ok(),
+            Err(_) => false,
+        });
+    }
 }
 
 /// Opens the latch when dropped.

@@ -18,6 +18,7 @@ const EXCEPTIONS: [(&str, &[&str]); 5] = [
             "latch",
             "semaphore",
             "counting_semaphore",
+            "rate_limiter",
             "fenced_value",
             "with_lease",
             "max_hold",

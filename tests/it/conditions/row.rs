@@ -20,6 +20,8 @@ pub(super) enum Class {
     Wait,
     /// The same for permits, whose number was set before.
     WaitForPermit,
+    /// The same for permits that come back at a time that is known: it asks nothing until then.
+    WaitForRate,
     /// Reads what is stored under a name.
     Look,
     /// Reads all names, over a connection of its own.
@@ -48,7 +50,8 @@ impl Class {
 
     /// Whether the answer is that of a request which is made under the condition.
     pub(super) fn asks(self) -> bool {
-        !self.waits() && !matches!(self, Self::Local | Self::Drop | Self::Report)
+        !self.waits()
+            && !matches!(self, Self::Local | Self::Drop | Self::Report | Self::WaitForRate)
     }
 }
 

@@ -33,7 +33,7 @@ fn bound(call: &Call, io: Duration) -> Duration {
         Class::Local => call.time + SLACK,
         Class::Report => 10 * io + SLACK,
         // After the end of the condition. Far less than a lease.
-        Class::Wait | Class::WaitForPermit => PROMPT,
+        Class::Wait | Class::WaitForPermit | Class::WaitForRate => PROMPT,
         _ => call.time + request(io),
     }
 }

@@ -346,7 +346,7 @@ pub(crate) static PRIMITIVES: [Primitive; 14] = [
 ];
 
 /// Methods that wait but take no exclusive lock, each with the reason.
-pub(crate) const EXCEPTIONS: [(&str, &str); 7] = [
+pub(crate) const EXCEPTIONS: [(&str, &str); 8] = [
     ("LockClient.lock", "short for ReentrantMutex.lock, which is in the table"),
     ("RwLock.read", "many readers hold it at once"),
     ("RwLock.read_owned", "many readers hold it at once"),
@@ -354,4 +354,5 @@ pub(crate) const EXCEPTIONS: [(&str, &str); 7] = [
     ("CountingSemaphore.acquire", "no lease: it cannot be lost, and a crash leaks it"),
     ("CountingSemaphore.acquire_many", "no lease: it cannot be lost, and a crash leaks it"),
     ("CountDownLatch.wait", "nobody holds it"),
+    ("RateLimiter.acquire", "nobody holds it"),
 ];

@@ -4,6 +4,7 @@
 
 mod fair;
 mod names;
+mod rate;
 
 use std::collections::BTreeMap;
 

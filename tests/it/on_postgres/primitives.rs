@@ -45,6 +45,8 @@ fn a_semaphore_keeps_its_name_from_other_kinds_until_it_is_deleted() {
     assert_eq!(client.try_lock("pool").unwrap_err().kind(), ErrorKind::WrongType);
     assert!(pool.delete().unwrap());
     client.lock("pool").unwrap().unlock().unwrap();
+    let refused = client.rate_limiter("rate").try_acquire(1).unwrap_err();
+    assert_eq!((refused.kind(), refused.name()), (ErrorKind::Unsupported, Some("rate")));
     drop((pool, client));
     server.assert_clean();
 }

@@ -184,6 +184,7 @@ fn what_a_session_cannot_do_is_refused_with_the_reason() {
         assert!(error.to_string().contains(why), "{error}");
     };
     refused(client.counting_semaphore("x").try_acquire().unwrap_err(), "without a holder");
+    refused(client.rate_limiter("x").try_acquire(1).unwrap_err(), "on Redis");
     refused(
         client.mutex("x").with_lease(Duration::from_secs(6)).lock().unwrap_err(),
         "longer than the session",

@@ -151,6 +151,8 @@ fn primitives_that_need_a_single_server_are_refused() {
         client.counting_semaphore("l").acquire().err(),
         client.latch("l").try_set_count(1).err(),
         client.latch("l").wait().err(),
+        client.rate_limiter("l").try_set_rate(1, ms(1)).err(),
+        client.rate_limiter("l").acquire(1).err(),
         client.fenced_value("v").claim(token(&client)).err(),
     ] {
         let error = error.expect("it is refused");

@@ -6,7 +6,8 @@
 //! commands that create it, and the reply to each call. A call is a script, its KEYS and, after
 //! `|`, its ARGV. In both, `2ks` is a time of 2000 s, `@2ks` one that far ahead of the server's
 //! clock, `$A` a holder, `$A.1` the key of its first read level, `%P` an acquisition of permits and
-//! `%P1` its first permit; keys have the names used in the headers. In replies `>0` is a message
+//! `%P1` its first permit, `&P2` an entry of two permits of a rate limiter, taken by Redisson if it
+//! is `&J2`; keys have the names used in the headers. In replies `>0` is a message
 //! `0`, and `>0@B` one to the channel of waiter B.
 
 mod keep;
@@ -19,7 +20,7 @@ use redis::{RedisResult, Value};
 
 use self::keep::KEEP;
 use self::tables::{
-    CLIENT, COUNTS, FAIR, INDEX, LATCH, LOOK, MULTI, PERMITS, READ_WRITE, REDLOCK, RUN,
+    CLIENT, COUNTS, FAIR, INDEX, LATCH, LOOK, MULTI, PERMITS, RATE, READ_WRITE, REDLOCK, RUN,
 };
 use crate::lua::{Bench, Content, MILLIS, Picture, kilo, scripts};
 use crate::rig::Server;
@@ -32,13 +33,15 @@ const HOLDERS: [(&str, &str); 4] = [
     ("$J", "dddddddd-dddd-4ddd-8ddd-dddddddddddd:57"),
 ];
 
-const KEYS: [(&str, &str); 14] = [
+const KEYS: [(&str, &str); 16] = [
     ("queue", "redisson_lock_queue:{L}"),
     ("deadlines", "redisson_lock_timeout:{L}"),
     ("token", "redisson_lock_token:{L}"),
     ("token2", "redisson_lock_token:{M}"),
     ("marker", "leasehold_writer:{L}"),
     ("leases", "{L}:timeout"),
+    ("spare", "{N}:value"),
+    ("uses", "{N}:permits"),
     ("mark", "leasehold_once:{L}:m"),
     ("done", "leasehold_once:{L}:n"),
     ("opened", "leasehold_once:{L}:opened"),
@@ -69,6 +72,11 @@ fn expand(word: &str, now: i64) -> Vec<u8> {
             member.extend(number.to_be_bytes());
         }
         return member;
+    }
+    if let Some(entry) = word.strip_prefix('&') {
+        let id = entry[..1].repeat(if entry.starts_with('J') { 16 } else { 12 });
+        let permits = entry[1..].parse::<u32>().expect("a number of permits");
+        return [&[id.len() as u8], id.as_bytes(), &permits.to_le_bytes()].concat();
     }
     // A field, not the short name of a key.
     if let Some(field) = word.strip_prefix('=') {
@@ -167,7 +175,7 @@ fn second_answer(call: &str, first: &str, after: &Picture) -> String {
     match (script, answer.split(',').next().unwrap_or_default()) {
         // It was released, or left the queue, so it is gone now.
         ("fair_release", "0" | "2") => "0,0".to_owned(),
-        ("permit_release", "2") | ("fair_hand_over", "1") => "0,0".to_owned(),
+        ("permit_release" | "rate_give_back", "2") | ("fair_hand_over", "1") => "0,0".to_owned(),
         // Permits that are known to have been taken have been returned; otherwise there is nothing
         // to return.
         ("count_release", "2") => if call.ends_with('1') { "2,0" } else { "0,0" }.to_owned(),
@@ -420,6 +428,11 @@ fn a_repeat_on_permits_with_leases_changes_nothing() {
 }
 
 #[test]
+fn a_repeat_on_a_rate_limiter_changes_nothing() {
+    every_call_twice(&RATE);
+}
+
+#[test]
 fn a_repeat_on_counted_permits_changes_nothing() {
     every_call_twice(&COUNTS);
 }
@@ -548,6 +561,30 @@ fn a_repeat_after_others_came_leaves_them_alone() {
         ("SET L 2", "latch_count_down L mark opened | 1ks channel 0", "SET L 7", "1,1"),
         ("", "latch_count_down L mark opened | 1ks channel 0", "SET L 1", "0,0"),
         ("SET L 1", "latch_delete L mark opened | 1ks channel 0", "SET L 3", "1,0"),
+        (
+            "HSET N rate 3 interval 2ks type 0",
+            "rate_acquire N spare uses | %P 2 0",
+            "DECRBY spare 1; ZADD uses @-1ks &J1",
+            "1,0",
+        ),
+        (
+            "HSET N rate 3 interval 2ks type 0; SET spare 1; ZADD uses @-1ks &P2",
+            "rate_give_back N spare uses | %P 2",
+            "DECRBY spare 2; ZADD uses @-1ks &J2",
+            "0,0",
+        ),
+        (
+            "HSET N rate 3 interval 2ks type 0",
+            "rate_set N spare uses mark | 5 3ks 1 1ks 0",
+            "HSET N rate 4; SET spare 3; ZADD uses @-1ks &J1",
+            "1,0",
+        ),
+        (
+            "HSET N rate 3 interval 2ks type 0",
+            "rate_delete N spare uses mark | 1ks 0",
+            "HSET N rate 3 interval 2ks type 0",
+            "1,0",
+        ),
     ];
     for (state, call, meanwhile, wanted) in rows {
         bench.cmd::<()>(&["FLUSHALL"]);
@@ -576,6 +613,7 @@ fn no_script_is_left_out() {
         &PERMITS,
         &COUNTS,
         &LATCH,
+        &RATE,
         &CLIENT,
         &INDEX,
         &LOOK,

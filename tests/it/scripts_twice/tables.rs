@@ -673,3 +673,94 @@ pub(super) const LATCH: Primitive = Primitive {
         ("SET L 2; RPUSH mark x", "!TYPE !TYPE !TYPE !TYPE !TYPE !TYPE 2,0"),
     ],
 };
+
+/// At most 3 permits in 2000 s.
+pub(super) const RATE: Primitive = Primitive {
+    calls: &[
+        "rate_acquire N spare uses | %P 1 0",
+        "rate_acquire N spare uses | %P 2 0",
+        "rate_acquire N spare uses | %R 2 0",
+        "rate_acquire N spare uses | %P 1 1",
+        "rate_give_back N spare uses | %P 2",
+        "rate_set N spare uses mark | 5 3ks 0 1ks 0",
+        "rate_set N spare uses mark | 5 3ks 1 1ks 0",
+        "rate_set N spare uses mark | 5 3ks 1 1ks 1",
+        "rate_delete N spare uses mark | 1ks 0",
+        "rate_look N spare uses |",
+    ],
+    states: &[
+        ("", "4,0 4,0 4,0 4,0 0,0 1,0 1,0 3,0 0,0 0,0,0,0"),
+        ("HSET N rate 3 interval 2ks type 0", "1,0 1,0 1,0 3,0 0,0 0,0 1,0 3,0 1,0 1,3,2ks,3"),
+        ("HSET N rate 1 interval 2ks type 0", "1,0 4,1 4,1 3,0 0,0 0,0 1,0 3,0 1,0 1,1,2ks,1"),
+        // An acquisition within the interval.
+        (
+            "HSET N rate 3 interval 2ks type 0; SET spare 1; ZADD uses @-1ks &P2",
+            "1,0 1,0 0,1ks 3,0 2,0 0,0 1,0 3,0 1,0 1,3,2ks,1",
+        ),
+        // Its interval is over, and nobody has swept it.
+        (
+            "HSET N rate 3 interval 2ks type 0; SET spare 1; ZADD uses @-3ks &P2",
+            "1,0 1,0 1,0 3,0 2,0 0,0 1,0 3,0 1,0 1,3,2ks,3",
+        ),
+        // Redisson's.
+        (
+            "HSET N rate 3 interval 2ks type 0; SET spare 0; ZADD uses @-1ks &J2 @-3ks &J1",
+            "1,0 0,1ks 0,1ks 3,0 0,0 0,0 1,0 3,0 1,0 1,3,2ks,1",
+        ),
+        // The longest wait is for the second of three.
+        (
+            "HSET N rate 6 interval 9ks type 0; SET spare 0; ZADD uses @-5ks &J1 @-4ks &A1 @-1ks &J4",
+            "0,4ks 0,5ks 0,5ks 3,0 0,0 0,0 1,0 3,0 1,0 1,6,9ks,0",
+        ),
+        // Redisson has freed them before their interval was over.
+        (
+            "HSET N rate 3 interval 2ks type 0; SET spare 3; ZADD uses @-3ks &J1 @-1ks &P2",
+            "1,0 1,0 0,1ks 3,0 2,0 0,0 1,0 3,0 1,0 1,3,2ks,1",
+        ),
+        // Redisson has taken one permit twice.
+        (
+            "HSET N rate 3 interval 2ks type 0; SET spare 1; ZADD uses @-3ks &J1",
+            "1,0 1,0 1,0 3,0 0,0 0,0 1,0 3,0 1,0 1,3,2ks,3",
+        ),
+        // The number of free permits is missing.
+        (
+            "HSET N rate 3 interval 2ks type 0; ZADD uses @-1ks &J2",
+            "1,0 0,1ks 0,1ks 3,0 0,0 0,0 1,0 3,0 1,0 1,3,2ks,1",
+        ),
+        // It ends a while after its last use.
+        (
+            "HSET N rate 3 interval 2ks type 0 keepAliveTime 5ks; PEXPIRE N 4ks; SET spare 1; ZADD uses @-1ks &J2",
+            "1,0 0,1ks 0,1ks 3,0 0,0 0,0 1,0 3,0 1,0 1,3,2ks,1",
+        ),
+        // Each client has a rate of its own.
+        ("HSET N rate 3 interval 2ks type 1", "5,0 5,0 5,0 5,0 0,0 0,0 1,0 3,0 1,0 5,0,0,0"),
+        // Requests that were answered before.
+        (
+            "HSET N rate 3 interval 2ks type 0; SET mark 1:0 PX 1ks",
+            "1,0 1,0 1,0 3,0 0,0 1,0 1,0 1,0 1,0 1,3,2ks,3",
+        ),
+        // Other types, and numbers that Redis does not accept.
+        ("HSET N a 1", "!TYPE !TYPE !TYPE !TYPE !TYPE !TYPE !TYPE 3,0 !TYPE !TYPE"),
+        (
+            "HSET N rate 0 interval 2ks type 0",
+            "!TYPE !TYPE !TYPE !TYPE !TYPE !TYPE !TYPE 3,0 !TYPE !TYPE",
+        ),
+        ("SET N 3", "!TYPE !TYPE !TYPE !TYPE !TYPE !TYPE !TYPE 3,0 !TYPE !TYPE"),
+        (
+            "HSET N rate 3 interval 2ks type 0; RPUSH spare x",
+            "!TYPE !TYPE !TYPE 3,0 !TYPE 0,0 !TYPE 3,0 !TYPE !TYPE",
+        ),
+        (
+            "HSET N rate 3 interval 2ks type 0; SET spare 1e3",
+            "!INT !INT !INT 3,0 !INT 0,0 !INT 3,0 !INT !INT",
+        ),
+        (
+            "HSET N rate 3 interval 2ks type 0; SET uses x",
+            "!TYPE !TYPE !TYPE !TYPE !TYPE 0,0 !TYPE 3,0 !TYPE !TYPE",
+        ),
+        (
+            "HSET N rate 3 interval 2ks type 0; SET spare 2; ZADD uses @-3ks xy",
+            "!TYPE !TYPE !TYPE 3,0 0,0 0,0 1,0 3,0 1,0 !TYPE",
+        ),
+    ],
+};

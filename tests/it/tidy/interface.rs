@@ -54,6 +54,7 @@ fn send_and_sync_are_promised() {
     both::<PermitId>();
     both::<CountingSemaphore>();
     both::<CountingPermit>();
+    both::<RateLimiter>();
     both::<HolderOwner>();
     both::<LockHolder>();
     both::<AnnouncedLocks>();

@@ -1,5 +1,6 @@
 package interop;
 
+import java.time.Duration;
 import java.util.Arrays;
 import java.util.List;
 import java.util.Map;
@@ -10,7 +11,10 @@ import org.redisson.api.RCountDownLatch;
 import org.redisson.api.RFencedLock;
 import org.redisson.api.RLock;
 import org.redisson.api.RPermitExpirableSemaphore;
+import org.redisson.api.RRateLimiter;
 import org.redisson.api.RSemaphore;
+import org.redisson.api.RateLimiterConfig;
+import org.redisson.api.RateType;
 import org.redisson.api.RedissonClient;
 
 /**
@@ -51,6 +55,9 @@ final class Objects {
         if (object instanceof RSemaphore semaphore) {
             return counting(semaphore, method, args.length == 0 ? n : numbers(args));
         }
+        if (object instanceof RRateLimiter limiter) {
+            return rate(limiter, method, args.length == 0 ? n : numbers(args));
+        }
         return permits((RPermitExpirableSemaphore) object, method, n, args);
     }
 
@@ -68,6 +75,7 @@ final class Objects {
             case "latch" -> client.getCountDownLatch(name);
             case "permits" -> client.getPermitExpirableSemaphore(name);
             case "counting" -> client.getSemaphore(name);
+            case "rate" -> client.getRateLimiter(name);
             default -> throw new IllegalArgumentException(primitive);
         };
     }
@@ -162,6 +170,37 @@ final class Objects {
                 return semaphore.availablePermits();
             case "delete":
                 return semaphore.delete();
+            default:
+                throw new IllegalArgumentException(method);
+        }
+    }
+
+    private static Object rate(RRateLimiter limiter, String method, long[] n) {
+        switch (method) {
+            case "trySetRate":
+                return limiter.trySetRate(RateType.OVERALL, n[0], Duration.ofMillis(n[1]));
+            case "trySetRateOfEach":
+                return limiter.trySetRate(RateType.PER_CLIENT, n[0], Duration.ofMillis(n[1]));
+            case "trySetRateFor":
+                return limiter.trySetRate(RateType.OVERALL, n[0], Duration.ofMillis(n[1]), Duration.ofMillis(n[2]));
+            case "setRate":
+                limiter.setRate(RateType.OVERALL, n[0], Duration.ofMillis(n[1]));
+                return "ok";
+            case "acquire":
+                limiter.acquire(n[0]);
+                return "ok";
+            case "tryAcquire":
+                return n.length > 1 ? limiter.tryAcquire(n[0], Duration.ofMillis(n[1])) : limiter.tryAcquire(n[0]);
+            case "release":
+                limiter.release(n[0]);
+                return "ok";
+            case "availablePermits":
+                return limiter.availablePermits();
+            case "config":
+                RateLimiterConfig config = limiter.getConfig();
+                return config.getRateType() + " " + config.getRate() + " " + config.getRateInterval();
+            case "delete":
+                return limiter.delete();
             default:
                 throw new IllegalArgumentException(method);
         }

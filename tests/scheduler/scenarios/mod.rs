@@ -10,6 +10,7 @@ mod losses;
 mod multi;
 mod permits;
 mod pool;
+mod rates;
 mod redlock;
 mod shared;
 
@@ -69,6 +70,9 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     soon("permits::added", permits::added),
     soon("permits::closed_as_they_are_given_back", permits::closed_as_they_are_given_back),
     soon("permits::latch", permits::latch),
+    soon("rates::paced", rates::paced),
+    soon("rates::set_anew", rates::set_anew),
+    within(20, "rates::lost_replies", rates::lost_replies),
     soon("fair::order", fair::order),
     soon("fair::gives_up", fair::gives_up),
     soon("multi::several", multi::several),

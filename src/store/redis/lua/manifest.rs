@@ -37,6 +37,11 @@ macro_rules! for_each_script {
             LATCH_COUNT_DOWN = "latch_count_down" with "once" => Shape::status(3);
             LATCH_DELETE = "latch_delete" with "number" with "once" => Shape::status(3);
             LATCH_LOOK = "latch_look" with "number" => Shape::Pair;
+            RATE_ACQUIRE = "rate_acquire" with "number" with "rate" => Shape::status(5);
+            RATE_GIVE_BACK = "rate_give_back" with "number" with "rate" => Shape::status(2);
+            RATE_SET = "rate_set" with "number" with "once" with "rate" => Shape::status(3);
+            RATE_DELETE = "rate_delete" with "number" with "once" with "rate" => Shape::status(3);
+            RATE_LOOK = "rate_look" with "number" with "rate" => Shape::Status { top: 5, least: 4, most: 4, fresh: false };
             REDLOCK_ACQUIRE = "redlock_acquire" then "plain" then "node_token" then "hold" => Shape::status(5);
             REDLOCK_RENEW = "redlock_renew" then "renew_hashes" => Shape::Any;
             REDLOCK_TOKEN = "redlock_token" => Shape::Number;

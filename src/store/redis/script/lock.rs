@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::{
     COUNT_ACQUIRE, COUNT_RELEASE, FAIR_ACQUIRE, FAIR_HAND_OVER, FAIR_KEEP, FAIR_RELEASE,
     LEASE_RENEW, LOCK_KEEP, MUTEX_ACQUIRE, MUTEX_RELEASE, PERMIT_ACQUIRE, PERMIT_RELEASE,
-    PERMIT_RENEW, READ_ACQUIRE, RW_RELEASE, RW_RENEW, WRITE_ACQUIRE, fail_on_error, pair,
+    PERMIT_RENEW, READ_ACQUIRE, RW_RELEASE, RW_RENEW, WRITE_ACQUIRE, fail_on_error, pair, rate,
     unexpected,
 };
 use crate::base::deadline::ceil_millis;
@@ -89,6 +89,7 @@ pub(crate) fn acquire(request: &Acquire<'_>, timeouts: WaiterTimeouts) -> Reques
             );
             request.number(u64::from(permits)).number(ceil_millis(TAKEN_TTL)).with_limit()
         }
+        Kind::RateLimiter => rate::acquire(name, holder, permits),
         Kind::Latch => unreachable!("a latch has no holders"),
     };
     // A counting semaphore also answers 2 if the permits were already released.
@@ -122,6 +123,7 @@ pub(crate) fn acquire_answer(reply: Reply, sent_at: Moment) -> Result<Acquired> 
         (0, ttl) => Ok(Acquired::Busy { ttl: positive_millis(ttl) }),
         (2, _) => Ok(Acquired::Gone),
         (4, permits) => Ok(Acquired::TooFew { permits: u64::try_from(permits).unwrap_or(0) }),
+        (5, 0) => Err(rate::per_client()),
         other => Err(unexpected("an acquire", &format!("{other:?}"))),
     }
 }
@@ -170,6 +172,7 @@ pub(crate) fn release(request: &Release<'_>, now: impl FnOnce() -> Moment) -> Re
         .number(ceil_millis(IDEMPOTENCY_TTL))
         .arg(keys.channel)
         .number(u64::from(granted)),
+        Kind::RateLimiter => rate::give_back(name, holder, permits),
         Kind::Latch => unreachable!("a latch has no holders"),
     }
 }
@@ -259,7 +262,9 @@ impl Family {
             Kind::Mutex | Kind::Fair => Self::Hash,
             Kind::Read | Kind::Write => Self::ReadWrite,
             Kind::Semaphore => Self::Permits,
-            Kind::CountingSemaphore | Kind::Latch => unreachable!("it is never renewed"),
+            Kind::CountingSemaphore | Kind::Latch | Kind::RateLimiter => {
+                unreachable!("it is never renewed")
+            }
         }
     }
 }

@@ -10,6 +10,7 @@ mod inspect;
 mod lock;
 mod look;
 mod multi;
+mod rate;
 mod redlock;
 mod without_holder;
 
@@ -26,6 +27,7 @@ pub(crate) use self::lock::{
 };
 pub(crate) use self::look::{look, look_answer};
 pub(crate) use self::multi::{acquire_all, acquire_all_answer, release_all, release_all_answer};
+pub(crate) use self::rate::{change_rate, change_rate_answer, rate_answer, rate_question};
 pub(crate) use self::redlock::{
     Memory, NodeReply, acquire_on_node, acquire_on_node_answer, admit, admit_answer, inspect_node,
     inspect_node_answer, renew_on_node, renew_on_node_answer, says_quarantined, take_back,

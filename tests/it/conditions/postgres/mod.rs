@@ -277,7 +277,8 @@ impl Stage for OnPostgres {
 
     /// Tokens fence transactions of the same database instead.
     fn offers(&self, call: &str) -> bool {
-        !call.starts_with("FencedValue") && !call.starts_with("ValueClaim") && (self.chooses)(call)
+        let refused = ["FencedValue", "ValueClaim", "RateLimiter"];
+        !refused.iter().any(|kind| call.starts_with(kind)) && (self.chooses)(call)
     }
 
     /// The backend of a connection that the client has closed takes a moment to end.

@@ -129,13 +129,13 @@ rows! {
             stage.start_again();
         }, |_, _| ())
     }).failing(|class| match class {
-        Class::TakePermit | Class::WaitForPermit => &[Some(Conflict)],
+        Class::TakePermit | Class::WaitForPermit | Class::WaitForRate => &[Some(Conflict)],
         Class::Keep | Class::Release => &[Some(Lost)],
         // A renewal may have found it out.
         Class::Local => &[None, Some(Lost)],
         Class::Change => &[None, Some(Stale)],
         _ => DONE,
-    }, &["the server forgot it", "has no permits", "were already returned", "no claim is left"]);
+    }, &["the server forgot it", "has no permits", "nobody has set the rate", "were already returned", "no claim is left"]);
 
     cannot_save: row("The server cannot write its snapshot (`MISCONF`)", || {
         // A snapshot is a file that is renamed at its end, and nothing can be renamed to a directory.
