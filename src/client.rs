@@ -57,18 +57,21 @@ impl LockClient {
     /// why. The first call on the handle reports any other name as
     /// [`InvalidInput`](crate::ErrorKind::InvalidInput). The same holds for the other primitives.
     /// Every name may be a `&str` or a `String`, such as `format!("report:{day}")`.
+    #[doc(alias = "RLock")]
     #[must_use]
     pub fn mutex(&self, name: impl AsRef<str>) -> ReentrantMutex {
         ReentrantMutex::new(&self.state, name.as_ref())
     }
 
     /// A handle to the fair lock of this name: first come, first served; no I/O.
+    #[doc(alias = "RFairLock")]
     #[must_use]
     pub fn fair(&self, name: impl AsRef<str>) -> FairMutex {
         FairMutex::new(&self.state, name.as_ref())
     }
 
     /// A handle to the read-write lock of this name; no I/O.
+    #[doc(alias = "RReadWriteLock")]
     #[must_use]
     pub fn rw_lock(&self, name: impl AsRef<str>) -> RwLock {
         RwLock::new(&self.state, name.as_ref())
@@ -77,6 +80,7 @@ impl LockClient {
     /// A handle to several plain locks that are taken as one, all or none: 1 to 1000 names in any
     /// order, where a repeated name counts once; no I/O. The first method call reports names that
     /// cannot work.
+    #[doc(alias = "RMultiLock")]
     #[must_use]
     pub fn multi(&self, names: impl IntoIterator<Item = impl AsRef<str>>) -> MultiLock {
         MultiLock::new(&self.state, names)
@@ -84,6 +88,7 @@ impl LockClient {
 
     /// A handle to the count-down latch of this name; no I/O. It is open until somebody [sets its
     /// count](CountDownLatch::set_count).
+    #[doc(alias = "RCountDownLatch")]
     #[must_use]
     pub fn latch(&self, name: impl AsRef<str>) -> CountDownLatch {
         CountDownLatch::new(&self.state, name.as_ref())
@@ -91,6 +96,7 @@ impl LockClient {
 
     /// A handle to the semaphore of this name, whose permits have leases; no I/O. Nobody gets a
     /// permit until somebody [sets how many there are](Semaphore::try_set_permits).
+    #[doc(alias = "RPermitExpirableSemaphore")]
     #[must_use]
     pub fn semaphore(&self, name: impl AsRef<str>) -> Semaphore {
         Semaphore::new(&self.state, name.as_ref())
@@ -98,6 +104,7 @@ impl LockClient {
 
     /// A handle to the counting semaphore of this name, whose permits a crash leaks; no I/O.
     /// Usually [`semaphore`](Self::semaphore) is the right choice.
+    #[doc(alias = "RSemaphore")]
     #[must_use]
     pub fn counting_semaphore(&self, name: impl AsRef<str>) -> CountingSemaphore {
         CountingSemaphore::new(&self.state, name.as_ref())
@@ -111,6 +118,7 @@ impl LockClient {
     ///
     /// # Errors
     /// The same as [`ReentrantMutex::lock`].
+    #[doc(alias = "acquire")]
     pub fn lock(&self, name: impl AsRef<str>) -> Result<ReentrantMutexGuard> {
         self.mutex(name).lock()
     }
@@ -127,6 +135,7 @@ impl LockClient {
     ///
     /// # Errors
     /// The same as [`ReentrantMutex::lock`].
+    #[doc(alias = "timeout")]
     pub fn try_lock_for(
         &self,
         name: impl AsRef<str>,

@@ -20,6 +20,7 @@ pub enum ErrorKind {
     /// sentinels watch no master of this name. Nothing was changed.
     InvalidInput,
     /// The hold is gone: its lease ended, or the server no longer has it. Final for this hold.
+    #[doc(alias = "IllegalMonitorStateException")]
     Lost,
     /// The server could not be reached, or did not answer within the I/O timeout
     /// ([`Builder::io_timeout`](crate::Builder::io_timeout)). A request that may have run is undone

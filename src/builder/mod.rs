@@ -220,6 +220,10 @@ impl Builder {
     /// core uses it up. Measured with four busy threads on two cores: at 20 ms, 3 of 50 holds were
     /// lost within 400 ms, and one call in five failed; at 50 ms, none. For a short time that is
     /// *not* renewed, use [`with_lease`](crate::ReentrantMutex::with_lease).
+    #[doc(alias = "ttl")]
+    #[doc(alias = "expire")]
+    #[doc(alias = "watchdog")]
+    #[doc(alias = "lockWatchdogTimeout")]
     pub fn lease(mut self, lease: Duration) -> Self {
         self.settings.lease = lease;
         self
@@ -231,6 +235,7 @@ impl Builder {
     /// them in a row. The addresses of a host share the limit of one connect.
     /// Must be shorter than the lease. Defaults to 2 s, or a quarter of the lease if that is less;
     /// renewals never wait longer than a quarter of the lease.
+    #[doc(alias = "timeout")]
     pub fn io_timeout(mut self, timeout: Duration) -> Self {
         self.settings.io_timeout = Some(timeout);
         self
@@ -251,6 +256,7 @@ impl Builder {
     }
 
     /// The prefix of every lock name in the store, like Redisson's `NameMapper`. Defaults to none.
+    #[doc(alias = "NameMapper")]
     pub fn key_prefix(mut self, prefix: impl Into<String>) -> Self {
         self.settings.key_prefix = prefix.into();
         self

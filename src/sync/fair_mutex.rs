@@ -75,7 +75,7 @@ impl FairMutex {
         Self { handle: Handle::new(client, name, Kind::Fair) }
     }
 
-    handle_methods!(name, lease, min_hold, token, cancel, operator);
+    handle_methods!(name, lease, min_hold, token, cancel, thread, operator);
 
     waiting_method! {
         /// Takes the lock when it is this thread's turn, blocking until then.

@@ -199,7 +199,8 @@ impl Stage for OnZooKeeper {
 
 /// As the guide says.
 fn is_supported(call: &str) -> bool {
-    let refused = ["FencedValue", "ValueClaim", "CountingSemaphore", "CountingPermit"];
+    let refused =
+        ["FencedValue", "ValueClaim", "CountingSemaphore", "CountingPermit", "Semaphore::extend"];
     !refused.iter().any(|kind| call.starts_with(kind))
 }
 
