@@ -28,14 +28,16 @@ use crate::wait::client_state::ClientState;
 /// not resolved, for example because a server hangs. Make one client per process and share it.
 ///
 /// A client has no thread until it needs one. Then it has at most two, whatever the load: one
-/// renews leases, one receives release messages. Behind [sentinels](crate::Sentinel) there is one
-/// more, and one more once an `on_lost` callback is set, plus up to 16 while callbacks run. A
-/// client for [Redlock](crate::Redlock) has the first of them from the start: it checks masters
-/// that are down or have no vote.
+/// renews leases, one receives release messages. Behind [sentinels][crate::Sentinel] there is one
+/// more, and one more once `on_lost` or `lost` of a guard was called, plus up to 16 while callbacks
+/// run. A client for [Redlock][crate::Redlock] has the first of them from the start: it checks
+/// masters that are down or have no vote.
 ///
 /// # Forks
 /// In a child process made by `fork()` nothing of the client may be used: methods fail with
 /// [`Forked`](crate::ErrorKind::Forked), guards hold nothing, and dropping them does nothing.
+#[cfg_attr(not(feature = "redis"), doc = include_str!("links/redis.md"))]
+#[cfg_attr(not(feature = "redlock"), doc = include_str!("links/redlock.md"))]
 #[derive(Clone)]
 pub struct LockClient {
     state: Arc<ClientState>,
@@ -187,7 +189,7 @@ impl LockClient {
     /// takes some milliseconds, and blocks for at most ten I/O timeouts (20 s with the default of 2
     /// s), and three more where the servers have to be found first (sentinels, a cluster). It may
     /// be repeated and called by several threads, even while locks are held: it takes no lock,
-    /// writes no key, and makes no table. (With [Redlock](crate::Redlock), the client's background
+    /// writes no key, and makes no table. (With [Redlock][crate::Redlock], the client's background
     /// thread writes its usual marks.) On servers older than Redis 7, missing rights are found by
     /// trying, which the `ACL LOG` shows.
     ///
@@ -205,6 +207,7 @@ impl LockClient {
     /// assert!(diagnosis.is_healthy());
     /// # Ok::<(), leasehold::Error>(())
     /// ```
+    #[cfg_attr(not(feature = "redlock"), doc = include_str!("links/redlock.md"))]
     #[must_use]
     pub fn diagnose(&self) -> Diagnosis {
         let state = &self.state;
@@ -215,8 +218,9 @@ impl LockClient {
         Diagnosis::new(state.store.diagnose(&asked))
     }
 
-    /// How many acquisitions of a [Redlock](crate::Redlock) client needed a second round for
+    /// How many acquisitions of a [Redlock][crate::Redlock] client needed a second round for
     /// their fencing token since the client was built, because a clock was behind. No I/O.
+    #[cfg_attr(not(feature = "redlock"), doc = include_str!("links/redlock.md"))]
     #[must_use]
     pub fn token_rounds(&self) -> u64 {
         self.state.store.token_rounds()

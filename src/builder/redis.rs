@@ -75,7 +75,7 @@ macro_rules! redis_settings {
             /// waiting tries again, as in an outage. A waiter of a [fair lock](crate::FairMutex)
             /// whose grant was undone has had its turn, and queues again behind the others.
             ///
-            /// This is a smaller step than [`Redlock`](crate::Redlock): a failover to one of these
+            /// This is a smaller step than [`Redlock`][crate::Redlock]: a failover to one of these
             /// replicas keeps the lock. It has limits: nothing makes the failover choose one of
             /// them; a replica that restarts without its data has forgotten what it acknowledged;
             /// and a release does not wait for replicas, so after a failover a lock may stay taken
@@ -84,6 +84,7 @@ macro_rules! redis_settings {
             /// token](crate::fencing) decide.
             ///
             /// At least 1. Defaults to none.
+            #[cfg_attr(not(feature = "redlock"), doc = include_str!("../links/redlock.md"))]
             #[doc(alias = "checkLockSyncedSlaves")]
             pub fn replicas(mut self, count: u32) -> Self {
                 self.options.replicas = Some(count);

@@ -22,14 +22,14 @@
 //! | [`latch`](crate::LockClient::latch) | `RCountDownLatch` | count and channel |
 //! | [`semaphore`](crate::LockClient::semaphore) | `RPermitExpirableSemaphore` | permits with their leases, channel |
 //! | [`counting_semaphore`](crate::LockClient::counting_semaphore) | `RSemaphore` | count and channel |
-//! | [`Builder::redlock`](crate::Builder::redlock) | `RedissonRedLock` (deprecated), within [limits](#beside-redissonredlock) | hash, TTL, channel, on each master |
+//! | [`Builder::redlock`][crate::Builder::redlock] | `RedissonRedLock` (deprecated), within [limits](#beside-redissonredlock) | hash, TTL, channel, on each master |
 //!
 //! Redisson's server modes `single`, `sentinel` and `cluster` are the builder's
-//! [`url`](crate::Builder::url), [`sentinel`](crate::Builder::sentinel) and
-//! [`cluster`](crate::Builder::cluster), each tested with Redisson in the same mode. In a cluster
+//! [`url`](crate::Builder::url), [`sentinel`][crate::Builder::sentinel] and
+//! [`cluster`][crate::Builder::cluster], each tested with Redisson in the same mode. In a cluster
 //! both sides choose sharded or classic channels by the same rule; if the Java side has
 //! `shardedSubscriptionMode` `OFF`, or is older than 3.22, set
-//! [`sharded_channels(false)`](crate::Cluster::sharded_channels).
+//! [`sharded_channels(false)`][crate::Cluster::sharded_channels].
 //!
 //! **When a slot moves** under sharded channels, leasehold subscribes at the new node and Redisson
 //! (4.7.0 and older) does not. A Java waiter for a name of that slot gets a lock only when the
@@ -81,9 +81,9 @@
 //! | `lockAndGetToken(..)`, `tryLockAndGetToken(..)` | `lock`, `try_lock_for`, and [`fencing_token`](crate::ReentrantMutexGuard::fencing_token) of the guard. Every exclusive lock has tokens; [`keep_token`](crate::ReentrantMutex::keep_token) for a name that Java uses |
 //! | `getToken()` | `fencing_token` of the guard. The last token of others: [`inspect`](crate::LockClient::inspect) |
 //! | `getMultiLock(a, b)`, `lock`, `tryLock`, `unlock` | [`multi`](crate::LockClient::multi) and the same methods as a mutex: all or none. All names are in one store |
-//! | `RMultiLock` over several servers | one client and one guard for each, taken in one order; or [`Redlock`](crate::Redlock), if they are to be one lock |
+//! | `RMultiLock` over several servers | one client and one guard for each, taken in one order; or [`Redlock`][crate::Redlock], if they are to be one lock |
 //! | `isHeldByCurrentThread()` of a multi-lock | that of [`mutex`](crate::LockClient::mutex) for each name |
-//! | `new RedissonRedLock(..)` | a client with [`Builder::redlock`](crate::Builder::redlock), then `mutex(name)` |
+//! | `new RedissonRedLock(..)` | a client with [`Builder::redlock`][crate::Builder::redlock], then `mutex(name)` |
 //!
 //! **`RSemaphore`, `RPermitExpirableSemaphore`, `RCountDownLatch`:**
 //!
@@ -121,16 +121,16 @@
 //! |---|---|
 //! | `lockWatchdogTimeout` | [`Builder::lease`](crate::Builder::lease), 30 s too |
 //! | `lockWatchdogBatchSize` | none: a batch is as large as what is due |
-//! | `fairLockWaitTimeout` | [`waiter_timeout`](crate::Builder::waiter_timeout) for waiters of leasehold; Java's is told with [`java_waiter_timeout`](crate::Redis::java_waiter_timeout) |
-//! | `checkLockSyncedSlaves`, `slavesSyncTimeout` | [`Redis::replicas`](crate::Redis::replicas), off by default: how many must acknowledge a grant and a renewal, within the I/O timeout |
+//! | `fairLockWaitTimeout` | [`waiter_timeout`](crate::Builder::waiter_timeout) for waiters of leasehold; Java's is told with [`java_waiter_timeout`][crate::Redis::java_waiter_timeout] |
+//! | `checkLockSyncedSlaves`, `slavesSyncTimeout` | [`Redis::replicas`][crate::Redis::replicas], off by default: how many must acknowledge a grant and a renewal, within the I/O timeout |
 //! | `NameMapper` | [`key_prefix`](crate::Builder::key_prefix), if it puts something in front; otherwise map the name before you pass it |
-//! | `NatMapper` | [`map_addresses`](crate::Sentinel::map_addresses) of a [`Sentinel`](crate::Sentinel) or a [`Cluster`](crate::Cluster) |
+//! | `NatMapper` | [`map_addresses`][crate::Sentinel::map_addresses] of a [`Sentinel`][crate::Sentinel] or a [`Cluster`][crate::Cluster] |
 //! | `timeout`, `connectTimeout` | [`io_timeout`](crate::Builder::io_timeout) |
 //! | `retryAttempts`, `retryDelay` | [`outage_timeout`](crate::Builder::outage_timeout) for calls that wait already; a first attempt that cannot reach the server fails at once |
 //! | `connectionPoolSize`, `connectionMinimumIdleSize` | [`connections`](crate::Builder::connections): made when needed |
 //! | `subscriptionConnectionPoolSize`, `subscriptionsPerConnection`, `subscriptionTimeout` | none: one connection receives all messages |
-//! | `shardedSubscriptionMode` | [`sharded_channels`](crate::Cluster::sharded_channels) |
-//! | `username`, `password`, `database`, `credentialsResolver` | in the URL; [`credentials`](crate::Redis::credentials) |
+//! | `shardedSubscriptionMode` | [`sharded_channels`][crate::Cluster::sharded_channels] |
+//! | `username`, `password`, `database`, `credentialsResolver` | in the URL; [`credentials`][crate::Redis::credentials] |
 //! | `clientName` | [`client_name`](crate::Builder::client_name) |
 //! | `sslTruststore`, ... | `Builder::tls`, with the cargo feature `tls` |
 //! | `readMode`, `subscriptionMode`, `codec`, `threads`, `nettyThreads`, `executor` | none: locks are asked for at the master, have no codec, and no pool of threads serves them |
@@ -184,7 +184,7 @@
 //!
 //! | Redisson | consequence | leasehold |
 //! |---|---|---|
-//! | keeps a dead waiter in the queue for five minutes | it delays everybody behind it, leasehold's waiters too | Java waiters keep Java's timeout; a dead leasehold waiter stays for [`waiter_timeout`](crate::Builder::waiter_timeout). A shorter `fairLockWaitTimeout` in Java helps if nobody holds the lock for that long (Java's waiters lose their places then); pass it to leasehold as [`java_waiter_timeout`](crate::Redis::java_waiter_timeout) |
+//! | keeps a dead waiter in the queue for five minutes | it delays everybody behind it, leasehold's waiters too | Java waiters keep Java's timeout; a dead leasehold waiter stays for [`waiter_timeout`](crate::Builder::waiter_timeout). A shorter `fairLockWaitTimeout` in Java helps if nobody holds the lock for that long (Java's waiters lose their places then); pass it to leasehold as [`java_waiter_timeout`][crate::Redis::java_waiter_timeout] |
 //! | drops a living waiter whose time is over, without notifying it | the waiter sleeps until its own timer, or for ever | the leasehold waiter that passes it wakes it, and it queues again; if the lock is free, the next waiter is woken as well |
 //! | counts each deadline from the one before it, and a leaving waiter takes its own time back | leasehold waiters in between must do the same, or the deadlines run ahead of the clock, and a dead waiter stays for that much longer | when a leasehold waiter gets its turn, those behind it are put back to the lock's lease |
 //! | a leasehold waiter behind a Java waiter has Java's time on top, which may be more than Java takes back | if that leasehold waiter is dead by then, it would delay everybody for that time (34 s behind a `lock()`, 280 s behind a `tryLock` of 20 s) | the next leasehold waiter or `try_lock` puts it back to its own `waiter_timeout`; where only Java waits, [it stays](crate::FairMutex#order) |
@@ -275,7 +275,9 @@
 //!
 //! | `RedissonRedLock` | consequence | leasehold |
 //! |---|---|---|
-//! | counts a master that restarted empty at once | if that master's vote replaces another's, Java works beside leasehold, or beside Java | leasehold waits for the [longest lease](crate::Redlock::longest_lease), which should be Java's longest as well; only masters that sync every write keep Java out |
+//! | counts a master that restarted empty at once | if that master's vote replaces another's, Java works beside leasehold, or beside Java | leasehold waits for the [longest lease][crate::Redlock::longest_lease], which should be Java's longest as well; only masters that sync every write keep Java out |
 //! | checks neither how long the acquisition took nor whether a majority still has it | a Java holder that lost its majority continues beside leasehold, and has no fencing token | no remedy |
 //! | asks the masters one after the other, and waits for a dead one until its client gives up (5 s by default) | each call takes that long; a `lock()` hardly ever ends while the first or second of three is dead, because its rounds last 4.5 s | no remedy here: `setRetryAttempts(0)` in Java helps |
 //! | waits for a third master when it has two | if it misses the end of a leasehold vote there, nobody has the lock for a third of its wait (`lock()`: 1.5 s) | when a client that has seen a Java holder withdraws a vote, it publishes `00`, which is a release to Java and nothing to leasehold |
+#![cfg_attr(not(feature = "redis"), doc = include_str!("../links/redis.md"))]
+#![cfg_attr(not(feature = "redlock"), doc = include_str!("../links/redlock.md"))]
