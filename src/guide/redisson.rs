@@ -47,9 +47,9 @@
 //!
 //! What each method of Redisson 4 is here. `..Async` methods do not exist: every call blocks its
 //! thread, and [`async_code`](crate::guide::async_code) says how async code calls it. A guard does
-//! what Java's lock object does after `lock()`: it is the only way to unlock, so nobody can unlock
-//! what he does not hold, and there is no `IllegalMonitorStateException`. What Java reports with it
-//! at `unlock()`, a lease that has ended, is [`Lost`](crate::ErrorKind::Lost).
+//! what Java's lock object does after `lock()`. Only a guard unlocks, so no thread can unlock what
+//! it does not hold, and there is no `IllegalMonitorStateException`: what Java reports with it at
+//! `unlock()`, a lease that has ended, is [`Lost`](crate::ErrorKind::Lost).
 //!
 //! **`RLock`**, and with it `RFairLock`, `RSpinLock`, and both sides of `RReadWriteLock`:
 //!
@@ -92,11 +92,11 @@
 //! | `RSemaphore.acquire(..)`, `tryAcquire(..)` | [`acquire`](crate::CountingSemaphore::acquire), [`acquire_many`](crate::CountingSemaphore::acquire_many), and their `try_` forms |
 //! | `release()`, `release(n)` of permits that were acquired | the guard: [`release`](crate::CountingPermit::release), or its drop |
 //! | `release(n)` as a signal, by somebody who has none | [`add_permits`](crate::CountingSemaphore::add_permits); the consumer [forgets](crate::CountingPermit::forget) its guard |
-//! | `releaseIfExists(n)` | none: nothing here adds to a semaphore in one step with the question whether it exists |
+//! | `releaseIfExists(n)` | none: [`add_permits`](crate::CountingSemaphore::add_permits) creates the semaphore if there is none |
 //! | `availablePermits()`, `addPermits(n)` | [`available_permits`](crate::CountingSemaphore::available_permits), [`add_permits`](crate::CountingSemaphore::add_permits) |
 //! | `drainPermits()` | [`drain_permits`](crate::CountingSemaphore::drain_permits), a guard of all that were free |
 //! | `trySetPermits(n)` | [`try_set_permits`](crate::CountingSemaphore::try_set_permits) |
-//! | `trySetPermits(n, ttl)` | none: a semaphore that vanishes takes its waiters' permits with it. [`delete`](crate::CountingSemaphore::delete) it when it is over |
+//! | `trySetPermits(n, ttl)` | none: the semaphore would vanish while its permits are used. [`delete`](crate::CountingSemaphore::delete) it when it is over |
 //! | `RPermitExpirableSemaphore.acquire(..)`, `tryAcquire(..)`, an id or a list of ids | [`acquire`](crate::Semaphore::acquire), [`acquire_many`](crate::Semaphore::acquire_many) and their `try_` forms. The guard renews the lease, which Java does not |
 //! | ... with a lease | a handle [`with_lease`](crate::Semaphore::with_lease) |
 //! | ... an id that another process releases | [`forget`](crate::SemaphorePermit::forget) turns the guard into an id |
