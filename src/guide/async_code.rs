@@ -56,11 +56,11 @@
 //! | `block_in_place` for each of the two | each waiting call takes a thread of the pool for a new worker, until there is none | 8 blocking threads, 64 tasks: none was done |
 //!
 //! [`lock`](crate::LockClient::lock) itself does not compile in an async task if its guard lives
-//! across an `await`: the guard is bound to its thread, because a call on that thread would re-enter
-//! the hold. tokio's error is "future cannot be sent between threads safely"; axum's is "the trait
-//! `Handler<_, _>` is not implemented", and only `#[axum::debug_handler]` makes it name the guard.
-//! On one thread (`LocalSet`, `current_thread`) it compiles, and **does not exclude**: all tasks are
-//! the same thread, so the second one re-enters the lock of the first.
+//! across an `await`: the guard is bound to its thread, because a call on that thread would
+//! re-enter the hold. tokio's error is "future cannot be sent between threads safely"; axum's is
+//! "the trait `Handler<_, _>` is not implemented", and only `#[axum::debug_handler]` makes it name
+//! the guard. On one thread (`LocalSet`, `current_thread`) it compiles, and **does not exclude**:
+//! all tasks are the same thread, so the second one re-enters the lock of the first.
 //!
 //! # How many may wait
 //!
@@ -71,8 +71,9 @@
 //!
 //! ```no_run
 //! # use std::{sync::Arc, time::Duration};
+//! # use leasehold::{LockClient, Result};
 //! # use tokio::{sync::Semaphore, task::spawn_blocking};
-//! # async fn example(client: leasehold::LockClient, waiters: Arc<Semaphore>) -> leasehold::Result<()> {
+//! # async fn example(client: LockClient, waiters: Arc<Semaphore>) -> Result<()> {
 //! // Once: let waiters = Arc::new(Semaphore::new(64));
 //! let turn = waiters.clone().acquire_owned().await.expect("it is never closed");
 //! let call = spawn_blocking(move || {
@@ -89,8 +90,8 @@
 //!
 //! **A dropped future stops no thread.** When a client hangs up, a `timeout` is over or a task is
 //! aborted, the blocking call goes on, gets the lock, and does the work. Only a
-//! [`CancelToken`](crate::CancelToken) ends the wait, within about a millisecond. Cancel it when the
-//! future is dropped:
+//! [`CancelToken`](crate::CancelToken) ends the wait, within about a millisecond. Cancel it when
+//! the future is dropped:
 //!
 //! ```no_run
 //! # use std::time::Duration;
@@ -131,13 +132,13 @@
 //!    type whose `drop` moves it into a `spawn_blocking`.
 //!
 //! A guard needs no runtime: it can be used and dropped on any thread, also when the runtime has
-//! ended. Until then its lease is renewed. Owned guards never re-enter, so a task that takes the same
-//! lock twice waits for itself.
+//! ended. Until then its lease is renewed. Owned guards never re-enter, so a task that takes the
+//! same lock twice waits for itself.
 //!
 //! # Hearing of a loss
 //!
-//! Give [`on_lost`](crate::ReentrantMutexGuard::on_lost) a sender of the runtime. Callbacks run on a
-//! thread of the client, outside of the runtime, and must not block it: `send` of a `watch` or a
+//! Give [`on_lost`](crate::ReentrantMutexGuard::on_lost) a sender of the runtime. Callbacks run on
+//! a thread of the client, outside of the runtime, and must not block it: `send` of a `watch` or a
 //! `oneshot` channel does not, nor does `try_send` of an `mpsc` channel.
 //!
 //! ```no_run
@@ -152,13 +153,13 @@
 //! # }
 //! ```
 //!
-//! A callback can be late. What must not be done twice needs [`ensure_held`] between its steps, or a
-//! [fencing token](crate::guide::fencing) at the resource.
+//! A callback can be late. What must not be done twice needs [`ensure_held`] between its steps, or
+//! a [fencing token](crate::guide::fencing) at the resource.
 //!
 //! # A clean stop
 //!
-//! A runtime that is dropped, at the end of `#[tokio::main]` too, waits for its blocking threads, so
-//! for every lock call that waits. End these first, then let the handlers finish, then close the
+//! A runtime that is dropped, at the end of `#[tokio::main]` too, waits for its blocking threads,
+//! so for every lock call that waits. End these first, then let the handlers finish, then close the
 //! client:
 //!
 //! ```ignore

@@ -355,7 +355,7 @@
 //!
 //! ```text
 //! LEASEHOLD_URL=redis://cache/
-//! 5 3 * * * $HOME/.cargo/bin/leasehold run nightly:report --no-wait --quiet --conflict-status 0 --min-hold 5m --retry-store 10m -- /opt/report.sh
+//! 5 3 * * * ~/.cargo/bin/leasehold run job -nq --conflict-status 0 --min-hold 5m -- /opt/job.sh
 //! ```
 //!
 //! Install this crontab on every machine: one of them runs the job, and the others are silent. cron
@@ -365,12 +365,12 @@
 //! directory: cron expands no variable there.
 //!
 //! `--min-hold` keeps the lock taken after a quick job, for as long as clocks may differ, also if
-//! the job has failed; with `--min-hold-on-success` another machine may then do it. `--quiet
-//! --conflict-status 0` keeps cron from sending mails about the machines that lose: without them
-//! they say who has the lock, and end with status 75. `--retry-store 10m` waits for a store that is
-//! down when the job should start. The command's environment has `LEASEHOLD_TOKEN`, the fencing
-//! token, and `LEASEHOLD_NAME`. A command is a program and its arguments; what needs a shell is
-//! `-- sh -c 'cd /opt && ./report.sh'`.
+//! the job has failed; with `--min-hold-on-success` another machine may then do it. `-nq`
+//! (`--no-wait --quiet`) with `--conflict-status 0` keeps cron from sending mails about the
+//! machines that lose: otherwise they say who has the lock, and end with status 75. `--retry-store
+//! 10m` waits for a store that is down when the job should start. The command's environment has
+//! `LEASEHOLD_TOKEN`, the fencing token, and `LEASEHOLD_NAME`. A command is a program and its
+//! arguments; what needs a shell is `-- sh -c 'cd /opt && ./report.sh'`.
 //!
 //! On Unix, `run` passes signals on (its help lists them), and a second process, `lh-backstop`,
 //! ends the command's process group if `run` is killed, before the lease ends. What has left that

@@ -110,10 +110,11 @@
 //! | `delete()`, `isExists()` | `delete` of a semaphore or latch; [`inspect`](crate::LockClient::inspect). `expire`, `rename`, `copy`, listeners: none, they are for maps |
 //!
 //! **Locks of a map.** `RMap.getLock(key)` is a plain `RLock` whose name contains a hash of the
-//! encoded key: `{orders}:pdg3j2GnWNDyZSAH6PPgrQ:lock`. The hash depends on Java's codec, so let Java
-//! tell the name (`getLock(key).getName()`) and pass it to [`mutex`](crate::LockClient::mutex); or
-//! lock a name that both sides can spell, such as `orders:17`. The same holds for `getFairLock`,
-//! `getReadWriteLock`, `getSemaphore`, `getPermitExpirableSemaphore` and `getCountDownLatch`.
+//! encoded key: `{orders}:pdg3j2GnWNDyZSAH6PPgrQ:lock`. The hash depends on Java's codec, so let
+//! Java tell the name (`getLock(key).getName()`) and pass it to
+//! [`mutex`](crate::LockClient::mutex); or lock a name that both sides can spell, such as
+//! `orders:17`. The same holds for `getFairLock`, `getReadWriteLock`, `getSemaphore`,
+//! `getPermitExpirableSemaphore` and `getCountDownLatch`.
 //!
 //! **Settings:**
 //!
