@@ -5,8 +5,8 @@ use clap_complete::Shell;
 use crate::failure::Failure;
 use crate::output::write_out;
 
-/// What follows `--` is a command of its own, which clap's script for bash does not complete. Also for
-/// bash 3.2, which macOS has, and with or without the package bash-completion.
+/// What follows `--` is a command of its own, which clap's script for bash does not complete. Also
+/// for bash 3.2, which macOS has, and with or without the package bash-completion.
 const BASH: &str = r#"
 _leasehold_or_command() {
     local i

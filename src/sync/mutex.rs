@@ -118,8 +118,8 @@ impl ReentrantMutex {
         /// guard. If this thread holds the lock through [`lock`](Self::lock) and one of the two
         /// handles is [`non_reentrant`](Self::non_reentrant), every form returns `Conflict`.
         ///
-        /// Like every call it blocks its thread. **Never call it on a thread that runs async code:**
-        /// tasks that wait for each other there wait for ever. See
+        /// Like every call it blocks its thread. **Never call it on a thread that runs async
+        /// code:** tasks that wait for each other there wait for ever. See
         /// [`guide::async_code`](crate::guide::async_code).
         ///
         /// # Errors

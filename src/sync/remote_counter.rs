@@ -73,8 +73,8 @@ impl<'a> Counter<'a> {
 /// How often permits are asked for that others have just taken.
 const DRAINS: u32 = 10;
 
-/// Takes all permits that are free, `most` at most. Also asks for one if none is free: if nobody has
-/// set the permits, the answer is an error.
+/// Takes all permits that are free, `most` at most. Also asks for one if none is free: if nobody
+/// has set the permits, the answer is an error.
 pub(crate) fn drain<G>(
     most: u32,
     free: impl Fn() -> Result<i64>,

@@ -166,16 +166,16 @@ impl Semaphore {
         )
     }
 
-    /// Extends the lease of permits whose guard was [forgotten](SemaphorePermit::forget), in this or
-    /// another process, to at least `lease` from now; never shortens it. Nobody renews them: call it
-    /// again before the lease ends. One round trip. Safe to repeat.
+    /// Extends the lease of permits whose guard was [forgotten](SemaphorePermit::forget), in this
+    /// or another process, to at least `lease` from now; never shortens it. Nobody renews them: call
+    /// it again before the lease ends. One round trip. Safe to repeat.
     ///
     /// # Errors
     /// [`Lost`](crate::ErrorKind::Lost) when they were returned, or their lease has ended;
-    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) for an invalid name or a lease out of range;
-    /// [`Unsupported`](crate::ErrorKind::Unsupported) with ZooKeeper, where a permit ends with the
-    /// session of the client that took it; otherwise when the request fails, which leaves the lease
-    /// as it was or extends it.
+    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) for an invalid name or a lease out of
+    /// range; [`Unsupported`](crate::ErrorKind::Unsupported) with ZooKeeper, where a permit ends
+    /// with the session of the client that took it; otherwise when the request fails, which leaves
+    /// the lease as it was or extends it.
     #[doc(alias = "updateLeaseTime")]
     #[doc(alias = "renew")]
     pub fn extend(&self, id: &PermitId, lease: Duration) -> Result<()> {
@@ -325,7 +325,8 @@ impl SemaphorePermit {
 
     /// Ends the guard and leaves the permits taken, without renewal. They become free two seconds
     /// after the lease of their last renewal ends, unless they are [returned](Semaphore::release)
-    /// or [extended](Semaphore::extend) with this id before. Waiters are not notified of that. No I/O.
+    /// or [extended](Semaphore::extend) with this id before. Waiters are not notified of that. No
+    /// I/O.
     #[must_use = "the id can return the permits"]
     pub fn forget(self) -> PermitId {
         let hold = self.0.forget();
