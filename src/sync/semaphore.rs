@@ -167,8 +167,8 @@ impl Semaphore {
     }
 
     /// Extends the lease of permits whose guard was [forgotten](SemaphorePermit::forget), in this
-    /// or another process, to at least `lease` from now; never shortens it. Nobody renews them: call
-    /// it again before the lease ends. One round trip. Safe to repeat.
+    /// or another process, to at least `lease` from now; never shortens it. Nobody renews them:
+    /// call it again before the lease ends. One round trip. Safe to repeat.
     ///
     /// # Errors
     /// [`Lost`](crate::ErrorKind::Lost) when they were returned, or their lease has ended;
