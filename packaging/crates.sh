@@ -54,6 +54,8 @@ package() {
 features() {
     # Each pair finds what one feature uses of another one; each feature alone is linted as well.
     cargo hack clippy -p leasehold --lib --each-feature -- -D warnings
+    # Links to what a feature brings lead to docs.rs where the feature is off (src/links).
+    RUSTDOCFLAGS='-D warnings' cargo hack doc -p leasehold --lib --no-deps --each-feature
     cargo hack check -p leasehold --lib --feature-powerset --depth 2
     cargo hack clippy -p leasehold-cli --each-feature -- -D warnings
 }

@@ -29,14 +29,16 @@ use crate::wait::client_state::ClientState;
 /// not resolved, for example because a server hangs. Make one client per process and share it.
 ///
 /// A client has no thread until it needs one. Then it has at most two, whatever the load: one
-/// renews leases, one receives release messages. Behind [sentinels](crate::Sentinel) there is one
-/// more, and one more once an `on_lost` callback is set, plus up to 16 while callbacks run. A
-/// client for [Redlock](crate::Redlock) has the first of them from the start: it checks masters
-/// that are down or have no vote.
+/// renews leases, one receives release messages. Behind [sentinels][crate::Sentinel] there is one
+/// more, and one more once `on_lost` or `lost` of a guard was called, plus up to 16 while callbacks
+/// run. A client for [Redlock][crate::Redlock] has the first of them from the start: it checks
+/// masters that are down or have no vote.
 ///
 /// # Forks
 /// In a child process made by `fork()` nothing of the client may be used: methods fail with
 /// [`Forked`](crate::ErrorKind::Forked), guards hold nothing, and dropping them does nothing.
+#[cfg_attr(not(feature = "redis"), doc = include_str!("links/redis.md"))]
+#[cfg_attr(not(feature = "redlock"), doc = include_str!("links/redlock.md"))]
 #[derive(Clone)]
 pub struct LockClient {
     state: Arc<ClientState>,
@@ -58,18 +60,21 @@ impl LockClient {
     /// why. The first call on the handle reports any other name as
     /// [`InvalidInput`](crate::ErrorKind::InvalidInput). The same holds for the other primitives.
     /// Every name may be a `&str` or a `String`, such as `format!("report:{day}")`.
+    #[doc(alias = "RLock")]
     #[must_use]
     pub fn mutex(&self, name: impl AsRef<str>) -> ReentrantMutex {
         ReentrantMutex::new(&self.state, name.as_ref())
     }
 
     /// A handle to the fair lock of this name: first come, first served; no I/O.
+    #[doc(alias = "RFairLock")]
     #[must_use]
     pub fn fair(&self, name: impl AsRef<str>) -> FairMutex {
         FairMutex::new(&self.state, name.as_ref())
     }
 
     /// A handle to the read-write lock of this name; no I/O.
+    #[doc(alias = "RReadWriteLock")]
     #[must_use]
     pub fn rw_lock(&self, name: impl AsRef<str>) -> RwLock {
         RwLock::new(&self.state, name.as_ref())
@@ -78,6 +83,7 @@ impl LockClient {
     /// A handle to several plain locks that are taken as one, all or none: 1 to 1000 names in any
     /// order, where a repeated name counts once; no I/O. The first method call reports names that
     /// cannot work.
+    #[doc(alias = "RMultiLock")]
     #[must_use]
     pub fn multi(&self, names: impl IntoIterator<Item = impl AsRef<str>>) -> MultiLock {
         MultiLock::new(&self.state, names)
@@ -85,6 +91,7 @@ impl LockClient {
 
     /// A handle to the count-down latch of this name; no I/O. It is open until somebody [sets its
     /// count](CountDownLatch::set_count).
+    #[doc(alias = "RCountDownLatch")]
     #[must_use]
     pub fn latch(&self, name: impl AsRef<str>) -> CountDownLatch {
         CountDownLatch::new(&self.state, name.as_ref())
@@ -92,6 +99,7 @@ impl LockClient {
 
     /// A handle to the semaphore of this name, whose permits have leases; no I/O. Nobody gets a
     /// permit until somebody [sets how many there are](Semaphore::try_set_permits).
+    #[doc(alias = "RPermitExpirableSemaphore")]
     #[must_use]
     pub fn semaphore(&self, name: impl AsRef<str>) -> Semaphore {
         Semaphore::new(&self.state, name.as_ref())
@@ -99,6 +107,7 @@ impl LockClient {
 
     /// A handle to the counting semaphore of this name, whose permits a crash leaks; no I/O.
     /// Usually [`semaphore`](Self::semaphore) is the right choice.
+    #[doc(alias = "RSemaphore")]
     #[must_use]
     pub fn counting_semaphore(&self, name: impl AsRef<str>) -> CountingSemaphore {
         CountingSemaphore::new(&self.state, name.as_ref())
@@ -120,6 +129,7 @@ impl LockClient {
     ///
     /// # Errors
     /// The same as [`ReentrantMutex::lock`].
+    #[doc(alias = "acquire")]
     pub fn lock(&self, name: impl AsRef<str>) -> Result<ReentrantMutexGuard> {
         self.mutex(name).lock()
     }
@@ -136,6 +146,7 @@ impl LockClient {
     ///
     /// # Errors
     /// The same as [`ReentrantMutex::lock`].
+    #[doc(alias = "timeout")]
     pub fn try_lock_for(
         &self,
         name: impl AsRef<str>,
@@ -187,7 +198,7 @@ impl LockClient {
     /// takes some milliseconds, and blocks for at most ten I/O timeouts (20 s with the default of 2
     /// s), and three more where the servers have to be found first (sentinels, a cluster). It may
     /// be repeated and called by several threads, even while locks are held: it takes no lock,
-    /// writes no key, and makes no table. (With [Redlock](crate::Redlock), the client's background
+    /// writes no key, and makes no table. (With [Redlock][crate::Redlock], the client's background
     /// thread writes its usual marks.) On servers older than Redis 7, missing rights are found by
     /// trying, which the `ACL LOG` shows.
     ///
@@ -205,6 +216,7 @@ impl LockClient {
     /// assert!(diagnosis.is_healthy());
     /// # Ok::<(), leasehold::Error>(())
     /// ```
+    #[cfg_attr(not(feature = "redlock"), doc = include_str!("links/redlock.md"))]
     #[must_use]
     pub fn diagnose(&self) -> Diagnosis {
         let state = &self.state;
@@ -215,8 +227,9 @@ impl LockClient {
         Diagnosis::new(state.store.diagnose(&asked))
     }
 
-    /// How many acquisitions of a [Redlock](crate::Redlock) client needed a second round for
+    /// How many acquisitions of a [Redlock][crate::Redlock] client needed a second round for
     /// their fencing token since the client was built, because a clock was behind. No I/O.
+    #[cfg_attr(not(feature = "redlock"), doc = include_str!("links/redlock.md"))]
     #[must_use]
     pub fn token_rounds(&self) -> u64 {
         self.state.store.token_rounds()

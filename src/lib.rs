@@ -12,9 +12,9 @@
 //! ```
 //!
 //! You need Rust 1.88, and Redis 6.2 or later, or Valkey 7.2 or later: one server, a primary behind
-//! [sentinels](Sentinel), a [cluster](Cluster), or [several independent servers](Redlock). See
-//! [`guide::servers`]. PostgreSQL and ZooKeeper can keep the same locks:
-//! [`guide::choosing_a_store`] compares them.
+//! [sentinels][crate::Sentinel], a [cluster][crate::Cluster], or [several independent
+//! servers][crate::Redlock]. See [`guide::servers`]. PostgreSQL and ZooKeeper can keep the same
+//! locks: [`guide::choosing_a_store`] compares them.
 //!
 //! Only the cargo feature `redis` is on by default. A program that keeps its locks in another
 //! store, or in memory, can leave it out: `default-features = false`.
@@ -126,9 +126,10 @@
 //!    server answers again. Latches and counting semaphores have no lease: what a killed process
 //!    leaves there stays.
 //! 3. **It speaks Redisson's protocol.** Keys, values, channels and messages are Redisson's own.
-//! 4. **One round trip per call, and no polling.** A client has two background threads whatever the
-//!    load, one more behind [sentinels](Builder::sentinel), and one more if you set `on_lost`
-//!    callbacks.
+//! 4. **One round trip per call, and no polling.** Two background threads of a client serve any
+//!    number of locks and waiters. [`on_lost`](ReentrantMutexGuard::on_lost) and
+//!    [`lost`](ReentrantMutexGuard::lost) start one more; while callbacks run, there are up to 16
+//!    for them. [`guide::operations`](guide::operations#threads) lists all threads.
 //!
 //! # What a lease does not promise
 //!
@@ -152,7 +153,8 @@
 //!
 //! # What is not supported
 //!
-//! - async code: every call blocks its thread.
+//! - async calls: every call blocks its thread. [`guide::async_code`] says how async code calls it,
+//!   and what hangs.
 //! - Upgrading a read hold to a write hold. It would wait for itself, so it is refused with
 //!   [`Conflict`](ErrorKind::Conflict); start with the write lock and downgrade it.
 //! - Redlock for anything but [`lock`](LockClient::lock) and [`mutex`](LockClient::mutex): the
@@ -175,6 +177,7 @@
 //! | [`guide::redlock`] | How do locks survive the loss of a server? |
 //! | [`guide::fencing`] | How do I stop a late holder? |
 //! | [`guide::worker_pools`] | Which guard fits a thread pool, rayon, clones and forks? |
+//! | [`guide::async_code`] | How do I call it from tokio, and what hangs there? |
 //! | [`guide::shutdown`] | How do I end a program cleanly? |
 //! | [`guide::testing`] | How do I test code that takes locks? |
 //! | [`guide::redisson`] | What do Java and Rust services share, and where do they differ? |
@@ -202,7 +205,8 @@
 //! clock is `Instant` as well, and may stop during sleep. There a jump of the wall clock reveals
 //! the sleep, but only shortly after the machine is awake; until then a guard can believe in a
 //! lease that has ended.
-
+#![cfg_attr(not(feature = "redis"), doc = include_str!("links/redis.md"))]
+#![cfg_attr(not(feature = "redlock"), doc = include_str!("links/redlock.md"))]
 // The pages on docs.rs show which feature each item needs.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 // Some code that stores share is used by only one of them, and is dead in a build without that

@@ -635,6 +635,8 @@ tests() {
 checks() {
     lints
     step 'docs' env RUSTDOCFLAGS='-D warnings' cargo doc --no-deps --all-features
+    # As a user makes them, who has chosen no feature.
+    step 'docs with default features' env RUSTDOCFLAGS='-D warnings' cargo doc --no-deps --lib
     step 'doc tests' cargo test --all-features --doc
     step "dependencies on Rust $msrv" check_msrv_of_dependencies
     seconds=30

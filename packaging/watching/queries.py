@@ -124,14 +124,27 @@ def lines_of(panel, series, frame, begin, end):
         place = lambda at, value: f"{left + width * (at - begin) / (end - begin):.1f} {top + height * (1 - value / largest):.1f}"
         colour = COLOURS[number % len(COLOURS)]
         yield f'<path d="M{"L".join(place(*point) for point in points)}" fill="none" stroke="{colour}"/>'
-    x = left - 30
-    for number, (name, points) in enumerate(stacked[:6]):
-        label = f"{name[:24]}"
-        if x + 6 * len(label) > left + width:
-            break
-        yield f'<rect x="{x}" y="{top + height + 8}" width="8" height="3" fill="{COLOURS[number % len(COLOURS)]}"/>'
-        yield f'<text x="{x + 11}" y="{top + height + 13}">{html.escape(label)}</text>'
-        x += 22 + 6 * len(label)
+    yield from labels_of([(name, max(value for _, value in points)) for name, points in series], frame)
+
+
+def labels_of(peaks, frame):
+    """The names of the lines, in two rows: of the tallest lines if not all have room."""
+    left, top, width, height = frame
+    rows, x = [[]], left - 30
+    for number in sorted(range(len(peaks)), key=lambda number: -peaks[number][1]):
+        label = peaks[number][0][:24]
+        room = 22 + 5.2 * len(label)
+        if x + room > left + width + 12:
+            if len(rows) == 2:
+                break
+            rows, x = [*rows, []], left - 30
+        rows[-1].append((x, COLOURS[number % len(COLOURS)], html.escape(label)))
+        x += room
+    for number, row in enumerate(rows):
+        y = top + height + 12 + 10 * number
+        for x, colour, label in row:
+            yield f'<rect x="{x:.0f}" y="{y - 4}" width="8" height="3" fill="{colour}"/>'
+            yield f'<text x="{x + 11:.0f}" y="{y}">{label}</text>'
 
 
 def heat_of(series, frame, begin, end):

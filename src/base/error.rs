@@ -21,6 +21,7 @@ pub enum ErrorKind {
     /// sentinels watch no master of this name. Nothing was changed.
     InvalidInput,
     /// The hold is gone: its lease ended, or the server no longer has it. Final for this hold.
+    #[doc(alias = "IllegalMonitorStateException")]
     Lost,
     /// The server could not be reached, or did not answer within the I/O timeout
     /// ([`Builder::io_timeout`](crate::Builder::io_timeout)). A request that may have run is undone
@@ -31,7 +32,8 @@ pub enum ErrorKind {
     /// Never returned just because another holder has the lock.
     NoQuorum,
     /// Fewer replicas acknowledged the grant in time than
-    /// [`Redis::replicas`](crate::Redis::replicas) requires. The grant was undone.
+    /// [`Redis::replicas`][crate::Redis::replicas] requires. The grant was undone.
+    #[cfg_attr(not(feature = "redis"), doc = include_str!("../links/redis.md"))]
     NotReplicated,
     /// The server answers, but cannot serve now. Nothing was changed.
     ///

@@ -16,7 +16,8 @@ pub enum NodeState {
     Voting,
     /// It answers, and has no vote: it restarted, failed over, was flushed or is new, so it may
     /// have forgotten holds and tokens. It gets its vote once the longest lease has passed; see
-    /// [`Builder::redlock`](crate::Builder::redlock).
+    /// [`Builder::redlock`][crate::Builder::redlock].
+    #[cfg_attr(not(feature = "redlock"), doc = include_str!("../links/redlock.md"))]
     Quarantined {
         /// The time until it may be admitted; `None` while something else is missing, such as
         /// enough other servers.
@@ -60,8 +61,9 @@ impl NodeStatus {
         self.latency
     }
 
-    /// The hash slots of this primary of a [cluster](crate::Builder::cluster); empty for other
+    /// The hash slots of this primary of a [cluster][crate::Builder::cluster]; empty for other
     /// servers.
+    #[cfg_attr(not(feature = "redis"), doc = include_str!("../links/redis.md"))]
     #[must_use]
     pub fn slots(&self) -> &[RangeInclusive<u16>] {
         &self.slots

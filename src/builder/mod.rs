@@ -112,23 +112,28 @@ impl Builder {
     ///
     /// | URL | locks live in |
     /// |---|---|
-    /// | `redis://[user:password@]host[:port][/db]`, `redis+unix:///path` | one server: [`redis`](Self::redis) |
-    /// | `redis+sentinel://[user:password@]host[:port][,host[:port]..]/master[/db]` | the master that sentinels watch: [`sentinel`](Self::sentinel) |
-    /// | `redis+cluster://[user:password@]host:port[,host:port..]` | a cluster: [`cluster`](Self::cluster) |
-    /// | `postgres://user@host[:port][,host[:port]..]/database` | a PostgreSQL database: [`postgres`](Self::postgres) |
-    /// | `zookeeper://host[:port][,host[:port]..][/chroot]` | a ZooKeeper ensemble: [`zookeeper`](Self::zookeeper) |
+    /// | `redis://[user:password@]host[:port][/db]`, `redis+unix:///path` | one server: [`redis`][Self::redis] |
+    /// | `redis+sentinel://[user:password@]host[:port][,host[:port]..]/master[/db]` | the master that sentinels watch: [`sentinel`][Self::sentinel] |
+    /// | `redis+cluster://[user:password@]host:port[,host:port..]` | a cluster: [`cluster`][Self::cluster] |
+    /// | `postgres://user@host[:port][,host[:port]..]/database` | a PostgreSQL database: [`postgres`][Self::postgres] |
+    /// | `zookeeper://host[:port][,host[:port]..][/chroot]` | a ZooKeeper ensemble: [`zookeeper`][Self::zookeeper] |
     ///
     /// Use this if the URL comes from a configuration. The methods in the right column take the
     /// same URL, and also the settings of their kind of servers. The last call of these methods
-    /// counts; one of them, or [`redlock`](Self::redlock), is required.
+    /// counts; one of them, or [`redlock`][Self::redlock], is required.
     ///
     /// `rediss`, `rediss+sentinel`, `rediss+cluster` and `zookeeper+tls` are the same over TLS
-    /// (cargo feature `tls`; [`tls`](Self::tls) has the settings). A kind of servers whose cargo
+    /// (cargo feature `tls`; [`tls`][Self::tls] has the settings). A kind of servers whose cargo
     /// feature is off is refused by [`build`](Self::build).
     ///
     /// Every part of a URL is understood or refused, never ignored: the error names the part, what
     /// is allowed there, and no password. Write `/`, `?`, `#` and `@` in a user or password as
     /// `%2F`, `%3F`, `%23` and `%40`.
+    #[cfg_attr(not(feature = "postgres"), doc = include_str!("../links/postgres.md"))]
+    #[cfg_attr(not(feature = "redis"), doc = include_str!("../links/redis.md"))]
+    #[cfg_attr(not(feature = "redlock"), doc = include_str!("../links/redlock.md"))]
+    #[cfg_attr(not(feature = "tls-core"), doc = include_str!("../links/tls-core.md"))]
+    #[cfg_attr(not(feature = "zookeeper"), doc = include_str!("../links/zookeeper.md"))]
     pub fn url(mut self, url: impl Into<String>) -> Self {
         self.servers = Some(by_url(url.into()));
         self
@@ -220,17 +225,23 @@ impl Builder {
     /// core uses it up. Measured with four busy threads on two cores: at 20 ms, 3 of 50 holds were
     /// lost within 400 ms, and one call in five failed; at 50 ms, none. For a short time that is
     /// *not* renewed, use [`with_lease`](crate::ReentrantMutex::with_lease).
+    #[doc(alias = "ttl")]
+    #[doc(alias = "expire")]
+    #[doc(alias = "watchdog")]
+    #[doc(alias = "lockWatchdogTimeout")]
     pub fn lease(mut self, lease: Duration) -> Self {
         self.settings.lease = lease;
         self
     }
 
     /// The limit for each connect (including the look-up of the host name, the answer of a
-    /// [credentials provider](crate::CredentialsProvider), TLS, the login and the checks of the
+    /// [credentials provider][crate::CredentialsProvider], TLS, the login and the checks of the
     /// server), each write and each reply. A call to a hung server can run into two or three of
     /// them in a row. The addresses of a host share the limit of one connect.
     /// Must be shorter than the lease. Defaults to 2 s, or a quarter of the lease if that is less;
     /// renewals never wait longer than a quarter of the lease.
+    #[cfg_attr(not(feature = "redis"), doc = include_str!("../links/redis.md"))]
+    #[doc(alias = "timeout")]
     pub fn io_timeout(mut self, timeout: Duration) -> Self {
         self.settings.io_timeout = Some(timeout);
         self
@@ -251,6 +262,7 @@ impl Builder {
     }
 
     /// The prefix of every lock name in the store, like Redisson's `NameMapper`. Defaults to none.
+    #[doc(alias = "NameMapper")]
     pub fn key_prefix(mut self, prefix: impl Into<String>) -> Self {
         self.settings.key_prefix = prefix.into();
         self
@@ -309,8 +321,9 @@ impl Builder {
     /// is faster: both ways are measured, and the slower one is tried again now and then. So it
     /// stops by itself where replies take longer, or other threads want the core. It lengthens no
     /// wait. Turn it off where CPU time counts more than speed: on a battery, under a CPU quota, or
-    /// where cores are paid for by use. No effect on [`redlock`](Self::redlock) and with
+    /// where cores are paid for by use. No effect on [`redlock`][Self::redlock] and with
     /// PostgreSQL, which flushes its log for a grant. Defaults to true.
+    #[cfg_attr(not(feature = "redlock"), doc = include_str!("../links/redlock.md"))]
     pub fn busy_poll(mut self, on: bool) -> Self {
         self.settings.busy_poll = on;
         self

@@ -75,7 +75,7 @@ macro_rules! redis_settings {
             /// waiting tries again, as in an outage. A waiter of a [fair lock](crate::FairMutex)
             /// whose grant was undone has had its turn, and queues again behind the others.
             ///
-            /// This is a smaller step than [`Redlock`](crate::Redlock): a failover to one of these
+            /// This is a smaller step than [`Redlock`][crate::Redlock]: a failover to one of these
             /// replicas keeps the lock. It has limits: nothing makes the failover choose one of
             /// them; a replica that restarts without its data has forgotten what it acknowledged;
             /// and a release does not wait for replicas, so after a failover a lock may stay taken
@@ -84,6 +84,8 @@ macro_rules! redis_settings {
             /// token](crate::fencing) decide.
             ///
             /// At least 1. Defaults to none.
+            #[cfg_attr(not(feature = "redlock"), doc = include_str!("../links/redlock.md"))]
+            #[doc(alias = "checkLockSyncedSlaves")]
             pub fn replicas(mut self, count: u32) -> Self {
                 self.options.replicas = Some(count);
                 self
@@ -98,6 +100,7 @@ macro_rules! redis_settings {
             /// this crate behind a Java waiter keeps its place for longer, unless another client of
             /// this crate asks for the lock and [corrects that](crate::FairMutex#order). Between 1
             /// ms and a day. Defaults to 5 minutes, like Redisson. Without Java it has no effect.
+            #[doc(alias = "fairLockWaitTimeout")]
             pub fn java_waiter_timeout(mut self, timeout: std::time::Duration) -> Self {
                 self.options.java_waiter_timeout = timeout;
                 self
@@ -127,6 +130,7 @@ macro_rules! address_map {
             /// servers.map_addresses(|_host, port| ("gateway.example".to_owned(), port))
             /// # }
             /// ```
+            #[doc(alias = "NatMapper")]
             pub fn map_addresses(mut self, map: impl Fn(&str, u16) -> (String, u16) + Send + Sync + 'static) -> Self {
                 self.options.address_map = Some(std::sync::Arc::new(map));
                 self

@@ -61,6 +61,8 @@ const MASTER_TIMEOUT: Duration = Duration::from_millis(500);
 /// its vote can form a second majority together with a master that the holder does not have. Tokens
 /// grow strictly whatever the clocks do, as long as no majority loses its memory at once; if one
 /// does, they continue from the masters' clocks.
+#[doc(alias = "RedissonRedLock")]
+#[doc(alias = "quorum")]
 #[derive(Clone)]
 #[must_use = "it is a setting: give it to Builder::redlock"]
 pub struct Redlock {

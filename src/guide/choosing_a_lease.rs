@@ -80,11 +80,11 @@
 //! | ... with [Redlock](crate::guide::redlock) | 500 ms, and never more than a quarter of the lease | the reply of one master | lower it if the masters are close: a call waits that long for a master that hangs, until it is known to be down |
 //! | [`outage_timeout`](crate::Builder::outage_timeout) | one lease | how long a call that is *already waiting* tolerates an outage of the server | raise it if waiters should outlast a long failover; zero makes them fail at the first error |
 //! | [`waiter_timeout`](crate::Builder::waiter_timeout) | 5 s | how long a dead waiter of a fair lock, or a dead waiting writer, delays the others | lower it for a quicker recovery; each living waiter sends one command every third of it |
-//! | [`java_waiter_timeout`](crate::Redis::java_waiter_timeout) | 5 minutes | the timeout of Java waiters in a fair queue | only beside Java: see [`redisson`](crate::guide::redisson) |
-//! | [`longest_lease`](crate::Redlock::longest_lease) | the lease, or 30 s if that is more | with Redlock: the longest lease of any client of these masters, and so the quarantine of a master that restarted | the same on all clients |
+//! | [`java_waiter_timeout`][crate::Redis::java_waiter_timeout] | 5 minutes | the timeout of Java waiters in a fair queue | only beside Java: see [`redisson`](crate::guide::redisson) |
+//! | [`longest_lease`][crate::Redlock::longest_lease] | the lease, or 30 s if that is more | with Redlock: the longest lease of any client of these masters, and so the quarantine of a master that restarted | the same on all clients |
 //!
 //! A connect includes the look-up of the host name and the answer of a [credentials
-//! provider](crate::CredentialsProvider). If one of these is late, the last addresses, or the last
+//! provider][crate::CredentialsProvider]. If one of these is late, the last addresses, or the last
 //! credentials that the server accepted, are used after a quarter of that time: a name server that
 //! is away costs no lock.
 //!
@@ -92,3 +92,5 @@
 //!
 //! A [semaphore](crate::Semaphore)'s permits come back two seconds after their lease has ended,
 //! because each Java client judges it by its own clock.
+#![cfg_attr(not(feature = "redis"), doc = include_str!("../links/redis.md"))]
+#![cfg_attr(not(feature = "redlock"), doc = include_str!("../links/redlock.md"))]

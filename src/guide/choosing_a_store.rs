@@ -10,8 +10,8 @@
 //!    too](crate::guide::postgres), and fence the transaction. Then a late holder cannot commit,
 //!    which no other store can guarantee.
 //! 2. **A job that runs twice costs time or money, and you have a Redis**: one Redis is enough. If
-//!    it should fail over, put it behind [sentinels](crate::Builder::sentinel) and set
-//!    [`replicas(1)`](crate::Redis::replicas).
+//!    it should fail over, put it behind [sentinels][crate::Builder::sentinel] and set
+//!    [`replicas(1)`][crate::Redis::replicas].
 //! 3. **No lock may be forgotten when a server dies**, or Java services with Curator share the
 //!    locks: [ZooKeeper](crate::guide::zookeeper). PostgreSQL does not forget any either if the
 //!    standby that is promoted was synchronous.
@@ -60,7 +60,7 @@
 //!
 //! | | one Redis | with `replicas(1)` | Redlock | PostgreSQL | ZooKeeper |
 //! |---|---|---|---|---|---|
-//! | a server restarts with its data | locks are kept | locks are kept | kept; it votes at once with [`durable_nodes`](crate::Redlock::durable_nodes) | locks are kept, even after a crash | locks are kept |
+//! | a server restarts with its data | locks are kept | locks are kept | kept; it votes at once with [`durable_nodes`][crate::Redlock::durable_nodes] | locks are kept, even after a crash | locks are kept |
 //! | a server comes back empty | its locks are **forgotten**, and a holder learns of it at its next renewal | | no second holder: it has no vote until the longest lease is over | | holds are lost, and tokens start over |
 //! | the server is gone for good, another takes over | **the newest grants may be forgotten**; those that the other server has are renewed there | none forgotten, if that replica takes over: it has each grant that was confirmed | nobody notices | **the newest grants may be forgotten**; none with a synchronous standby | holds and places in the queue are kept |
 //! | one of several is away | | without its replica nothing is granted: `NotReplicated` | nobody notices | without its synchronous standby nothing is granted: `Unreachable` | holds are kept; clients go to another server |
@@ -177,3 +177,5 @@
 //!   `it::on_zookeeper::loss::a_client_whose_server_is_cut_off_from_the_leader_says_false_first`,
 //!   `it::on_zookeeper::deposed::a_client_beside_a_leader_that_was_replaced_says_false_first`,
 //!   `curator::faults::no_two_believe_in_a_lock_at_a_time`
+#![cfg_attr(not(feature = "redis"), doc = include_str!("../links/redis.md"))]
+#![cfg_attr(not(feature = "redlock"), doc = include_str!("../links/redlock.md"))]

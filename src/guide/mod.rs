@@ -5,15 +5,20 @@
 //! - Using a lock: [`waiting`], [`losing_a_lock`], [`fencing`], [`what_happens_when`].
 //! - Setting it up: [`choosing_a_store`], [`choosing_a_lease`], [`servers`], [`postgres`],
 //!   [`zookeeper`], [`redlock`], [`redisson`].
-//! - Fitting it into a program: [`worker_pools`], [`shutdown`], [`testing`].
+//! - Fitting it into a program: [`worker_pools`], [`async_code`], [`shutdown`],
+//!   [`testing`].
 //! - Running it: [`operations`].
 
+#[doc(alias = "tokio")]
+#[doc(alias = "axum")]
+pub mod async_code;
 pub mod choosing_a_lease;
 pub mod choosing_a_store;
 pub mod fencing;
 pub mod losing_a_lock;
 pub mod operations;
 pub mod postgres;
+#[doc(alias = "Java")]
 pub mod redisson;
 pub mod redlock;
 pub mod servers;

@@ -74,16 +74,16 @@
 //! +zcount +zrange +zrangebyscore +publish +subscribe +unsubscribe +psubscribe +punsubscribe +ping
 //! +eval +evalsha +script|load +client|setname +client|info +client|kill +info`.
 //!
-//! - [`Builder::redlock`](crate::Builder::redlock) needs `~leasehold:node +hmget +hkeys` and `info`
-//!   as well. [`Redis::replicas`](crate::Redis::replicas) needs `+wait`. A database other than 0
+//! - [`Builder::redlock`][crate::Builder::redlock] needs `~leasehold:node +hmget +hkeys` and `info`
+//!   as well. [`Redis::replicas`][crate::Redis::replicas] needs `+wait`. A database other than 0
 //!   needs `+select`.
 //! - [`LockClient::locks`](crate::LockClient::locks) needs `+scan` for the user that calls it. The
 //!   number of waiters, and what they wait for, needs `+pubsub|channels` and `+pubsub|numsub` (in a
 //!   cluster `+pubsub|shardchannels` and `+pubsub|shardnumsub`; on Redis 6.2 `+pubsub`).
 //!   `leasehold doctor --acl` prints all of these rules for a prefix.
-//! - [`Builder::sentinel`](crate::Builder::sentinel) needs `info`; it also says what the sentinels'
+//! - [`Builder::sentinel`][crate::Builder::sentinel] needs `info`; it also says what the sentinels'
 //!   own user needs.
-//! - [`Builder::cluster`](crate::Builder::cluster) needs `+cluster|slots +asking`, and for sharded
+//! - [`Builder::cluster`][crate::Builder::cluster] needs `+cluster|slots +asking`, and for sharded
 //!   channels `+spublish +ssubscribe +sunsubscribe +pubsub|shardnumsub` in place of `publish` and
 //!   `subscribe`.
 //! - Without `~leasehold_client:*` nobody can see [who holds a lock](#looking-at-a-lock); nothing
@@ -356,15 +356,22 @@
 //!
 //! ```text
 //! LEASEHOLD_URL=redis://cache/
-//! 5 3 * * * leasehold run nightly:report --no-wait --min-hold 5m -- /opt/report.sh
+//! 5 3 * * * ~/.cargo/bin/leasehold run job -nq --conflict-status 0 --min-hold 5m -- /opt/job.sh
 //! ```
 //!
-//! Install this crontab on every machine: one of them runs the job, the others end with status 75.
+//! Install this crontab on every machine: one of them runs the job, and the others are silent. cron
+//! finds commands only in `/usr/bin` and `/bin`. `cargo install` puts `leasehold` into
+//! `~/.cargo/bin`, hence the path; with the `.deb`, or `cargo install --root /usr`, it is
+//! `/usr/bin/leasehold`. A `PATH=` line of the crontab does the same, if it spells the home
+//! directory: cron expands no variable there.
+//!
 //! `--min-hold` keeps the lock taken after a quick job, for as long as clocks may differ, also if
-//! the job has failed; with `--min-hold-on-success` another machine may then do it. `--quiet
-//! --conflict-status 0` keeps cron from sending mails about the others, and `--retry-store 10m`
-//! waits for a store that is down when the job should start. The command's environment has
-//! `LEASEHOLD_TOKEN`, the fencing token, and `LEASEHOLD_NAME`.
+//! the job has failed; with `--min-hold-on-success` another machine may then do it. `-nq`
+//! (`--no-wait --quiet`) with `--conflict-status 0` keeps cron from sending mails about the
+//! machines that lose: otherwise they say who has the lock, and end with status 75. `--retry-store
+//! 10m` waits for a store that is down when the job should start. The command's environment has
+//! `LEASEHOLD_TOKEN`, the fencing token, and `LEASEHOLD_NAME`. A command is a program and its
+//! arguments; what needs a shell is `-- sh -c 'cd /opt && ./report.sh'`.
 //!
 //! On Unix, `run` passes signals on (its help lists them), and a second process, `lh-backstop`,
 //! ends the command's process group if `run` is killed, before the lease ends. What has left that
@@ -413,10 +420,15 @@
 //! |---|---|---|
 //! | `lh-renew-<client name>` | renews leases, notices losses, resolves unknown outcomes; with Redlock it probes masters | the first hold |
 //! | `lh-notify-<client name>` | receives release messages | the first wait |
-//! | `lh-loss-<client name>` | keeps the deadlines of leases that have callbacks | the first `on_lost` |
+//! | `lh-loss-<client name>` | keeps the deadlines of leases that have callbacks | the first `on_lost` or `lost` |
 //! | `lh-on-lost` | runs callbacks, and notifies the [listener](crate::observe::Listener) of losses and failed renewals; up to 16 at once, each ends when nothing is left to run | a loss |
-//! | `lh-sentinel-<client name>` | watches the [sentinels](crate::Builder::sentinel) for failovers | the first connection |
+//! | `lh-sentinel-<client name>` | watches the [sentinels][crate::Builder::sentinel] for failovers | the first connection |
+//! | `lh-zk-<client name>` | with ZooKeeper: reads all replies and events, keeps the session alive | the first call |
+//! | `lh-name`, `lh-credentials` | ask the system for the addresses of a host, and a credentials provider; each ends with the answer | a connect that needs it |
+//! | `lh-master` | with Redlock: connects to one master while the call waits for all; ends with it | a round in which several masters have no connection |
 //! | `lh-connect` | makes one more connection for lock calls, and ends; in a cluster, one for messages | all connections are busy; a wait |
 //! | `lh-cluster`, `lh-renew-node` | in a cluster: ask nodes for its slots, renew at several primaries in parallel; each ends with its exchange | a slot that has moved, a wait, a renewal |
 //! | `lh-diagnose` | query all servers in parallel; each ends with its queries | [`diagnose`](crate::LockClient::diagnose) |
 //! | `lh-sentinel-ask`, `-sub` | query all sentinels in parallel, for each connect and once a second; each ends with its exchange | a query |
+#![cfg_attr(not(feature = "redis"), doc = include_str!("../links/redis.md"))]
+#![cfg_attr(not(feature = "redlock"), doc = include_str!("../links/redlock.md"))]

@@ -25,7 +25,7 @@
 //! All primitives: mutexes, fair locks, read-write locks with downgrade, several locks as one,
 //! semaphores, counting semaphores, latches. Only [`fenced
 //! values`](crate::LockClient::fenced_value) are refused: fence the transaction instead. Instead of
-//! [`Redis::replicas`](crate::Redis::replicas), use synchronous standbys, for which PostgreSQL
+//! [`Redis::replicas`][crate::Redis::replicas], use synchronous standbys, for which PostgreSQL
 //! waits itself.
 //!
 //! Clients of PostgreSQL and of Redis do not see each other's locks. One name is for one kind of
@@ -259,3 +259,4 @@
 //! | a standby, or read-only | `ReadOnly` |
 //! | disk full, out of memory | `Full` |
 //! | the backend was ended, the connection broke | `Unreachable` |
+#![cfg_attr(not(feature = "redis"), doc = include_str!("../links/redis.md"))]

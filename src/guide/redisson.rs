@@ -23,14 +23,14 @@
 //! | [`semaphore`](crate::LockClient::semaphore) | `RPermitExpirableSemaphore` | permits with their leases, channel |
 //! | [`counting_semaphore`](crate::LockClient::counting_semaphore) | `RSemaphore` | count and channel |
 //! | [`rate_limiter`](crate::LockClient::rate_limiter) | `RRateLimiter` of the type `OVERALL` | hash, value, sorted set of what was taken |
-//! | [`Builder::redlock`](crate::Builder::redlock) | `RedissonRedLock` (deprecated), within [limits](#beside-redissonredlock) | hash, TTL, channel, on each master |
+//! | [`Builder::redlock`][crate::Builder::redlock] | `RedissonRedLock` (deprecated), within [limits](#beside-redissonredlock) | hash, TTL, channel, on each master |
 //!
 //! Redisson's server modes `single`, `sentinel` and `cluster` are the builder's
-//! [`url`](crate::Builder::url), [`sentinel`](crate::Builder::sentinel) and
-//! [`cluster`](crate::Builder::cluster), each tested with Redisson in the same mode. In a cluster
+//! [`url`](crate::Builder::url), [`sentinel`][crate::Builder::sentinel] and
+//! [`cluster`][crate::Builder::cluster], each tested with Redisson in the same mode. In a cluster
 //! both sides choose sharded or classic channels by the same rule; if the Java side has
 //! `shardedSubscriptionMode` `OFF`, or is older than 3.22, set
-//! [`sharded_channels(false)`](crate::Cluster::sharded_channels).
+//! [`sharded_channels(false)`][crate::Cluster::sharded_channels].
 //!
 //! **When a slot moves** under sharded channels, leasehold subscribes at the new node and Redisson
 //! (4.7.0 and older) does not. A Java waiter for a name of that slot gets a lock only when the
@@ -43,6 +43,99 @@
 //! The two sides exclude each other and wake each other. Each side renews its own holds, so
 //! Redisson's `lockWatchdogTimeout` and leasehold's [`lease`](crate::Builder::lease) may differ.
 //! Only [readers that share a lock](#readers-of-both-sides) get the shorter of the two.
+//!
+//! # Method by method
+//!
+//! What each method of Redisson 4 is here. `..Async` methods do not exist: every call blocks its
+//! thread, and [`async_code`](crate::guide::async_code) says how async code calls it. A guard does
+//! what Java's lock object does after `lock()`. Only a guard unlocks, so no thread can unlock what
+//! it does not hold, and there is no `IllegalMonitorStateException`: what Java reports with it at
+//! `unlock()`, a lease that has ended, is [`Lost`](crate::ErrorKind::Lost).
+//!
+//! **`RLock`**, and with it `RFairLock`, `RSpinLock`, and both sides of `RReadWriteLock`:
+//!
+//! | Redisson | leasehold |
+//! |---|---|
+//! | `lock()` | [`lock`](crate::ReentrantMutex::lock); for a read-write lock [`read`](crate::RwLock::read) and [`write`](crate::RwLock::write) |
+//! | `lock(lease, unit)`; a lease of −1 | a handle [`with_lease`](crate::ReentrantMutex::with_lease), then `lock`; without it the lease is renewed, as with −1 |
+//! | `tryLock()`, `tryLock(wait, unit)` | [`try_lock`](crate::ReentrantMutex::try_lock), [`try_lock_for`](crate::ReentrantMutex::try_lock_for): `None` for Java's `false` |
+//! | `tryLock(wait, lease, unit)` | `client.mutex(name).with_lease(lease).try_lock_for(wait)` |
+//! | `lockInterruptibly(..)` | a handle [`with_cancel`](crate::ReentrantMutex::with_cancel): the token is cancelled from any thread, and the call returns [`Cancelled`](crate::ErrorKind::Cancelled). Threads of Rust have no interrupt |
+//! | `unlock()` | [`unlock`](crate::ReentrantMutexGuard::unlock) of the guard, or its drop |
+//! | `lockAsync(threadId)`, `unlockAsync(threadId)`: a lock that is released on another thread | [`lock_owned`](crate::ReentrantMutex::lock_owned): the guard goes to that thread |
+//! | `forceUnlock()` | [`force_unlock`](crate::ReentrantMutex::force_unlock) |
+//! | `isLocked()` | [`is_locked`](crate::ReentrantMutex::is_locked); [`holder`](crate::ReentrantMutex::holder) says who it is |
+//! | `isHeldByCurrentThread()` | [`is_held_by_current_thread`](crate::ReentrantMutex::is_held_by_current_thread), [`is_write_held_by_current_thread`](crate::RwLock::is_write_held_by_current_thread) and [`is_read_held_by_current_thread`](crate::RwLock::is_read_held_by_current_thread), without a request |
+//! | `isHeldByThread(id)` | of this client: [`snapshot`](crate::LockClient::snapshot) has the thread of each hold. Thread ids do not leave the process |
+//! | `getHoldCount()` | [`hold_count`](crate::ReentrantMutexGuard::hold_count) of the guard |
+//! | `remainTimeToLive()` | [`remaining`](crate::ReentrantMutexGuard::remaining) of the guard; for locks of others that of [`inspect`](crate::LockClient::inspect) |
+//! | `getName()` | [`name`](crate::ReentrantMutex::name) |
+//! | `newCondition()` | none, as in Java, where it throws. Use a [latch](crate::LockClient::latch), or a [counting semaphore](crate::LockClient::counting_semaphore) |
+//! | `RFairLock`: its order | [`fair`](crate::LockClient::fair), with [`queue_len`](crate::FairMutex::queue_len) and [`position`](crate::FairMutex::position) |
+//! | `RSpinLock`: its back-off | none: [`mutex`](crate::LockClient::mutex) on the same key waits for a message. See [below](#where-redissons-behaviour-shows) before you share one |
+//! | `RReadWriteLock.readLock()`, `writeLock()` | one handle, [`rw_lock`](crate::LockClient::rw_lock). A writer that reads: [`downgrade`](crate::RwLockWriteGuard::downgrade) |
+//!
+//! **`RFencedLock`, `RMultiLock`, `RedissonRedLock`:**
+//!
+//! | Redisson | leasehold |
+//! |---|---|
+//! | `lockAndGetToken(..)`, `tryLockAndGetToken(..)` | `lock`, `try_lock_for`, and [`fencing_token`](crate::ReentrantMutexGuard::fencing_token) of the guard. Every exclusive lock has tokens; [`keep_token`](crate::ReentrantMutex::keep_token) for a name that Java uses |
+//! | `getToken()` | `fencing_token` of the guard. The last token of others: [`inspect`](crate::LockClient::inspect) |
+//! | `getMultiLock(a, b)`, `lock`, `tryLock`, `unlock` | [`multi`](crate::LockClient::multi) and the same methods as a mutex: all or none. All names are in one store |
+//! | `RMultiLock` over several servers | one client and one guard for each, taken in one order; or [`Redlock`][crate::Redlock], if they are to be one lock |
+//! | `isHeldByCurrentThread()` of a multi-lock | that of [`mutex`](crate::LockClient::mutex) for each name |
+//! | `new RedissonRedLock(..)` | a client with [`Builder::redlock`][crate::Builder::redlock], then `mutex(name)` |
+//!
+//! **`RSemaphore`, `RPermitExpirableSemaphore`, `RCountDownLatch`:**
+//!
+//! | Redisson | leasehold |
+//! |---|---|
+//! | `RSemaphore.acquire(..)`, `tryAcquire(..)` | [`acquire`](crate::CountingSemaphore::acquire), [`acquire_many`](crate::CountingSemaphore::acquire_many), and their `try_` forms |
+//! | `release()`, `release(n)` of permits that were acquired | the guard: [`release`](crate::CountingPermit::release), or its drop |
+//! | `release(n)` as a signal, by somebody who has none | [`add_permits`](crate::CountingSemaphore::add_permits); the consumer [forgets](crate::CountingPermit::forget) its guard |
+//! | `releaseIfExists(n)` | none: [`add_permits`](crate::CountingSemaphore::add_permits) creates the semaphore if there is none |
+//! | `availablePermits()`, `addPermits(n)` | [`available_permits`](crate::CountingSemaphore::available_permits), [`add_permits`](crate::CountingSemaphore::add_permits) |
+//! | `drainPermits()` | [`drain_permits`](crate::CountingSemaphore::drain_permits), a guard of all that were free |
+//! | `trySetPermits(n)` | [`try_set_permits`](crate::CountingSemaphore::try_set_permits) |
+//! | `trySetPermits(n, ttl)` | none: the semaphore would vanish while its permits are used. [`delete`](crate::CountingSemaphore::delete) it when it is over |
+//! | `RPermitExpirableSemaphore.acquire(..)`, `tryAcquire(..)`, an id or a list of ids | [`acquire`](crate::Semaphore::acquire), [`acquire_many`](crate::Semaphore::acquire_many) and their `try_` forms. The guard renews the lease, which Java does not |
+//! | ... with a lease | a handle [`with_lease`](crate::Semaphore::with_lease) |
+//! | ... an id that another process releases | [`forget`](crate::SemaphorePermit::forget) turns the guard into an id |
+//! | `release(id)`, `tryRelease(id)` | [`release`](crate::SemaphorePermit::release) of the guard; [`Semaphore::release`](crate::Semaphore::release) of an id: [`Lost`](crate::ErrorKind::Lost) for `false` |
+//! | `updateLeaseTime(id, ..)` | [`Semaphore::extend`](crate::Semaphore::extend), which never shortens; [`extend`](crate::SemaphorePermit::extend) of the guard |
+//! | `getLeaseTime(id)` | [`remaining`](crate::SemaphorePermit::remaining) of the guard; of others [`inspect`](crate::LockClient::inspect) |
+//! | `availablePermits()`, `acquiredPermits()`, `getPermits()` | [`available_permits`](crate::Semaphore::available_permits), [`acquired_permits`](crate::Semaphore::acquired_permits), and their sum |
+//! | `setPermits(n)` | [`add_permits`](crate::Semaphore::add_permits) with the difference. It is not one step: let one program do it |
+//! | `RCountDownLatch.await()`, `await(time, unit)` | [`wait`](crate::CountDownLatch::wait), [`wait_for`](crate::CountDownLatch::wait_for) |
+//! | `countDown()`, `getCount()`, `trySetCount(n)` | [`count_down`](crate::CountDownLatch::count_down), [`count`](crate::CountDownLatch::count), [`try_set_count`](crate::CountDownLatch::try_set_count) |
+//! | `delete()`, `isExists()` | `delete` of a semaphore or latch; [`inspect`](crate::LockClient::inspect). `expire`, `rename`, `copy`, listeners: none, they are for maps |
+//!
+//! **Locks of a map.** `RMap.getLock(key)` is a plain `RLock` whose name contains a hash of the
+//! encoded key: `{orders}:pdg3j2GnWNDyZSAH6PPgrQ:lock`. The hash depends on Java's codec, so let
+//! Java tell the name (`getLock(key).getName()`) and pass it to
+//! [`mutex`](crate::LockClient::mutex); or lock a name that both sides can spell, such as
+//! `orders:17`. The same holds for `getFairLock`, `getReadWriteLock`, `getSemaphore`,
+//! `getPermitExpirableSemaphore` and `getCountDownLatch`.
+//!
+//! **Settings:**
+//!
+//! | Redisson | leasehold |
+//! |---|---|
+//! | `lockWatchdogTimeout` | [`Builder::lease`](crate::Builder::lease), 30 s too |
+//! | `lockWatchdogBatchSize` | none: a batch is as large as what is due |
+//! | `fairLockWaitTimeout` | [`waiter_timeout`](crate::Builder::waiter_timeout) for waiters of leasehold; Java's is told with [`java_waiter_timeout`][crate::Redis::java_waiter_timeout] |
+//! | `checkLockSyncedSlaves`, `slavesSyncTimeout` | [`Redis::replicas`][crate::Redis::replicas], off by default: how many must acknowledge a grant and a renewal, within the I/O timeout |
+//! | `NameMapper` | [`key_prefix`](crate::Builder::key_prefix), if it puts something in front; otherwise map the name before you pass it |
+//! | `NatMapper` | [`map_addresses`][crate::Sentinel::map_addresses] of a [`Sentinel`][crate::Sentinel] or a [`Cluster`][crate::Cluster] |
+//! | `timeout`, `connectTimeout` | [`io_timeout`](crate::Builder::io_timeout) |
+//! | `retryAttempts`, `retryDelay` | [`outage_timeout`](crate::Builder::outage_timeout) for calls that wait already; a first attempt that cannot reach the server fails at once |
+//! | `connectionPoolSize`, `connectionMinimumIdleSize` | [`connections`](crate::Builder::connections): made when needed |
+//! | `subscriptionConnectionPoolSize`, `subscriptionsPerConnection`, `subscriptionTimeout` | none: one connection receives all messages |
+//! | `shardedSubscriptionMode` | [`sharded_channels`][crate::Cluster::sharded_channels] |
+//! | `username`, `password`, `database`, `credentialsResolver` | in the URL; [`credentials`][crate::Redis::credentials] |
+//! | `clientName` | [`client_name`](crate::Builder::client_name) |
+//! | `sslTruststore`, ... | `Builder::tls`, with the cargo feature `tls` |
+//! | `readMode`, `subscriptionMode`, `codec`, `threads`, `nettyThreads`, `executor` | none: locks are asked for at the master, have no codec, and no pool of threads serves them |
 //!
 //! # What only leasehold has
 //!
@@ -93,7 +186,7 @@
 //!
 //! | Redisson | consequence | leasehold |
 //! |---|---|---|
-//! | keeps a dead waiter in the queue for five minutes | it delays everybody behind it, leasehold's waiters too | Java waiters keep Java's timeout; a dead leasehold waiter stays for [`waiter_timeout`](crate::Builder::waiter_timeout). A shorter `fairLockWaitTimeout` in Java helps if nobody holds the lock for that long (Java's waiters lose their places then); pass it to leasehold as [`java_waiter_timeout`](crate::Redis::java_waiter_timeout) |
+//! | keeps a dead waiter in the queue for five minutes | it delays everybody behind it, leasehold's waiters too | Java waiters keep Java's timeout; a dead leasehold waiter stays for [`waiter_timeout`](crate::Builder::waiter_timeout). A shorter `fairLockWaitTimeout` in Java helps if nobody holds the lock for that long (Java's waiters lose their places then); pass it to leasehold as [`java_waiter_timeout`][crate::Redis::java_waiter_timeout] |
 //! | drops a living waiter whose time is over, without notifying it | the waiter sleeps until its own timer, or for ever | the leasehold waiter that passes it wakes it, and it queues again; if the lock is free, the next waiter is woken as well |
 //! | counts each deadline from the one before it, and a leaving waiter takes its own time back | leasehold waiters in between must do the same, or the deadlines run ahead of the clock, and a dead waiter stays for that much longer | when a leasehold waiter gets its turn, those behind it are put back to the lock's lease |
 //! | a leasehold waiter behind a Java waiter has Java's time on top, which may be more than Java takes back | if that leasehold waiter is dead by then, it would delay everybody for that time (34 s behind a `lock()`, 280 s behind a `tryLock` of 20 s) | the next leasehold waiter or `try_lock` puts it back to its own `waiter_timeout`; where only Java waits, [it stays](crate::FairMutex#order) |
@@ -203,7 +296,9 @@
 //!
 //! | `RedissonRedLock` | consequence | leasehold |
 //! |---|---|---|
-//! | counts a master that restarted empty at once | if that master's vote replaces another's, Java works beside leasehold, or beside Java | leasehold waits for the [longest lease](crate::Redlock::longest_lease), which should be Java's longest as well; only masters that sync every write keep Java out |
+//! | counts a master that restarted empty at once | if that master's vote replaces another's, Java works beside leasehold, or beside Java | leasehold waits for the [longest lease][crate::Redlock::longest_lease], which should be Java's longest as well; only masters that sync every write keep Java out |
 //! | checks neither how long the acquisition took nor whether a majority still has it | a Java holder that lost its majority continues beside leasehold, and has no fencing token | no remedy |
 //! | asks the masters one after the other, and waits for a dead one until its client gives up (5 s by default) | each call takes that long; a `lock()` hardly ever ends while the first or second of three is dead, because its rounds last 4.5 s | no remedy here: `setRetryAttempts(0)` in Java helps |
 //! | waits for a third master when it has two | if it misses the end of a leasehold vote there, nobody has the lock for a third of its wait (`lock()`: 1.5 s) | when a client that has seen a Java holder withdraws a vote, it publishes `00`, which is a release to Java and nothing to leasehold |
+#![cfg_attr(not(feature = "redis"), doc = include_str!("../links/redis.md"))]
+#![cfg_attr(not(feature = "redlock"), doc = include_str!("../links/redlock.md"))]

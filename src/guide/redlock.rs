@@ -2,7 +2,7 @@
 //! compares this with the other stores.
 //!
 //! A single Redis forgets its locks when it fails over to a lagging replica or restarts empty. With
-//! [`Redlock`](crate::Redlock) (cargo feature `redlock`) a lock is held on a majority of several
+//! [`Redlock`][crate::Redlock] (cargo feature `redlock`) a lock is held on a majority of several
 //! independent masters. Any minority of them may be dead, cut off, hung or slow without any effect
 //! on clients.
 //!
@@ -33,13 +33,13 @@
 //!
 //! A master that restarted, was flushed, failed over, or is new may have forgotten a hold or a
 //! token. It is in *quarantine*: it has no vote, for any client, until
-//! [`longest_lease`](crate::Redlock::longest_lease) has passed. Otherwise a restart would give away
+//! [`longest_lease`][crate::Redlock::longest_lease] has passed. Otherwise a restart would give away
 //! a lock that somebody holds. The key `leasehold:node` on the master records this state.
 //!
 //! | situation | setting |
 //! |---|---|
-//! | a first installation waits for one `longest_lease` before the first lock | none, or [`admit_fresh_nodes`](crate::Redlock::admit_fresh_nodes) for the first start only |
-//! | masters sync every write (`appendonly yes`, `appendfsync always`) and come back with their data | [`durable_nodes`](crate::Redlock::durable_nodes): they vote at once |
+//! | a first installation waits for one `longest_lease` before the first lock | none, or [`admit_fresh_nodes`][crate::Redlock::admit_fresh_nodes] for the first start only |
+//! | masters sync every write (`appendonly yes`, `appendfsync always`) and come back with their data | [`durable_nodes`][crate::Redlock::durable_nodes]: they vote at once |
 //! | clients have different leases | the same `longest_lease` on all of them, and no lease longer than that |
 //!
 //! The masters need `maxmemory-policy noeviction`. Do not use a proxy that keeps connections open
@@ -70,3 +70,4 @@
 //! - Order between clients.
 //! - All of this beside Redisson's `RedissonRedLock`, which has neither quarantine nor validity:
 //!   see [`redisson`](crate::guide::redisson#beside-redissonredlock).
+#![cfg_attr(not(feature = "redlock"), doc = include_str!("../links/redlock.md"))]

@@ -7,10 +7,10 @@
 //!
 //! | you have | call | a failover |
 //! |---|---|---|
-//! | one server, or an endpoint that always leads to the primary | [`redis(Redis::new(..))`](crate::Redis) | is done by the endpoint: connections end, and new ones find the new primary |
-//! | a primary with replicas, watched by sentinels | [`sentinel(Sentinel::new([..], name))`](crate::Sentinel), see [below](#sentinels) | is followed within milliseconds of the sentinels' decision |
-//! | a cluster | [`cluster(Cluster::new([..]))`](crate::Cluster), see [below](#cluster) | of one shard is an outage for the names on that shard only |
-//! | three or more servers that do not replicate each other | [`redlock(Redlock::new([..]))`](crate::Redlock), cargo feature `redlock`, see [`redlock`](crate::guide::redlock) | is not needed: a minority may be down |
+//! | one server, or an endpoint that always leads to the primary | [`redis(Redis::new(..))`][crate::Redis] | is done by the endpoint: connections end, and new ones find the new primary |
+//! | a primary with replicas, watched by sentinels | [`sentinel(Sentinel::new([..], name))`][crate::Sentinel], see [below](#sentinels) | is followed within milliseconds of the sentinels' decision |
+//! | a cluster | [`cluster(Cluster::new([..]))`][crate::Cluster], see [below](#cluster) | of one shard is an outage for the names on that shard only |
+//! | three or more servers that do not replicate each other | [`redlock(Redlock::new([..]))`][crate::Redlock], cargo feature `redlock`, see [`redlock`](crate::guide::redlock) | is not needed: a minority may be down |
 //!
 //! | URL | server |
 //! |---|---|
@@ -21,7 +21,7 @@
 //! | `redis+unix:///path/to/socket?db=0&user=..&pass=..` | over a unix socket |
 //!
 //! A client refuses a URL if it does not understand every part of it
-//! ([`Redis::new`](crate::Redis::new) has the rules). It also refuses a read-only replica, a server
+//! ([`Redis::new`][crate::Redis::new] has the rules). It also refuses a read-only replica, a server
 //! that is too old, and a cluster node or a sentinel in place of a single server.
 //!
 //! [`LockClient::open`](crate::LockClient::open) connects once and checks the server and the user's
@@ -91,8 +91,8 @@
 //!
 //! A client uses the password of its URL for as long as it lives. For a password that is replaced
 //! from time to time (a cloud identity's token, a mounted secret) use
-//! [`credentials`](crate::Redis::credentials), a closure that returns the latest one, or
-//! [`password_file`](crate::Redis::password_file). Either is read for each new connection, and once
+//! [`credentials`][crate::Redis::credentials], a closure that returns the latest one, or
+//! [`password_file`][crate::Redis::password_file]. Either is read for each new connection, and once
 //! more when the server refuses the result. While it fails, holds are renewed and calls are made
 //! over open connections; without any, a call fails with [`Denied`](crate::ErrorKind::Denied).
 //!
@@ -107,7 +107,7 @@
 //! ```
 //!
 //! Everything works as on one server: the one that most sentinels name
-//! ([`Sentinel`](crate::Sentinel) has the rules). In a failover:
+//! ([`Sentinel`][crate::Sentinel] has the rules). In a failover:
 //!
 //! | who | sees |
 //! |---|---|
@@ -119,7 +119,7 @@
 //!
 //! | to prevent | use |
 //! |---|---|
-//! | a failover that forgets the newest grants, because replication is asynchronous | [`replicas(k)`](crate::Redis::replicas); it helps if one of these `k` is promoted |
+//! | a failover that forgets the newest grants, because replication is asynchronous | [`replicas(k)`][crate::Redis::replicas]; it helps if one of these `k` is promoted |
 //! | an old master that is cut off together with this client and goes on granting | the same: the old master has no replica left that acknowledges. On the servers, `min-replicas-to-write 1` |
 //! | both, where a job that runs twice would corrupt data | [fencing tokens](crate::guide::fencing) |
 //!
@@ -137,7 +137,7 @@
 //! ```
 //!
 //! Every primitive works on the primary that has the slot of its name
-//! ([`Cluster`](crate::Cluster) has the rules). A client has a pool of
+//! ([`Cluster`][crate::Cluster] has the rules). A client has a pool of
 //! connections for each primary that it uses.
 //!
 //! | what happens | what clients see |
@@ -145,7 +145,7 @@
 //! | a slot moves to another primary | nothing: requests, renewals and wake-ups move to the new primary |
 //! | a slot stays half moved | holds are renewed and extended. Redis refuses what names keys on both sides, also keys that do not exist: to *grant* a free lock, to release some kinds. A first attempt fails with [`NotReady`](crate::ErrorKind::NotReady) after the I/O timeout, a release as well, and is repeated in the background; a waiting call goes on waiting |
 //! | a primary fails over | an outage for its names, until the replica is promoted (`cluster-node-timeout`, and a second or two). Holds that the replica has are renewed there, others are [lost](crate::guide::losing_a_lock) |
-//! | a primary hangs, and comes back after its replica was promoted | until it learns of that (Redis needs about 100 ms), it grants its clients locks that others hold at the new primary; [fencing](crate::guide::fencing) refuses one of the two, and with [`replicas(1)`](crate::Redis::replicas) no such grant counts |
+//! | a primary hangs, and comes back after its replica was promoted | until it learns of that (Redis needs about 100 ms), it grants its clients locks that others hold at the new primary; [fencing](crate::guide::fencing) refuses one of the two, and with [`replicas(1)`][crate::Redis::replicas] no such grant counts |
 //! | a primary hangs, or is gone without a replica | its holds are lost when their leases end. Other names are not affected |
 //!
 //! - A [multi-lock](crate::LockClient::multi) over several slots is still all or none, and holds
@@ -155,8 +155,8 @@
 //! - A [latch](crate::LockClient::latch) cannot have braces in its name: by Redisson's rule its
 //!   channel would be in another slot.
 //! - Wake-ups use sharded channels where the first node that answers has them, as Redisson does;
-//!   [`sharded_channels`](crate::Cluster::sharded_channels) overrides that. All clients must agree.
-//! - [`replicas(k)`](crate::Redis::replicas) works, and prevents on each shard what it prevents
+//!   [`sharded_channels`][crate::Cluster::sharded_channels] overrides that. All clients must agree.
+//! - [`replicas(k)`][crate::Redis::replicas] works, and prevents on each shard what it prevents
 //!   [behind sentinels](#sentinels). Each hold waits for its own acknowledgement, so while a
 //!   replica that is needed is down, a client with very many holds on that shard renews slowly.
 //!   Redlock over clusters is refused.
@@ -169,8 +169,8 @@
 //!
 //! | provider | which mode | settings | note |
 //! |---|---|---|---|
-//! | run by yourself | any of the above | `maxmemory-policy noeviction`; with replicas `min-replicas-to-write 1` | failover without acknowledgement: [`replicas(k)`](crate::Redis::replicas) |
-//! | Amazon ElastiCache, cluster mode off | `url` with the primary endpoint | `rediss://`; IAM by [`credentials`](crate::Redis::credentials): a token is good for 15 minutes, a connection for 12 hours | the default policy is `volatile-lru`, which **evicts locks**: set `noeviction` in the parameter group. The endpoint's DNS name follows a failover after some seconds |
+//! | run by yourself | any of the above | `maxmemory-policy noeviction`; with replicas `min-replicas-to-write 1` | failover without acknowledgement: [`replicas(k)`][crate::Redis::replicas] |
+//! | Amazon ElastiCache, cluster mode off | `url` with the primary endpoint | `rediss://`; IAM by [`credentials`][crate::Redis::credentials]: a token is good for 15 minutes, a connection for 12 hours | the default policy is `volatile-lru`, which **evicts locks**: set `noeviction` in the parameter group. The endpoint's DNS name follows a failover after some seconds |
 //! | ElastiCache, cluster mode on, or serverless | `cluster` with the configuration endpoint | as above | as above |
 //! | Amazon MemoryDB | `cluster` with the cluster endpoint | `rediss://`, ACL users | a failover forgets nothing that was acknowledged, so `replicas` is not needed; each grant takes some milliseconds |
 //! | Google Memorystore for Redis | `url`; TLS at port 6378 with the instance's CA as `ca_pem` | AUTH string as the password | the default policy is `volatile-lru`: set `noeviction` |
@@ -225,10 +225,10 @@
 //! else can have the lock. There are two remedies, the cheaper one first. Neither replaces the
 //! [fencing token](crate::guide::fencing) where a job that runs twice would corrupt data.
 //!
-//! 1. [`Redis::replicas(k)`](crate::Redis::replicas): a grant or a renewal counts only once `k`
+//! 1. [`Redis::replicas(k)`][crate::Redis::replicas]: a grant or a renewal counts only once `k`
 //!    replicas have acknowledged it (`WAIT`, in the same write). A failover to one of these
 //!    replicas keeps the lock. But nothing makes a failover choose one of them.
-//! 2. [`Builder::redlock()`](crate::Builder::redlock): the lock is held on a majority of several
+//! 2. [`Builder::redlock()`][crate::Builder::redlock]: the lock is held on a majority of several
 //!    independent masters. See [`redlock`](crate::guide::redlock).
 //!
 //! Persistence helps as well: with `appendonly yes` and `appendfsync always`, a restart forgets
@@ -266,3 +266,5 @@
 //! The tests of this repository for Windows run under Wine on Linux. They found that the library
 //! works with the interfaces of Windows as Wine implements them. Sleep and hibernation, a closed
 //! console, and the two waits above were not tested, but follow from Microsoft's documentation.
+#![cfg_attr(not(feature = "redis"), doc = include_str!("../links/redis.md"))]
+#![cfg_attr(not(feature = "redlock"), doc = include_str!("../links/redlock.md"))]

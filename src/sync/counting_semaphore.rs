@@ -14,7 +14,7 @@ use crate::hold::permits::TakenPermits;
 use crate::report::record::Taken;
 use crate::store::{Count, CountAnswer, Granted, TokenRule};
 use crate::sync::handle::{Handle, handle_methods, waiting_method};
-use crate::sync::remote_counter::Counter;
+use crate::sync::remote_counter::{Counter, drain};
 use crate::sync::semaphore::SetPermits;
 use crate::wait::attempt::{AcquireAttempt, Tried};
 use crate::wait::client_state::ClientState;
@@ -132,6 +132,17 @@ impl CountingSemaphore {
     /// When the request fails.
     pub fn available_permits(&self) -> Result<i64> {
         Counter::new(&self.handle).ask().map(|(free, _)| free)
+    }
+
+    /// Takes all permits that are free now as one guard; `None` if none is free. Does not
+    /// wait. Two round trips, and two more each time that somebody else takes permits in
+    /// between, ten times at most; then it returns `None` too. A permit that becomes free meanwhile
+    /// may be left.
+    ///
+    /// # Errors
+    /// The same as [`acquire`](Self::acquire).
+    pub fn drain_permits(&self) -> Result<Option<CountingPermit>> {
+        drain(MOST_PERMITS, || self.available_permits(), |permits| self.try_acquire_many(permits))
     }
 
     /// Removes the semaphore. Returns false if there was none. Waiters get

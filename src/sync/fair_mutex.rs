@@ -25,7 +25,7 @@ use crate::wait::client_state::ClientState;
 /// in the queue. When the server forgets the queue (a restart without its data, a flush), the
 /// waiters queue again, in no particular order. When the server pauses for longer than two thirds
 /// of the `waiter_timeout`, the order among different clients can change. With
-/// [`Redis::replicas`](crate::Redis::replicas), a waiter whose grant too few replicas acknowledged
+/// [`Redis::replicas`][crate::Redis::replicas], a waiter whose grant too few replicas acknowledged
 /// queues again at the end.
 ///
 /// With Java waiters in the queue, a dead waiter can stay for longer:
@@ -36,7 +36,7 @@ use crate::wait::client_state::ClientState;
 ///   third of its `waiter_timeout`, a `try_lock` at once. From then on the dead waiter has only its
 ///   own `waiter_timeout`.
 /// - If only Java asks, it stays for up to
-///   [`java_waiter_timeout`](crate::Redis::java_waiter_timeout) (5 minutes) for each Java waiter
+///   [`java_waiter_timeout`][crate::Redis::java_waiter_timeout] (5 minutes) for each Java waiter
 ///   that was ahead of it.
 ///
 /// # Cost
@@ -65,6 +65,7 @@ use crate::wait::client_state::ClientState;
 /// guard.unlock()?;
 /// # Ok::<(), leasehold::Error>(())
 /// ```
+#[cfg_attr(not(feature = "redis"), doc = include_str!("../links/redis.md"))]
 #[derive(Debug, Clone)]
 pub struct FairMutex {
     handle: Handle,
@@ -75,7 +76,7 @@ impl FairMutex {
         Self { handle: Handle::new(client, name, Kind::Fair) }
     }
 
-    handle_methods!(name, lease, min_hold, token, cancel, operator);
+    handle_methods!(name, lease, min_hold, token, cancel, thread, operator);
 
     waiting_method! {
         /// Takes the lock when it is this thread's turn, blocking until then.

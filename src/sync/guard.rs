@@ -343,6 +343,8 @@ macro_rules! guard_methods {
 
             /// How long the lock is certain to be held without another renewal; zero once it is
             /// lost. No I/O.
+            #[doc(alias = "ttl")]
+            #[doc(alias = "remainTimeToLive")]
             #[must_use]
             pub fn remaining(&self) -> std::time::Duration {
                 self.0.remaining()
@@ -456,11 +458,13 @@ macro_rules! guard_methods {
             /// never once the guard has been given up. A fixed lease, or one whose `max_hold` is
             /// over, is not renewed, so nothing can fail. A guard of several locks runs it once if
             /// their renewals fail together.
+            #[doc(alias = "watchdog")]
             pub fn on_renewal_failed(&self, callback: impl Fn(&$crate::RenewalFailure) + Send + Sync + 'static) {
                 self.0.on_renewal_failed(callback);
             }
 
             /// How many guards share this hold.
+            #[doc(alias = "getHoldCount")]
             #[must_use]
             pub fn hold_count(&self) -> u32 {
                 self.0.hold_count()
@@ -476,6 +480,9 @@ macro_rules! guard_methods {
             /// [`Lost`](crate::ErrorKind::Lost) when the hold is gone;
             /// [`InvalidInput`](crate::ErrorKind::InvalidInput) for a lease out of range; any
             /// failure of the request, which leaves the lease as it was.
+            #[doc(alias = "renew")]
+            #[doc(alias = "expire")]
+            #[doc(alias = "refresh")]
             pub fn extend(&self, lease: std::time::Duration) -> crate::Result<()> {
                 self.0.extend(lease)
             }
@@ -540,6 +547,7 @@ macro_rules! guard_methods {
             /// # Errors
             /// [`InvalidInput`](crate::ErrorKind::InvalidInput) when the client was built with
             /// `fencing(false)`; never otherwise, not even after the lease was lost.
+            #[doc(alias = "RFencedLock")]
             pub fn fencing_token(&self) -> crate::Result<crate::fencing::FencingToken> {
                 self.0.fencing_token()
             }

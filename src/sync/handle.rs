@@ -11,6 +11,7 @@ use crate::hold::acquire::{acquire_for_thread, acquire_owned};
 use crate::hold::guarded::{Hold, Side};
 use crate::hold::terms::Terms;
 use crate::observe::LockHolder;
+use crate::os;
 use crate::signal::cancel::CancelToken;
 use crate::store::{LockStatus, TokenRule};
 use crate::sync::guard::{Guard, Movable, ThreadBound};
@@ -128,6 +129,20 @@ impl Handle {
         Ok(hold.map(|hold| Guard::new(hold, Side::Main)))
     }
 
+    /// Whether the calling thread has a level of `side` of this lock, through a guard that is bound
+    /// to it.
+    pub(crate) fn is_held_by_current_thread(&self, side: Side) -> bool {
+        let Ok(name) = &self.name else { return false };
+        let hold = Hold::of_thread(&self.client, &name.key, os::thread::current().id());
+        hold.is_some_and(|hold| {
+            let counts = hold.tenure().counts();
+            let levels = if side == Side::Read { counts.reads } else { counts.main };
+            levels > 0
+                && hold.tenure().lock_name().kind.is_same_primitive_as(name.kind)
+                && hold.is_held()
+        })
+    }
+
     pub(crate) fn status(&self) -> Result<Option<LockStatus>> {
         let name = self.usable()?;
         self.client.store.inspect(name).map_err(|e| e.for_name(&name.name))
@@ -220,8 +235,8 @@ macro_rules! waiting_method {
 }
 
 /// Adds groups of documented methods to a public handle, which has a [`Handle`] in its field
-/// `handle`: its `name`, the settings `lease`, `min_hold`, `token` and `cancel`, and the methods
-/// for an `operator`.
+/// `handle`: its `name`, the settings `lease`, `min_hold`, `token` and `cancel`, what its `thread`
+/// holds, and the methods for an `operator`.
 macro_rules! handle_methods {
     ($($group:ident),+) => {
         $($crate::sync::handle::handle_methods!(@$group);)+
@@ -242,6 +257,9 @@ macro_rules! handle_methods {
         ///
         /// Use it for work with a known maximum duration: a holder that hangs then loses the hold
         /// without anybody's help.
+        #[doc(alias = "leaseTime")]
+        #[doc(alias = "ttl")]
+        #[doc(alias = "expire")]
         #[must_use]
         pub fn with_lease(mut self, lease: std::time::Duration) -> Self {
             self.handle.with_lease(lease);
@@ -251,6 +269,7 @@ macro_rules! handle_methods {
         /// Limits renewal: once the hold has lasted for `most`, it is no longer renewed, and it is
         /// lost when its last lease ends, up to one lease later. It protects against a holder that
         /// hangs. It has no effect on a fixed lease. Zero is invalid: the first call reports it.
+        #[doc(alias = "lockAtMostFor")]
         #[must_use]
         pub fn max_hold(mut self, most: std::time::Duration) -> Self {
             self.handle.terms.max_hold = Some(most);
@@ -286,6 +305,7 @@ macro_rules! handle_methods {
         /// ([`with_lease`](Self::with_lease)), than a [`max_hold`](Self::max_hold) or, with
         /// [Redlock](crate::guide::redlock), than its longest lease. With ZooKeeper it returns
         /// [`Unsupported`](crate::ErrorKind::Unsupported): a hold there cannot outlast its session.
+        #[doc(alias = "lockAtLeastFor")]
         #[must_use]
         pub fn min_hold(mut self, least: std::time::Duration) -> Self {
             self.handle.terms.min_hold = least;
@@ -322,10 +342,24 @@ macro_rules! handle_methods {
         ///
         /// A call that re-enters a hold of its own thread does not wait and is not cancelled. Locks
         /// that are held stay held.
+        #[doc(alias = "lockInterruptibly")]
+        #[doc(alias = "interrupt")]
         #[must_use]
         pub fn with_cancel(mut self, token: &$crate::CancelToken) -> Self {
             self.handle.with_cancel(token);
             self
+        }
+    };
+    (@thread) => {
+        /// Whether the calling thread certainly holds the lock through a guard that is bound to it.
+        /// An [owned](Self::lock_owned) guard belongs to no thread and does not count. No I/O.
+        ///
+        /// For an assertion deep inside of what must only run under the lock. Code that has the
+        /// guard asks [`is_held`](crate::Held::is_held) of that.
+        #[doc(alias = "holdsLock")]
+        #[must_use]
+        pub fn is_held_by_current_thread(&self) -> bool {
+            self.handle.is_held_by_current_thread($crate::hold::guarded::Side::Main)
         }
     };
     (@operator) => {

@@ -74,7 +74,7 @@ impl ReentrantMutex {
         Self { handle: Handle::new(client, name, Kind::Mutex) }
     }
 
-    handle_methods!(name, lease, min_hold, token, cancel, operator);
+    handle_methods!(name, lease, min_hold, token, cancel, thread, operator);
 
     /// Makes this a handle that never re-enters. While the calling thread holds the lock, every
     /// acquire through it returns [`Conflict`](crate::ErrorKind::Conflict), the `try_` and
@@ -117,6 +117,10 @@ impl ReentrantMutex {
         /// this name. This cannot be detected as a mistake, because another thread may drop the
         /// guard. If this thread holds the lock through [`lock`](Self::lock) and one of the two
         /// handles is [`non_reentrant`](Self::non_reentrant), every form returns `Conflict`.
+        ///
+        /// Like every call it blocks its thread. **Never call it on a thread that runs async
+        /// code:** tasks that wait for each other there wait for ever. See
+        /// [`guide::async_code`](crate::guide::async_code).
         ///
         /// # Errors
         /// [`Conflict`](crate::ErrorKind::Conflict) when this thread holds the lock through

@@ -72,6 +72,26 @@ impl<'a> Counter<'a> {
     }
 }
 
+/// How often permits are asked for that others have just taken.
+const DRAINS: u32 = 10;
+
+/// Takes all permits that are free, `most` at most. Also asks for one if none is free: if nobody
+/// has set the permits, the answer is an error.
+pub(crate) fn drain<G>(
+    most: u32,
+    free: impl Fn() -> Result<i64>,
+    take: impl Fn(u32) -> Result<Option<G>>,
+) -> Result<Option<G>> {
+    for _ in 0..DRAINS {
+        let free = u32::try_from(free()?.max(0)).unwrap_or(most).min(most);
+        let taken = take(free.max(1))?;
+        if taken.is_some() || free == 0 {
+            return Ok(taken);
+        }
+    }
+    Ok(None)
+}
+
 /// Stops a change of unknown outcome. It may have run, but must not run later, when the name may be
 /// used for another count.
 fn resolve(client: &Arc<ClientState>, name: &LockName, holder: Holder, unknowns: UnknownOutcomes) {
@@ -116,5 +136,39 @@ pub(super) fn repeat<T>(
             return Err(error);
         }
         os::thread::sleep(pause.next());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    #[test]
+    fn a_drain_asks_again_when_others_were_faster() {
+        let (free, asked) = (Cell::new(7), Cell::new(0));
+        let take = |permits| {
+            asked.set(asked.get() + 1);
+            // Others take permits before each request, until three are left.
+            free.set((free.get() - 2).max(3));
+            Ok((i64::from(permits) <= free.get()).then_some(permits))
+        };
+        assert_eq!(drain(5, || Ok(free.get()), take).unwrap(), Some(5), "five at most");
+        assert_eq!(drain(5, || Ok(free.get()), take).unwrap(), Some(3));
+        assert_eq!(asked.get(), 3);
+    }
+
+    #[test]
+    fn a_drain_ends() {
+        let asked = Cell::new(0);
+        let nothing = |_| {
+            asked.set(asked.get() + 1);
+            Ok(None::<()>)
+        };
+        assert!(drain(5, || Ok(3), nothing).unwrap().is_none());
+        assert_eq!(asked.take(), DRAINS);
+        assert!(drain(5, || Ok(-2), nothing).unwrap().is_none());
+        assert_eq!(asked.take(), 1, "that of one permit");
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::base::deadline::Deadline;
 use crate::base::error::Result;
 use crate::base::lock_name::Kind;
-use crate::hold::guarded::Hold;
+use crate::hold::guarded::{Hold, Side};
 use crate::observe::LockHolder;
 use crate::sync::guard::{Guard, Movable, ThreadBound, guard_methods};
 use crate::sync::handle::{Handle, handle_methods, waiting_method};
@@ -136,6 +136,20 @@ impl RwLock {
     /// The same as [`is_locked`](Self::is_locked).
     pub fn holders(&self) -> Result<Vec<LockHolder>> {
         self.handle.holders()
+    }
+
+    /// Whether the calling thread certainly holds the lock for reading, through
+    /// [`read`](Self::read) or a [downgrade](RwLockWriteGuard::downgrade). No I/O.
+    #[must_use]
+    pub fn is_read_held_by_current_thread(&self) -> bool {
+        self.handle.is_held_by_current_thread(Side::Read)
+    }
+
+    /// Whether the calling thread certainly holds the lock for writing, through
+    /// [`write`](Self::write). An owned guard belongs to no thread and does not count. No I/O.
+    #[must_use]
+    pub fn is_write_held_by_current_thread(&self) -> bool {
+        self.handle.is_held_by_current_thread(Side::Main)
     }
 
     fn take_read(&self, deadline: Deadline) -> Result<Option<RwLockReadGuard>> {

@@ -3,17 +3,18 @@
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::base::deadline::Deadline;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::holder::Holder;
-use crate::base::limits::{MOST_PERMITS_AT_ONCE, check_count};
-use crate::base::lock_name::Kind;
+use crate::base::limits::{MOST_PERMITS_AT_ONCE, check_count, check_lease};
+use crate::base::lock_name::{Kind, LockName};
 use crate::hold::guarded::Hold;
-use crate::store::{Count, Release, Released, UnknownOutcomes};
+use crate::store::{Count, Release, Released, Renewal, Renewed, UnknownOutcomes};
 use crate::sync::guard::{Guard, Movable, guard_methods};
 use crate::sync::handle::{Handle, handle_methods, waiting_method};
-use crate::sync::remote_counter::Counter;
+use crate::sync::remote_counter::{Counter, drain};
 use crate::wait::client_state::ClientState;
 
 /// A fixed number of permits, shared by everyone who uses the same name on the same server,
@@ -150,6 +151,56 @@ impl Semaphore {
             .map(|(_, held)| u32::try_from(held.max(0)).unwrap_or(u32::MAX))
     }
 
+    /// Takes all permits that are free now, 10 000 at most, as one guard; `None` if none is free.
+    /// Does not wait. Two round trips, and two more each time that somebody else takes permits in
+    /// between, ten times at most; then it returns `None` too. A permit that becomes free meanwhile
+    /// may be left.
+    ///
+    /// # Errors
+    /// The same as [`acquire`](Self::acquire).
+    pub fn drain_permits(&self) -> Result<Option<SemaphorePermit>> {
+        drain(
+            MOST_PERMITS_AT_ONCE,
+            || self.available_permits(),
+            |permits| self.try_acquire_many(permits),
+        )
+    }
+
+    /// Extends the lease of permits whose guard was [forgotten](SemaphorePermit::forget), in this
+    /// or another process, to at least `lease` from now; never shortens it. Nobody renews them:
+    /// call it again before the lease ends. One round trip. Safe to repeat.
+    ///
+    /// # Errors
+    /// [`Lost`](crate::ErrorKind::Lost) when they were returned, or their lease has ended;
+    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) for an invalid name or a lease out of
+    /// range; [`Unsupported`](crate::ErrorKind::Unsupported) with ZooKeeper, where a permit ends
+    /// with the session of the client that took it; otherwise when the request fails, which leaves
+    /// the lease as it was or extends it.
+    #[doc(alias = "updateLeaseTime")]
+    #[doc(alias = "renew")]
+    pub fn extend(&self, id: &PermitId, lease: Duration) -> Result<()> {
+        let name = self.handle.usable()?;
+        let named = |e: Error| e.for_name(&name.name);
+        check_lease(lease).map_err(named)?;
+        let store = &self.handle.client.store;
+        if store.shared_lease().is_some() {
+            let why = "a permit has no lease of its own here: it ends with the session of the client that took it";
+            return Err(Error::named(ErrorKind::Unsupported, &name.name, why));
+        }
+        let renewal = Renewal {
+            name: name.clone(),
+            holder: id.holder.clone(),
+            permits: id.permits,
+            lease,
+            token: 0,
+        };
+        match store.extend(&[renewal]).map_err(named)?.pop() {
+            Some(Renewed::Held { .. }) => Ok(()),
+            Some(Renewed::Failed(e)) => Err(named(e)),
+            Some(Renewed::Gone) | None => Err(not_taken(name)),
+        }
+    }
+
     /// Returns the permits of a guard that was [forgotten](SemaphorePermit::forget), in this or
     /// another process. One round trip.
     ///
@@ -163,11 +214,7 @@ impl Semaphore {
         let client = &self.handle.client;
         let release = Release::of_all(name, &id.holder, id.permits);
         match client.store.release(&release, &mut unknowns).map_err(|e| e.for_name(&name.name))? {
-            Released::NotHeld => Err(Error::named(
-                ErrorKind::Lost,
-                &name.name,
-                "these permits were already returned, or their lease has ended",
-            )),
+            Released::NotHeld => Err(not_taken(name)),
             _ => {
                 client.local_queues.notify(&name.key);
                 Ok(())
@@ -206,6 +253,11 @@ impl Semaphore {
         check_count(permits, MOST_PERMITS_AT_ONCE).map_err(|e| e.for_name(self.name()))?;
         Ok(self.handle.permits(permits, deadline)?.map(SemaphorePermit))
     }
+}
+
+fn not_taken(name: &LockName) -> Error {
+    let why = "these permits were already returned, or their lease has ended";
+    Error::named(ErrorKind::Lost, &name.name, why)
 }
 
 /// The result of `try_set_permits` of a [semaphore](Semaphore::try_set_permits) or a [counting
@@ -273,7 +325,8 @@ impl SemaphorePermit {
 
     /// Ends the guard and leaves the permits taken, without renewal. They become free two seconds
     /// after the lease of their last renewal ends, unless they are [returned](Semaphore::release)
-    /// with this id before. Waiters are not notified of that. No I/O.
+    /// or [extended](Semaphore::extend) with this id before. Waiters are not notified of that. No
+    /// I/O.
     #[must_use = "the id can return the permits"]
     pub fn forget(self) -> PermitId {
         let hold = self.0.forget();

@@ -55,6 +55,7 @@ fn the_small_examples_succeed() {
         ("lost_lease", "the lost guard is gone: the lock can be taken again"),
         ("fixed_lease", "and the lock is free for the next"),
         ("owned_pool", "6 jobs done"),
+        ("axum_handlers", "stopped: nothing is locked"),
         ("rayon_pool", "non_reentrant and owned guards let one job in at a time"),
         ("ticket_queue", "served in order: 1 2 3 4 5"),
         ("config_readers", "12 reads saw a whole config"),
@@ -228,6 +229,7 @@ fn no_example_is_left_out() {
         .collect();
     names.sort();
     let listed = [
+        "axum_handlers",
         "calls_per_second",
         "cluster",
         "config_readers",

@@ -314,6 +314,7 @@ fn a_non_reentrant_handle_neither_enters_a_hold_of_its_thread_nor_waits_for_it()
     });
     let owned = strict.lock_owned().unwrap();
     assert!(strict.try_lock().unwrap().is_none() && strict.try_lock_owned().unwrap().is_none());
+    assert!(!strict.is_held_by_current_thread(), "an owned guard belongs to no thread");
     owned.unlock().unwrap();
 
     // A lost hold is reported as lost until its guard is dropped.
@@ -325,4 +326,36 @@ fn a_non_reentrant_handle_neither_enters_a_hold_of_its_thread_nor_waits_for_it()
     assert!(strict.try_lock().unwrap().is_some());
     drop((plain, strict, client));
     server.assert_clean();
+}
+
+#[test]
+fn a_thread_knows_what_it_holds() {
+    let server = Server::start();
+    let client = server.client();
+    let (mutex, rw) = (client.mutex("x"), client.rw_lock("rw"));
+    let elsewhere = || std::thread::scope(|s| s.spawn(|| mutex.is_held_by_current_thread()).join());
+    assert!(!mutex.is_held_by_current_thread() && !client.mutex("").is_held_by_current_thread());
+    let guard = mutex.lock().unwrap();
+    assert!(client.mutex("x").is_held_by_current_thread() && !elsewhere().unwrap());
+    assert!(!client.fair("x").is_held_by_current_thread(), "another kind");
+    assert!(!client.rw_lock("x").is_write_held_by_current_thread(), "another kind");
+    server.cmd::<()>(&["FLUSHALL"]);
+    assert_eq!(guard.extend(Duration::from_secs(60)).unwrap_err().kind(), ErrorKind::Lost);
+    assert!(!mutex.is_held_by_current_thread(), "it is lost");
+    drop(guard);
+    let fair = client.fair("y").lock().unwrap();
+    assert!(client.fair("y").is_held_by_current_thread());
+    drop(fair);
+    assert!(!client.fair("y").is_held_by_current_thread());
+
+    let sides = || (rw.is_read_held_by_current_thread(), rw.is_write_held_by_current_thread());
+    let write = rw.write().unwrap();
+    assert_eq!(sides(), (false, true));
+    let inner = rw.read().unwrap();
+    assert_eq!(sides(), (true, true));
+    drop(inner);
+    let read = write.downgrade().unwrap();
+    assert_eq!(sides(), (true, false));
+    drop(read);
+    assert_eq!(sides(), (false, false));
 }

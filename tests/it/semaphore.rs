@@ -196,6 +196,29 @@ fn a_forgotten_permit_ends_with_its_lease_or_is_given_back_by_its_id() {
     assert_eq!(semaphore.release(&id).unwrap_err().kind(), ErrorKind::Lost);
 }
 
+#[test]
+fn a_forgotten_permit_is_extended_by_its_id() {
+    let server = Server::start();
+    let (a, b) = (server.client(), server.client());
+    a.semaphore("s").try_set_permits(2).unwrap();
+    let ends = || -> Vec<i64> {
+        let leases: Vec<(Vec<u8>, String)> =
+            server.cmd(&["ZRANGE", LEASES, "0", "-1", "WITHSCORES"]);
+        leases.into_iter().map(|(_, ends)| ends.parse().unwrap()).collect()
+    };
+    let id = a.semaphore("s").acquire_many(2).unwrap().forget();
+    let before = ends();
+    let an_hour = server_millis(&server) + 3_600_000;
+    b.semaphore("s").extend(&id, Duration::from_secs(3_600)).unwrap();
+    assert!(ends().into_iter().all(|ends| ends >= an_hour), "{before:?}, {:?}", ends());
+    let after = ends();
+    b.semaphore("s").extend(&id, Duration::from_secs(60)).unwrap();
+    assert_eq!(ends(), after, "never shortened");
+    a.semaphore("s").release(&id).unwrap();
+    let gone = b.semaphore("s").extend(&id, Duration::from_secs(60)).unwrap_err();
+    assert_eq!((gone.kind(), gone.name()), (ErrorKind::Lost, Some("s")));
+}
+
 /// In Redisson's format: 16 raw bytes, and 922337203685477 for a permit without a lease.
 #[test]
 fn redisson_permits_and_leasehold_permits_count_together() {

@@ -5,6 +5,8 @@ use std::io::IsTerminal;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use clap::ValueHint;
+
 use crate::{duration, permits};
 
 /// Maximum number of characters in an owner's label.
@@ -18,6 +20,16 @@ if signal n ended it. leasehold itself exits with 75, or the status of --conflic
 lock (stderr says who), 70 if the lock was lost, 69 if the store is unavailable, 64 for bad arguments, 76 if the store
 cannot keep this lock (a lock of another kind has its name, or --permits differs from the number that was set), 77 if it
 refuses the login, 126 if the command cannot be executed, and 127 if it was not found.
+
+Cron: this line for a crontab on every machine runs the job on one of them, and is silent on the others:
+
+  5 3 * * * $HOME/.cargo/bin/leasehold run nightly --no-wait --quiet --conflict-status 0 --min-hold 5m -- /opt/backup.sh
+
+cron looks for commands in /usr/bin and /bin alone, but `cargo install` puts leasehold into ~/.cargo/bin: give the path.
+LEASEHOLD_URL=redis://cache/ is a line of its own above it. --min-hold is longer than the clocks of the machines differ.
+
+COMMAND is a program with its arguments, and not a line for a shell: for `a && b`, a pipe or a variable, say
+-- sh -c 'a && b'.
 
 Waiting: without --wait or --no-wait, it waits as long as it takes, as flock does. At a terminal, or with --verbose, it
 says on stderr who holds the lock. A signal ends the wait and leaves nothing behind. Two waits that could never succeed
@@ -124,7 +136,7 @@ pub(crate) struct RunArgs {
     owner: Option<String>,
 
     /// The command and its arguments
-    #[arg(last = true, required = true, value_name = "COMMAND")]
+    #[arg(last = true, required = true, value_name = "COMMAND", value_hint = ValueHint::CommandWithArguments)]
     pub(super) command: Vec<OsString>,
 }
 

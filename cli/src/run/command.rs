@@ -27,7 +27,48 @@ pub(super) fn under_lock(args: &RunArgs, guard: &dyn GuardOfAnyKind) -> Command 
 }
 
 pub(super) fn cannot_start(words: &[OsString], e: &Error) -> Failure {
-    let status =
-        if e.kind() == ErrorKind::NotFound { status::NOT_FOUND } else { status::NOT_EXECUTABLE };
-    Failure::new(status, format!("{}: {e}", words[0].display()))
+    if e.kind() != ErrorKind::NotFound {
+        return Failure::new(status::NOT_EXECUTABLE, format!("{}: {e}", words[0].display()));
+    }
+    let hint = hint_for(words, std::env::var_os("PATH")).unwrap_or_default();
+    Failure::new(status::NOT_FOUND, format!("{}: {e}{hint}", words[0].display()))
+}
+
+#[cfg(unix)]
+const SHELL: &str = "sh -c";
+#[cfg(windows)]
+const SHELL: &str = "cmd /c";
+
+/// What may be meant by a command that was not found.
+fn hint_for(words: &[OsString], path: Option<OsString>) -> Option<String> {
+    let program = words[0].to_str()?;
+    let separators = ["&&", "||", ";", "|"];
+    if words[1..].iter().any(|word| separators.iter().any(|separator| word == separator)) {
+        return Some(format!("; a line for a shell is one word: -- {SHELL} '...'"));
+    }
+    if program.contains(char::is_whitespace) {
+        let line = if program.contains('\'') { "..." } else { program };
+        return Some(format!("; for a line of the shell: -- {SHELL} '{line}'"));
+    }
+    let path = path?;
+    // cron's is short.
+    (!program.contains(std::path::MAIN_SEPARATOR)).then(|| format!("; PATH is {}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_that_is_not_found_has_a_hint() {
+        let hint = |words: &[&str]| {
+            let words: Vec<_> = words.iter().map(OsString::from).collect();
+            hint_for(&words, Some("/usr/bin:/bin".into()))
+        };
+        let line = format!("; for a line of the shell: -- {SHELL} 'a && b'");
+        assert_eq!(hint(&["a && b"]), Some(line));
+        assert_eq!(hint(&["backup", "x"]).unwrap(), "; PATH is /usr/bin:/bin");
+        assert!(hint(&["cd", "/", "&&", "ls"]).unwrap().contains(SHELL));
+        assert_eq!(hint(&[&format!("{0}opt{0}backup", std::path::MAIN_SEPARATOR)]), None);
+    }
 }

@@ -1,6 +1,7 @@
 //! Machines that start the same job at the same time.
 
 use std::fs::File;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -74,4 +75,43 @@ fn of_two_hundred_crons_one_runs_and_the_others_say_so() {
     assert!(server.pttl("nightly") > 300_000, "it is kept");
     server.cmd::<()>(&["DEL", "nightly"]);
     server.assert_clean();
+}
+
+/// What a crontab runs in this text, with another job.
+fn line_of(text: &str, job: &Path) -> String {
+    let line = text.lines().find_map(|line| line.split_once("5 3 * * * ")).expect("a line").1;
+    let (leasehold, _) = line.rsplit_once(" -- ").expect("a command");
+    format!("{leasehold} -- {}", job.display())
+}
+
+/// cron's environment: no more than this, and what the crontab sets.
+fn under_cron(server: &Server, home: &Path, line: &str) -> std::process::Output {
+    let mut cron = Command::new("sh");
+    cron.env_clear().env("PATH", "/usr/bin:/bin").env("HOME", home);
+    cron.env("LEASEHOLD_URL", server.url()).args(["-c", line]).output().unwrap()
+}
+
+#[test]
+fn the_crontabs_of_the_documentation_run_the_job_once_and_are_silent() {
+    let server = Server::start();
+    let help = Command::new(path()).args(["run", "--help"]).output().unwrap().stdout;
+    let guide = include_str!("../../../src/guide/operations.rs");
+    let home = server.dir().join("home");
+    std::fs::create_dir_all(home.join(".cargo/bin")).unwrap();
+    std::os::unix::fs::symlink(path(), home.join(".cargo/bin/leasehold")).unwrap();
+    for (n, text) in [&*String::from_utf8(help).unwrap(), guide].into_iter().enumerate() {
+        let ran = server.dir().join(format!("ran-{n}"));
+        let job = server.dir().join(format!("job-{n}"));
+        std::fs::write(&job, format!("#!/bin/sh\necho run >> {}\n", ran.display())).unwrap();
+        std::fs::set_permissions(&job, std::fs::Permissions::from_mode(0o755)).unwrap();
+        let line = line_of(text, &job);
+        for machine in 0..3 {
+            let ended = under_cron(&server, &home, &line);
+            let said = [ended.stdout, ended.stderr].concat();
+            assert_eq!((ended.status.code(), said.len()), (Some(0), 0), "{machine}: {line}");
+        }
+        assert_eq!(std::fs::read_to_string(&ran).unwrap(), "run\n", "{line}");
+    }
+    let bare = under_cron(&server, &home, "leasehold run job -- true");
+    assert_eq!(bare.status.code(), Some(127), "the reason why it is spelt out");
 }

@@ -71,6 +71,31 @@ fn completions_know_the_subcommands() {
     }
 }
 
+/// What bash offers for the last of these words.
+fn offered(words: &[&str]) -> Vec<String> {
+    let script = output(&["completions", "bash"]);
+    let line = r#"COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1))
+        _leasehold_or_command leasehold "${COMP_WORDS[COMP_CWORD]}"; printf '%s\n' "${COMPREPLY[@]}""#;
+    let bash = Command::new("bash")
+        .args(["--norc", "--noprofile", "-c", &format!("{script}\n{line}"), "bash"])
+        .args(words)
+        .output()
+        .unwrap();
+    assert!(bash.stderr.is_empty(), "{}", String::from_utf8_lossy(&bash.stderr));
+    String::from_utf8(bash.stdout).unwrap().lines().map(str::to_owned).collect()
+}
+
+#[test]
+fn bash_completes_the_command_of_a_run() {
+    let has = |words: &[&str], word: &str| offered(words).iter().any(|offer| offer == word);
+    assert!(has(&["leasehold", "ru"], "run"));
+    assert!(has(&["leasehold", "run", "job", "--no"], "--no-wait"));
+    assert!(has(&["leasehold", "run", "job", "--", "tru"], "true"));
+    assert!(has(&["leasehold", "run", "job", "--", "/etc/pass"], "/etc/passwd"));
+    assert!(has(&["leasehold", "run", "job", "--", "cat", "/etc/pass"], "/etc/passwd"));
+    assert!(!has(&["leasehold", "run", "job", "--", "--no"], "--no-wait"), "it is the command's");
+}
+
 #[test]
 fn the_version_is_that_of_the_crate() {
     assert_eq!(output(&["--version"]).trim(), concat!("leasehold ", env!("CARGO_PKG_VERSION")));

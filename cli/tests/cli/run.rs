@@ -30,6 +30,21 @@ fn the_status_is_that_of_the_command() {
 }
 
 #[test]
+fn a_line_for_a_shell_is_told_to_be_one() {
+    let server = Server::start();
+    let (status, _, said) = run(leasehold(&server, &["run", "job", "--", "cd / && ls"]));
+    assert_eq!(status, Some(127), "{said}");
+    assert!(said.ends_with("; for a line of the shell: -- sh -c 'cd / && ls'"), "{said}");
+    let mut as_cron = leasehold(&server, &["run", "job", "--", "no-such-command"]);
+    let (_, _, said) = run({
+        as_cron.env("PATH", "/usr/bin:/bin");
+        as_cron
+    });
+    assert!(said.ends_with("; PATH is /usr/bin:/bin"), "{said}");
+    server.assert_clean();
+}
+
+#[test]
 fn bad_arguments_are_64() {
     let server = Server::start();
     let run_of = |options: &[&'static str]| [&["run"], options, &["--", "true"]].concat();

@@ -51,7 +51,7 @@ use crate::wait::client_state::ClientState;
 /// to 10 ms for 1000 names, which is the maximum. One request renews all of them.
 ///
 /// # Several masters
-/// A client for [Redlock](crate::Builder::redlock) returns
+/// A client for [Redlock][crate::Builder::redlock] returns
 /// [`Unsupported`](crate::ErrorKind::Unsupported): no single server could take all of the names at
 /// once.
 ///
@@ -67,6 +67,7 @@ use crate::wait::client_state::ClientState;
 /// both.unlock()?;
 /// # Ok::<(), leasehold::Error>(())
 /// ```
+#[cfg_attr(not(feature = "redlock"), doc = include_str!("../../links/redlock.md"))]
 #[derive(Debug, Clone)]
 pub struct MultiLock {
     /// The names are sorted and unique.

@@ -242,12 +242,14 @@ fn of_handles(calls: &mut Vec<Call>) {
     calls!(calls, "ReentrantMutex", |cell: &Cell<'_>| Ok(mutex(&cell.client, cell.name()));
         Look "is_locked" |mutex: ReentrantMutex| mutex.is_locked();
         Look "holder" |mutex: ReentrantMutex| mutex.holder();
+        Local "is_held_by_current_thread" |mutex: ReentrantMutex| Ok(mutex.is_held_by_current_thread());
         Force "force_unlock" |mutex: ReentrantMutex| mutex.force_unlock();
     );
     locks!(calls, "FairMutex", |cell: &Cell<'_>| Ok(fair(&cell.client, cell.name())));
     calls!(calls, "FairMutex", |cell: &Cell<'_>| Ok(fair(&cell.client, cell.name()));
         Look "is_locked" |fair: FairMutex| fair.is_locked();
         Look "holder" |fair: FairMutex| fair.holder();
+        Local "is_held_by_current_thread" |fair: FairMutex| Ok(fair.is_held_by_current_thread());
         Look "queue_len" |fair: FairMutex| fair.queue_len();
         Look "position" |fair: FairMutex| fair.position();
         Force "force_unlock" |fair: FairMutex| fair.force_unlock();
@@ -261,6 +263,8 @@ fn of_handles(calls: &mut Vec<Call>) {
     calls!(calls, "RwLock", |cell: &Cell<'_>| Ok(rw(&cell.client, cell.name()));
         Look "is_locked" |rw: RwLock| rw.is_locked();
         Look "holders" |rw: RwLock| rw.holders();
+        Local "is_read_held_by_current_thread" |rw: RwLock| Ok(rw.is_read_held_by_current_thread());
+        Local "is_write_held_by_current_thread" |rw: RwLock| Ok(rw.is_write_held_by_current_thread());
         Force "force_unlock" |rw: RwLock| rw.force_unlock();
     );
     locks!(calls, "MultiLock", |cell: &Cell<'_>| Ok(multi(&cell.client, cell.name())));
@@ -342,6 +346,7 @@ fn of_permits(calls: &mut Vec<Call>) {
         Change "delete" |permits: Semaphore| permits.delete();
         Look "available_permits" |permits: Semaphore| permits.available_permits();
         Look "acquired_permits" |permits: Semaphore| permits.acquired_permits();
+        TakePermit "drain_permits" |permits: Semaphore| permits.drain_permits();
     );
     calls!(calls, "SemaphorePermit", |cell: &Cell<'_>| semaphore(cell)?.acquire();
         Release "release" |permit: SemaphorePermit| permit.release();
@@ -358,6 +363,7 @@ fn of_permits(calls: &mut Vec<Call>) {
     }
     calls!(calls, "Semaphore", forgotten;
         Release "release" |(permits, id): (Semaphore, PermitId)| permits.release(&id);
+        Keep "extend" |(permits, id): (Semaphore, PermitId)| permits.extend(&id, LONGER);
     );
 }
 
@@ -371,6 +377,7 @@ fn of_counted_permits(calls: &mut Vec<Call>) {
         Change "add_permits" |permits: CountingSemaphore| permits.add_permits(1);
         Change "delete" |permits: CountingSemaphore| permits.delete();
         Look "available_permits" |permits: CountingSemaphore| permits.available_permits();
+        TakePermit "drain_permits" |permits: CountingSemaphore| permits.drain_permits();
     );
     calls!(calls, "CountingPermit", |cell: &Cell<'_>| counting(cell)?.acquire();
         Return "release" |permit: CountingPermit| permit.release();

@@ -301,11 +301,22 @@ pub(super) fn permits_are_counted(case: &mut Case) {
     assert_eq!(one.add_permits(2).unwrap(), 5);
     let id = other.acquire().unwrap().forget();
     assert_eq!(one.acquired_permits().unwrap(), 1);
+    let extended = one.extend(&id, LONG).map_err(|e| e.kind());
+    let session = Err(ErrorKind::Unsupported);
+    assert_eq!(extended, if case.is_over_zookeeper() { session } else { Ok(()) });
+    assert_eq!(one.extend(&id, ms(1)).unwrap_err().kind(), ErrorKind::InvalidInput);
     one.release(&id).unwrap();
     assert_eq!(one.release(&id).unwrap_err().kind(), ErrorKind::Lost, "already returned");
+    let gone = one.extend(&id, LONG).map_err(|e| e.kind());
+    assert_eq!(gone, if case.is_over_zookeeper() { session } else { Err(ErrorKind::Lost) });
+    let all = one.drain_permits().unwrap().unwrap();
+    assert_eq!((all.permits(), other.available_permits().unwrap()), (5, 0));
+    assert!(other.drain_permits().unwrap().is_none(), "none is free");
+    all.release().unwrap();
     let held = other.acquire().unwrap();
     assert!(one.delete().unwrap() && !other.delete().unwrap());
     assert_eq!(held.release().unwrap_err().kind(), ErrorKind::Lost);
+    assert_eq!(one.drain_permits().unwrap_err().kind(), ErrorKind::Conflict, "nobody has set them");
 }
 
 /// A call that meets others at its turn does not report that there is no permit.
@@ -347,6 +358,10 @@ pub(super) fn counting_permits_are_counted(case: &mut Case) {
         std::thread::spawn(move || held.release().unwrap()).join().unwrap();
     });
     assert_eq!(one.try_set_permits(3).unwrap(), SetPermits::SetBefore { free: 2 });
+    let all = other.drain_permits().unwrap().unwrap();
+    assert_eq!((all.permits(), one.available_permits().unwrap()), (2, 0));
+    assert!(one.drain_permits().unwrap().is_none(), "none is free");
+    all.release().unwrap();
     one.acquire().unwrap().forget();
     let last = one.acquire().unwrap();
     a.close(SOON).unwrap();

@@ -63,3 +63,25 @@ fn a_broken_link_is_found() {
     assert_eq!((page("guide/fencing/"), page("guide/")), (None, None));
     assert!(page("guide/fences/").is_some() && broken("BENCHMARKS.md").is_some());
 }
+
+/// What a build without a feature links to instead. With all features these are links into the
+/// documentation itself, which rustdoc checks.
+#[test]
+fn links_to_features_that_are_off_lead_to_the_same_pages() {
+    let files = fs::read_dir(root().join("src/links")).unwrap();
+    for file in files.map(|file| file.unwrap().path()) {
+        let text = fs::read_to_string(&file).unwrap();
+        // rustdoc drops an empty line at the beginning, and a paragraph may be above it.
+        let lines = text.strip_prefix("\n\n").expect("two empty lines").lines();
+        for line in lines {
+            let (label, page) = line.strip_prefix('[').unwrap().split_once("]: ").unwrap();
+            let item = label.trim_matches('`').trim_start_matches("crate::");
+            let item = item.replace("Self::", "Builder::");
+            let (kind, method) = item.split_once("::").unwrap_or((&item, ""));
+            let a = if kind.ends_with("Provider") { "trait" } else { "struct" };
+            let anchor =
+                if method.is_empty() { String::new() } else { format!("#method.{method}") };
+            assert_eq!(page, format!("{IN_THE_DOCUMENTATION}{a}.{kind}.html{anchor}"), "{file:?}");
+        }
+    }
+}

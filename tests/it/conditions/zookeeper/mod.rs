@@ -199,8 +199,14 @@ impl Stage for OnZooKeeper {
 
 /// As the guide says.
 fn is_supported(call: &str) -> bool {
-    let refused =
-        ["FencedValue", "ValueClaim", "CountingSemaphore", "CountingPermit", "RateLimiter"];
+    let refused = [
+        "FencedValue",
+        "ValueClaim",
+        "CountingSemaphore",
+        "CountingPermit",
+        "Semaphore::extend",
+        "RateLimiter",
+    ];
     !refused.iter().any(|kind| call.starts_with(kind))
 }
 
