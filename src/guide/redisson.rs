@@ -110,6 +110,8 @@
 //! | `countDown()`, `getCount()`, `trySetCount(n)` | [`count_down`](crate::CountDownLatch::count_down), [`count`](crate::CountDownLatch::count), [`try_set_count`](crate::CountDownLatch::try_set_count) |
 //! | `delete()`, `isExists()` | `delete` of a semaphore or latch; [`inspect`](crate::LockClient::inspect). `expire`, `rename`, `copy`, listeners: none, they are for maps |
 //!
+//! **`RRateLimiter`:** [its own section](#rate-limiters).
+//!
 //! **Locks of a map.** `RMap.getLock(key)` is a plain `RLock` whose name contains a hash of the
 //! encoded key: `{orders}:pdg3j2GnWNDyZSAH6PPgrQ:lock`. The hash depends on Java's codec, so let
 //! Java tell the name (`getLock(key).getName()`) and pass it to

@@ -132,7 +132,7 @@
 //! | The server becomes read-only (`default_transaction_read_only`) | `ReadOnly` | `ReadOnly` | works | works or `ReadOnly` | works or `ReadOnly` | `ReadOnly` | `ReadOnly` | `ReadOnly` | `ReadOnly` |
 //! | The server's clock is set back by an hour | works | works | works | works | works | works | works | works | works |
 //! | The server's clock is set ahead by an hour | works | works | works | works | works | works or `Lost` | works | works | works or `Lost` |
-//! | The server's synchronous standby is missing, so that commits wait for it | `Unreachable` | `Unreachable` | works | works or `Unreachable` | works or `Unreachable` | works or `Unreachable` | `Unreachable` | works or `Unreachable` | works or `Unreachable` |
+//! | The server's synchronous standby is missing, so that commits wait for it | `Unreachable` | `Unreachable` | works | works or `Unreachable` | works or `Unreachable` | works, `Unreachable` or `NotReady` | `Unreachable` | works, `Unreachable` or `NotReady` | works, `Unreachable` or `NotReady` |
 //! | The server is killed, and comes back | `Unreachable` | `Unreachable` | works | `Unreachable` | `Unreachable` | `Unreachable` | `Unreachable` | `Unreachable` | `Unreachable` |
 //! | The primary has ended, and its standby is promoted later | `ReadOnly` | `ReadOnly` | works | `ReadOnly` | `ReadOnly` | `ReadOnly` | `ReadOnly` | `ReadOnly` | `ReadOnly` |
 //! | The primary has ended, and its standby was promoted | works | works | works | works | works | works | works | works | works |
