@@ -136,6 +136,9 @@ impl LockClient {
 
     /// Short for [`mutex(name).try_lock()`](ReentrantMutex::try_lock): one round trip.
     ///
+    /// Keep the guard: `if client.try_lock("job")?.is_some() { .. }` gives it up before the block,
+    /// and `if let Some(_guard) = ..` has it inside.
+    ///
     /// # Errors
     /// The same as [`ReentrantMutex::lock`].
     pub fn try_lock(&self, name: impl AsRef<str>) -> Result<Option<ReentrantMutexGuard>> {

@@ -55,7 +55,8 @@
 //! ```
 //!
 //! Give the guard a name. `let _ = client.lock("job")?;` releases the lock at once, and the
-//! compiler does not warn.
+//! compiler does not warn. Nor does it for `if client.try_lock("job")?.is_some() {`, which releases
+//! the lock before the block.
 //!
 //! `Ok(None)` means that somebody else has the lock. An [`Error`] means that the input is bad, that
 //! the hold is lost, or that the server could not carry out the request.

@@ -20,7 +20,7 @@
 //! let client = client.clone(); // a handle to the same client
 //! let call = spawn_blocking(move || {
 //!     let Some(guard) = client.try_lock_for("report", Duration::from_secs(5))? else {
-//!         return Ok(None); // busy: answer 503, or try later
+//!         return Ok::<_, leasehold::Error>(None); // busy: answer 503, or try later
 //!     };
 //!     let report = make_report()?;
 //!     guard.unlock()?;
@@ -58,9 +58,30 @@
 //! [`lock`](crate::LockClient::lock) itself does not compile in an async task if its guard lives
 //! across an `await`: the guard is bound to its thread, because a call on that thread would
 //! re-enter the hold. tokio's error is "future cannot be sent between threads safely"; axum's is
-//! "the trait `Handler<_, _>` is not implemented", and only `#[axum::debug_handler]` makes it name
-//! the guard. On one thread (`LocalSet`, `current_thread`) it compiles, and **does not exclude**:
-//! all tasks are the same thread, so the second one re-enters the lock of the first.
+//! "the trait `Handler<_, _>` is not implemented", and only `#[axum::debug_handler]` (axum's
+//! feature `macros`) makes it name the guard. The compiler's text has the name
+//! `UseLockOwnedOrInAsyncCodeReadGuideAsyncCode`. For a thread of your own `lock_owned` is the
+//! answer; in a task it is the first row of this table.
+//!
+//! On one thread (`LocalSet`, `current_thread`) it compiles, and **does not exclude**: all tasks
+//! are the same thread, so the second one re-enters the lock of the first.
+//!
+//! # Errors of a handler
+//!
+//! A web framework wants its own error type. [`is_transient`](crate::Error::is_transient) tells
+//! what a later request may find mended:
+//!
+//! ```ignore
+//! struct Failed(leasehold::Error);
+//!
+//! impl IntoResponse for Failed {
+//!     fn into_response(self) -> Response {
+//!         tracing::warn!("{:#}", self.0);
+//!         let status = if self.0.is_transient() { 503 } else { 500 };
+//!         StatusCode::from_u16(status).unwrap().into_response()
+//!     }
+//! }
+//! ```
 //!
 //! # How many may wait
 //!

@@ -33,7 +33,8 @@
 //! | is in the PostgreSQL database that keeps the locks | [`fence_sql`](crate::ReentrantMutexGuard::fence_sql), one statement of your own transaction. The strongest: the database itself checks the hold, and keeps the next holder out until the transaction has ended. No table needs a column for it. See [`postgres`](crate::guide::postgres) |
 //! | is a value in Redis | [`FencedValue`](crate::fencing::FencedValue), made by [`fenced_value`](crate::LockClient::fenced_value) |
 //! | is a row of an SQL table | [`SqlFence`](crate::fencing::SqlFence), which generates the statements |
-//! | lives in this process (a value, a file) | [`FenceGate`](crate::fencing::FenceGate) |
+//! | lives in this process (a value, a file that no other process writes) | [`FenceGate`](crate::fencing::FenceGate) |
+//! | is a file that several processes write | the rule by hand, under an exclusive `File::lock` of that file: read the token in its first line, refuse if it is higher than yours, write yours and the content |
 //! | is something else that can compare and set in one step | the same rule: store the token beside the value, let a claim raise it, let a write require the claim |
 //! | cannot remember a number (an e-mail, a call to somebody else's service) | none: such a resource cannot refuse |
 //!

@@ -5,7 +5,7 @@
 //! | you want to | call | it notices |
 //! |---|---|---|
 //! | check before a step that must not overlap | [`is_held`](crate::ReentrantMutexGuard::is_held), or [`ensure_held`](crate::ReentrantMutexGuard::ensure_held) with `?` | from the first instruction after the lease may have ended; no I/O |
-//! | wait for a loss on another thread | [`wait_lost`](crate::ReentrantMutexGuard::wait_lost) | within about a millisecond of the end of the lease; it returns whether the lock is [lost, still held, or released](crate::LossWait) |
+//! | wait for a loss on another thread | [`wait_lost(time)`](crate::ReentrantMutexGuard::wait_lost) | within about a millisecond of the end of the lease; it returns whether the lock is [lost, still held, or released](crate::LossWait) |
 //! | the same, until the job is done or asked to stop | [`wait_lost_or_cancelled`](crate::ReentrantMutexGuard::wait_lost_or_cancelled) | the same, or as soon as its [token](crate::CancelToken) is cancelled |
 //! | be called | [`on_lost`](crate::ReentrantMutexGuard::on_lost) | the same; callbacks run on threads of their own and can be late |
 //! | wait for jobs and for a loss at once | [`lost`](crate::ReentrantMutexGuard::lost) with `select!` | within about a millisecond |

@@ -371,7 +371,8 @@
 //! machines that lose: otherwise they say who has the lock, and end with status 75. `--retry-store
 //! 10m` waits for a store that is down when the job should start. The command's environment has
 //! `LEASEHOLD_TOKEN`, the fencing token, and `LEASEHOLD_NAME`. A command is a program and its
-//! arguments; what needs a shell is `-- sh -c 'cd /opt && ./report.sh'`.
+//! arguments; what needs a shell is `-- sh -c 'cd /opt && ./report.sh'`. In a crontab a `%` ends
+//! the line: write `\%`, as in `date +\%F`.
 //!
 //! On Unix, `run` passes signals on (its help lists them), and a second process, `lh-backstop`,
 //! ends the command's process group if `run` is killed, before the lease ends. What has left that

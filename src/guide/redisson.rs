@@ -58,7 +58,7 @@
 //! |---|---|
 //! | `lock()` | [`lock`](crate::ReentrantMutex::lock); for a read-write lock [`read`](crate::RwLock::read) and [`write`](crate::RwLock::write) |
 //! | `lock(lease, unit)`; a lease of −1 | a handle [`with_lease`](crate::ReentrantMutex::with_lease), then `lock`; without it the lease is renewed, as with −1 |
-//! | `tryLock()`, `tryLock(wait, unit)` | [`try_lock`](crate::ReentrantMutex::try_lock), [`try_lock_for`](crate::ReentrantMutex::try_lock_for): `None` for Java's `false` |
+//! | `tryLock()`, `tryLock(wait, unit)` | [`try_lock`](crate::ReentrantMutex::try_lock), [`try_lock_for`](crate::ReentrantMutex::try_lock_for): `None` for Java's `false`. Not `if lock.try_lock()?.is_some() {`, which gives the guard up before the block, but `if let Some(_guard) = ..` |
 //! | `tryLock(wait, lease, unit)` | `client.mutex(name).with_lease(lease).try_lock_for(wait)` |
 //! | `lockInterruptibly(..)` | a handle [`with_cancel`](crate::ReentrantMutex::with_cancel): the token is cancelled from any thread, and the call returns [`Cancelled`](crate::ErrorKind::Cancelled). Threads of Rust have no interrupt |
 //! | `unlock()` | [`unlock`](crate::ReentrantMutexGuard::unlock) of the guard, or its drop |
@@ -67,7 +67,7 @@
 //! | `isLocked()` | [`is_locked`](crate::ReentrantMutex::is_locked); [`holder`](crate::ReentrantMutex::holder) says who it is |
 //! | `isHeldByCurrentThread()` | [`is_held_by_current_thread`](crate::ReentrantMutex::is_held_by_current_thread), [`is_write_held_by_current_thread`](crate::RwLock::is_write_held_by_current_thread) and [`is_read_held_by_current_thread`](crate::RwLock::is_read_held_by_current_thread), without a request |
 //! | `isHeldByThread(id)` | of this client: [`snapshot`](crate::LockClient::snapshot) has the thread of each hold. Thread ids do not leave the process |
-//! | `getHoldCount()` | [`hold_count`](crate::ReentrantMutexGuard::hold_count) of the guard |
+//! | `getHoldCount()` | [`hold_count`](crate::ReentrantMutexGuard::hold_count) of the guard, not of the lock |
 //! | `remainTimeToLive()` | [`remaining`](crate::ReentrantMutexGuard::remaining) of the guard; for locks of others that of [`inspect`](crate::LockClient::inspect) |
 //! | `getName()` | [`name`](crate::ReentrantMutex::name) |
 //! | `newCondition()` | none, as in Java, where it throws. Use a [latch](crate::LockClient::latch), or a [counting semaphore](crate::LockClient::counting_semaphore) |
@@ -95,8 +95,8 @@
 //! | `release(n)` as a signal, by somebody who has none | [`add_permits`](crate::CountingSemaphore::add_permits); the consumer [forgets](crate::CountingPermit::forget) its guard |
 //! | `releaseIfExists(n)` | none: [`add_permits`](crate::CountingSemaphore::add_permits) creates the semaphore if there is none |
 //! | `availablePermits()`, `addPermits(n)` | [`available_permits`](crate::CountingSemaphore::available_permits), [`add_permits`](crate::CountingSemaphore::add_permits) |
-//! | `drainPermits()` | [`drain_permits`](crate::CountingSemaphore::drain_permits), a guard of all that were free |
-//! | `trySetPermits(n)` | [`try_set_permits`](crate::CountingSemaphore::try_set_permits) |
+//! | `drainPermits()` | [`drain_permits`](crate::CountingSemaphore::drain_permits), a guard of all that were free; without a name for it they are free again at once |
+//! | `trySetPermits(n)` | [`try_set_permits`](crate::CountingSemaphore::try_set_permits), no `bool`: [`is_new()`](crate::SetPermits::is_new) of the result is Java's |
 //! | `trySetPermits(n, ttl)` | none: the semaphore would vanish while its permits are used. [`delete`](crate::CountingSemaphore::delete) it when it is over |
 //! | `RPermitExpirableSemaphore.acquire(..)`, `tryAcquire(..)`, an id or a list of ids | [`acquire`](crate::Semaphore::acquire), [`acquire_many`](crate::Semaphore::acquire_many) and their `try_` forms. The guard renews the lease, which Java does not |
 //! | ... with a lease | a handle [`with_lease`](crate::Semaphore::with_lease) |
@@ -230,7 +230,7 @@
 //! |---|---|
 //! | `trySetRate(OVERALL, n, interval)` | [`try_set_rate(n, interval)`](crate::RateLimiter::try_set_rate) |
 //! | `setRate`, which frees what was taken | [`set_rate`](crate::RateLimiter::set_rate). For `updateRate`, which does not, there is nothing: call it in Java |
-//! | `tryAcquire(n)`, `tryAcquire(n, timeout)`, `acquire(n)` | [`try_acquire`](crate::RateLimiter::try_acquire), [`try_acquire_for`](crate::RateLimiter::try_acquire_for), [`acquire`](crate::RateLimiter::acquire) |
+//! | `tryAcquire(n)`, `tryAcquire(n, timeout)`, `acquire(n)` | [`try_acquire`](crate::RateLimiter::try_acquire), [`try_acquire_for`](crate::RateLimiter::try_acquire_for), [`acquire`](crate::RateLimiter::acquire); `acquire()` is `acquire(1)` |
 //! | `getConfig()`, `availablePermits()`, `delete()` | [`rate`](crate::RateLimiter::rate), [`available_permits`](crate::RateLimiter::available_permits), [`delete`](crate::RateLimiter::delete) |
 //! | `release(n)` | nothing; what Java frees by it is free here, and is not freed twice |
 //! | `keepAliveTime` | set by Java, each use here prolongs it as well; `set_rate` ends it |

@@ -55,7 +55,7 @@
 //! let faults = Faults::of(&client)?;
 //!
 //! let guard = client.lock("job")?;
-//! faults.lose("job");
+//! assert!(faults.lose("job"));
 //! assert!(!guard.is_held()); // no lease has to end, and callbacks have run
 //! assert_eq!(guard.unlock().unwrap_err().kind(), ErrorKind::Lost);
 //! assert!(faults.held().is_empty());

@@ -24,6 +24,11 @@
 //! # Ok::<(), leasehold::Error>(())
 //! ```
 //!
+//! **Bind the guard.** `if client.try_lock("report")?.is_some() { .. }`, which Java's habit
+//! suggests, drops the guard *before* the block, and so does `let Some(_) = .. else { .. }`: no
+//! warning, and no exclusion. Clippy's `redundant_pattern_matching` proposes `is_some()` for
+//! `if let Some(_)`: write `Some(_guard)` there.
+//!
 //! To log who held the lock, ask for its holder:
 //!
 //! ```no_run

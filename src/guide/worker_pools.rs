@@ -58,6 +58,39 @@
 //!
 //! The other primitives have the same owned forms. Permits of a semaphore are always owned.
 //!
+//! # Jobs from a queue, a lock for each
+//!
+//! A worker that finds a job locked does not wait: another worker has it, or had it when it died.
+//! It [tries](crate::LockClient::try_lock), and takes the next job if it gets `None`. Jobs of dead
+//! workers come free after one lease. That a job is done is known only under its lock: read the
+//! mark of it *after* the lock was granted, or a job that another worker has just finished is done
+//! again.
+//!
+//! ```no_run
+//! # let client = leasehold::LockClient::open("redis://127.0.0.1/")?;
+//! # struct Job { name: String }
+//! # fn is_done(_: &Job) -> bool { false }
+//! # fn work(_: &Job, _: u64) {}
+//! # fn mark_done(_: &Job, _: u64) {}
+//! # let jobs: Vec<Job> = Vec::new();
+//! for job in &jobs {
+//!     let Some(guard) = client.try_lock(&job.name)? else { continue };
+//!     if !is_done(job) {
+//!         let token = guard.fencing_token()?.get();
+//!         work(job, token);
+//!         mark_done(job, token);
+//!     }
+//!     guard.unlock()?;
+//! }
+//! # Ok::<(), leasehold::Error>(())
+//! ```
+//!
+//! **Exactly once** needs more than a lock: a worker may die or be suspended between the work and
+//! its mark. If both are in one place that [checks the token](crate::guide::fencing), a file or a
+//! transaction, they happen together or not at all. If the work is elsewhere (an e-mail), the order
+//! decides: the mark after the work repeats the work of a worker that died in between, the mark
+//! before it loses it. Work that may be repeated without harm needs no more than the mark after it.
+//!
 //! # Threads and clones
 //!
 //! [`LockClient`](crate::LockClient) is `Send` and `Sync`. A clone is a handle to the same client:

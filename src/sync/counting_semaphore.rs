@@ -208,7 +208,7 @@ impl<'a> Contender<'a> for PermitCall<'a> {
 /// One or more permits, taken while this guard lives. The guard can move to another thread and be
 /// dropped there. The permits have no lease: they cannot be lost, and if the process dies they
 /// never come back.
-#[must_use = "if unused the permit is given back at once"]
+#[must_use = "if unused the permit is given back at once; write `let _permit = ..`"]
 #[clippy::has_significant_drop]
 pub struct CountingPermit {
     taken: TakenPermits,

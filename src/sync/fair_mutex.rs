@@ -152,7 +152,7 @@ impl FairMutex {
 ///
 /// The guard is bound to its thread, because calls on that thread re-enter its hold;
 /// [`lock_owned`](FairMutex::lock_owned) returns guards that can move.
-#[must_use = "if unused the lock is released at once"]
+#[must_use = "if unused the lock is released at once; write `let _guard = ..`"]
 #[clippy::has_significant_drop]
 pub struct FairMutexGuard(Guard<Hold, ThreadBound>);
 
@@ -160,7 +160,7 @@ guard_methods!(FairMutexGuard: held, unlock, min_hold, fencing_token);
 
 /// The fair lock is held while this guard lives. The guard can move to another thread and be
 /// dropped there.
-#[must_use = "if unused the lock is released at once"]
+#[must_use = "if unused the lock is released at once; write `let _guard = ..`"]
 #[clippy::has_significant_drop]
 pub struct OwnedFairMutexGuard(Guard<Hold, Movable>);
 

@@ -71,10 +71,11 @@ impl HeldLock for Hold {
 /// the hold, but `Sync`, so that another thread can wait for a loss.
 ///
 /// The compiler names what is in it when a guard is sent.
-pub(crate) type ThreadBound = std::sync::MutexGuard<'static, UseLockOwnedForAGuardThatMoves>;
+pub(crate) type ThreadBound =
+    std::sync::MutexGuard<'static, UseLockOwnedOrInAsyncCodeReadGuideAsyncCode>;
 
 /// Nobody makes one: it is a hint in an error of the compiler.
-pub(crate) enum UseLockOwnedForAGuardThatMoves {}
+pub(crate) enum UseLockOwnedOrInAsyncCodeReadGuideAsyncCode {}
 
 /// Marks guards that can go to another thread.
 pub(crate) type Movable = ();

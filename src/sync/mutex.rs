@@ -93,7 +93,8 @@ impl ReentrantMutex {
     waiting_method! {
         /// Takes the lock, blocking for as long as it takes.
         ///
-        /// `let _ = mutex.lock()?;` unlocks at once: give the guard a name.
+        /// `let _ = mutex.lock()?;` unlocks at once: give the guard a name. So does
+        /// `if mutex.try_lock()?.is_some() {`, before the block.
         ///
         /// # Errors
         /// - [`InvalidInput`](crate::ErrorKind::InvalidInput) for an invalid name or lease;
@@ -157,7 +158,7 @@ impl ReentrantMutex {
 /// is_send::<leasehold::ReentrantMutexGuard>();
 /// ```
 /// [`lock_owned`](ReentrantMutex::lock_owned) returns guards that can move.
-#[must_use = "if unused the lock is released at once"]
+#[must_use = "if unused the lock is released at once; write `let _guard = ..`"]
 #[clippy::has_significant_drop]
 pub struct ReentrantMutexGuard(Guard<Hold, ThreadBound>);
 
@@ -165,7 +166,7 @@ guard_methods!(ReentrantMutexGuard: held, unlock, min_hold, fencing_token);
 
 /// The lock is held while this guard lives. The guard can move to another thread and be dropped
 /// there.
-#[must_use = "if unused the lock is released at once"]
+#[must_use = "if unused the lock is released at once; write `let _guard = ..`"]
 #[clippy::has_significant_drop]
 pub struct OwnedMutexGuard(Guard<Hold, Movable>);
 

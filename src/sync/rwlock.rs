@@ -173,7 +173,7 @@ impl RwLock {
 ///
 /// The guard is bound to its thread, because calls on that thread re-enter its hold;
 /// [`read_owned`](RwLock::read_owned) returns guards that can move.
-#[must_use = "if unused the lock is released at once"]
+#[must_use = "if unused the lock is released at once; write `let _guard = ..`"]
 #[clippy::has_significant_drop]
 pub struct RwLockReadGuard(Guard<Hold, ThreadBound>);
 
@@ -189,7 +189,7 @@ guard_methods!(RwLockReadGuard: held, unlock);
 ///
 /// The guard is bound to its thread, because calls on that thread re-enter its hold;
 /// [`write_owned`](RwLock::write_owned) returns guards that can move.
-#[must_use = "if unused the lock is released at once"]
+#[must_use = "if unused the lock is released at once; write `let _guard = ..`"]
 #[clippy::has_significant_drop]
 pub struct RwLockWriteGuard(Guard<Hold, ThreadBound>);
 
@@ -214,7 +214,7 @@ impl RwLockWriteGuard {
 
 /// The lock is held for reading while this guard lives. The guard can move to another thread and be
 /// dropped there.
-#[must_use = "if unused the lock is released at once"]
+#[must_use = "if unused the lock is released at once; write `let _guard = ..`"]
 #[clippy::has_significant_drop]
 pub struct OwnedRwLockReadGuard(Guard<Hold, Movable>);
 
@@ -222,7 +222,7 @@ guard_methods!(OwnedRwLockReadGuard: held, unlock);
 
 /// The lock is held for writing while this guard lives. The guard can move to another thread and be
 /// dropped there.
-#[must_use = "if unused the lock is released at once"]
+#[must_use = "if unused the lock is released at once; write `let _guard = ..`"]
 #[clippy::has_significant_drop]
 pub struct OwnedRwLockWriteGuard(Guard<Hold, Movable>);
 

@@ -294,7 +294,7 @@ impl SetPermits {
 
 /// One or more permits, held while this guard lives. The guard can move to another thread and be
 /// dropped there.
-#[must_use = "if unused the permit is given back at once"]
+#[must_use = "if unused the permit is given back at once; write `let _permit = ..`"]
 #[clippy::has_significant_drop]
 pub struct SemaphorePermit(Guard<Hold, Movable>);
 

@@ -156,7 +156,7 @@ impl MultiLock {
 /// is_send::<leasehold::MultiLockGuard>();
 /// ```
 /// [`lock_owned`](MultiLock::lock_owned) returns guards that can move.
-#[must_use = "if unused the locks are released at once"]
+#[must_use = "if unused the locks are released at once; write `let _guard = ..`"]
 #[clippy::has_significant_drop]
 pub struct MultiLockGuard(Guard<MultiHold, ThreadBound>);
 
@@ -195,7 +195,7 @@ impl MultiLockGuard {
 
 /// All of the locks are held while this guard lives. The guard can move to another thread and be
 /// dropped there. Its methods are those of [`MultiLockGuard`].
-#[must_use = "if unused the locks are released at once"]
+#[must_use = "if unused the locks are released at once; write `let _guard = ..`"]
 #[clippy::has_significant_drop]
 pub struct OwnedMultiLockGuard(Guard<MultiHold, Movable>);
 
