@@ -110,6 +110,7 @@ impl Faults {
     /// `name` is the name as the client uses it, without its [prefix](crate::Builder::key_prefix).
     ///
     /// Blocks until the library has [settled](Self::settle).
+    #[must_use = "false: nobody held a lock of this name, so nothing was lost"]
     pub fn lose(&self, name: &str) -> bool {
         let lost = self.memory.lose(&self.key(name));
         self.settle();
@@ -120,7 +121,8 @@ impl Faults {
     /// with [`Unreachable`](crate::ErrorKind::Unreachable), and no release message arrives. To end
     /// it earlier, [`advance`](Self::advance) past the end, or cut for a time of zero.
     ///
-    /// Blocks until the library has [settled](Self::settle): each lease has met the cut once.
+    /// Renewals are tried at once, as by [`advance`](Self::advance), and not when they are due: they
+    /// fail, and callbacks for failing renewals have run when this returns.
     pub fn cut(&self, how_long: Duration) {
         self.memory.cut(how_long);
         self.settle();

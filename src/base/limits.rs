@@ -33,7 +33,10 @@ pub(crate) fn check_count(count: u32, most: u32) -> Result<()> {
     if (1..=most).contains(&count) {
         return Ok(());
     }
-    Err(Error::new(ErrorKind::InvalidInput, format!("{count} is not between 1 and {most}")))
+    Err(Error::new(
+        ErrorKind::InvalidInput,
+        format!("the number {count} is not between 1 and {most}"),
+    ))
 }
 
 /// The error of a call that asks for more permits than there can ever be: 0 if nobody has set how

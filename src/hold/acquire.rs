@@ -136,7 +136,13 @@ fn reenter(
         }
         _ => (Side::Main, counts.main),
     };
-    hold.reenter(side, terms.lease, || reenter_once(client, hold, name, terms, held))
+    let entered = hold.reenter(side, terms.lease, || reenter_once(client, hold, name, terms, held));
+    entered.map_err(|e| match e.kind() {
+        ErrorKind::Lost => {
+            e.advise("this thread gets the lock again once it has dropped the guard")
+        }
+        _ => e,
+    })
 }
 
 /// Refuses a thread that holds a lock of another kind under the name: it would wait for itself.

@@ -86,29 +86,54 @@ fn lacked(needs: &[Feature]) -> Option<&'static str> {
     needs.iter().find(|(_, is_on)| !is_on).map(|(feature, _)| *feature)
 }
 
-/// The schemes of this build, and which feature would bring others.
+/// The schemes of this build, and those that each lacking feature would bring.
 fn all(kinds: &[UrlKind]) -> String {
-    let shown = |names: &str| format!("{}://", names.replace(", ", "://, "));
-    let (has, lacks): (Vec<_>, Vec<_>) =
-        allowed(kinds).partition(|(_, needs, _)| lacked(needs).is_none());
-    let mut schemes = has.iter().map(|(.., names)| shown(names)).collect::<Vec<_>>().join(", ");
-    for (_, needs, names) in lacks {
-        let feature = lacked(needs).unwrap_or_default();
-        schemes += &format!("; with the cargo feature {feature:?} also {}", shown(names));
+    let mut lists: Vec<(Option<&str>, Vec<String>)> = vec![(None, Vec::new())];
+    for (_, needs, names) in allowed(kinds) {
+        let feature = lacked(needs);
+        let place = lists.iter().position(|(of, _)| *of == feature).unwrap_or(lists.len());
+        if place == lists.len() {
+            lists.push((feature, Vec::new()));
+        }
+        lists[place].1.extend(names.split(", ").map(|name| format!("{name}://")));
     }
-    schemes
+    let shown = |(feature, schemes): &(Option<&str>, Vec<String>)| match feature {
+        Some(feature) => format!("with the cargo feature {feature:?} also {}", schemes.join(", ")),
+        None => schemes.join(", "),
+    };
+    lists.iter().map(shown).collect::<Vec<_>>().join("; ")
 }
+
+/// What others call these servers.
+const MEANT: [(&str, &str); 10] = [
+    ("http", "redis"),
+    ("https", "rediss"),
+    ("tcp", "redis"),
+    ("redis+tls", "rediss"),
+    ("redis+ssl", "rediss"),
+    ("redis-sentinel", "redis+sentinel"),
+    ("redis-cluster", "redis+cluster"),
+    ("postgre", "postgres"),
+    ("zk", "zookeeper"),
+    ("zookeepers", "zookeeper+tls"),
+];
 
 /// Quotes only what can be no password: one may stand where a scheme or a host is expected.
 fn what_is_wrong(url: &str) -> String {
     if url.is_empty() {
         return "the URL is empty".to_owned();
     }
+    if url.starts_with(['"', '\'']) {
+        return "the URL begins with a quotation mark, which is not a part of it".to_owned();
+    }
     if let Some((scheme, _)) = url.split_once("://") {
         let is_plain = |c: char| c.is_ascii_alphabetic() || "+-.".contains(c);
-        let quoted =
-            if scheme.chars().all(is_plain) { format!(" {scheme:?}") } else { String::new() };
-        return format!("the URL has the unknown scheme{quoted}");
+        if !scheme.chars().all(is_plain) {
+            return "the URL has an unknown scheme".to_owned();
+        }
+        let meant = MEANT.iter().find(|(said, _)| scheme.eq_ignore_ascii_case(said));
+        let hint = meant.map(|(_, meant)| format!(": did you mean {meant}:// ?"));
+        return format!("the URL has the unknown scheme {scheme:?}{}", hint.unwrap_or_default());
     }
     let meant = if url.starts_with('/') {
         "redis+unix:///path/of/the/socket".to_owned()
@@ -133,8 +158,10 @@ mod tests {
     fn a_wrong_scheme_is_named_and_a_password_is_not() {
         for (url, says) in [
             (" \n", "the URL is empty;"),
-            ("http://h", "the unknown scheme \"http\";"),
-            ("s3cret://h", "the unknown scheme;"),
+            ("http://h", "the unknown scheme \"http\": did you mean redis:// ?;"),
+            ("etcd://h", "the unknown scheme \"etcd\";"),
+            ("s3cret://h", "an unknown scheme;"),
+            ("\"redis://s3cret@h\"", "a quotation mark"),
             ("localhost:7000", "did you mean redis://localhost:7000 ?"),
             ("127.0.0.1", "did you mean redis://127.0.0.1:6379 ?"),
             ("s3cret@h:7", "did you mean redis://host:6379 ?"),

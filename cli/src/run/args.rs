@@ -23,10 +23,11 @@ refuses the login, 126 if the command cannot be executed, and 127 if it was not 
 
 Cron: this line for a crontab on every machine runs the job on one of them, and is silent on the others:
 
-  5 3 * * * $HOME/.cargo/bin/leasehold run nightly --no-wait --quiet --conflict-status 0 --min-hold 5m -- /opt/backup.sh
+  5 3 * * * $HOME/.cargo/bin/leasehold run nightly -nq --conflict-status 0 --min-hold 5m --retry-store 10m -- /opt/job.sh
 
 cron looks for commands in /usr/bin and /bin alone, but `cargo install` puts leasehold into ~/.cargo/bin: give the path.
 LEASEHOLD_URL=redis://cache/ is a line of its own above it. --min-hold is longer than the clocks of the machines differ.
+In a crontab a % ends the line: write \\%.
 
 COMMAND is a program with its arguments, and not a line for a shell: for `a && b`, a pipe or a variable, say
 -- sh -c 'a && b'.
@@ -70,7 +71,7 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "N", default_value = "75", hide_default_value = true)]
     pub(super) conflict_status: u8,
 
-    /// Do not say who holds the lock. Errors are still reported
+    /// Do not say who holds the lock, nor that the store is retried. Errors are still reported
     #[arg(long, short, conflicts_with = "verbose")]
     pub(super) quiet: bool,
 

@@ -39,11 +39,17 @@ const SHELL: &str = "sh -c";
 #[cfg(windows)]
 const SHELL: &str = "cmd /c";
 
+/// Words of a shell that no program is named like.
+const OF_THE_SHELL: [&str; 10] =
+    [".", "cd", "eval", "exec", "export", "set", "source", "ulimit", "umask", "unset"];
+
 /// What may be meant by a command that was not found.
 fn hint_for(words: &[OsString], path: Option<OsString>) -> Option<String> {
     let program = words[0].to_str()?;
     let separators = ["&&", "||", ";", "|"];
-    if words[1..].iter().any(|word| separators.iter().any(|separator| word == separator)) {
+    let has_separator =
+        words[1..].iter().any(|word| separators.iter().any(|separator| word == separator));
+    if has_separator || OF_THE_SHELL.contains(&program) {
         return Some(format!("; a line for a shell is one word: -- {SHELL} '...'"));
     }
     if program.contains(char::is_whitespace) {
@@ -68,7 +74,9 @@ mod tests {
         let line = format!("; for a line of the shell: -- {SHELL} 'a && b'");
         assert_eq!(hint(&["a && b"]), Some(line));
         assert_eq!(hint(&["backup", "x"]).unwrap(), "; PATH is /usr/bin:/bin");
-        assert!(hint(&["cd", "/", "&&", "ls"]).unwrap().contains(SHELL));
+        for words in [&["cd", "/", "&&", "ls"][..], &["cd", "/"], &["ls", "|", "wc"]] {
+            assert!(hint(words).unwrap().contains(SHELL), "{words:?}");
+        }
         assert_eq!(hint(&[&format!("{0}opt{0}backup", std::path::MAIN_SEPARATOR)]), None);
     }
 }

@@ -56,7 +56,7 @@ pub(crate) fn run(store: &StoreArgs, args: &RunArgs) -> Result<u8, Failure> {
     // Before any lock can be taken: from here on, no signal ends the process without releasing it.
     let signals = Signals::take_in()?;
     let builder = store.builder()?.lease(args.lease).owner(args.owner()).busy_poll(false);
-    let patience = Patience::new(args.retry_store, signals.token());
+    let patience = Patience::new(args.retry_store, !args.quiet, signals.token());
     let client = patience.until_it_answers(|| builder.clone().build()).map_err(|e| {
         // A signal does not end the attempt to connect; only the timeout does.
         if signals.token().is_cancelled() { ended_before_start(args, &signals) } else { e.into() }

@@ -15,12 +15,15 @@ const LOOK: Duration = Duration::from_millis(20);
 pub(super) struct Patience<'t> {
     /// `None`: no retries.
     until: Option<Instant>,
+    /// Whether it says that it retries. If all retries fail, the error is reported in any case.
+    says_so: bool,
     token: &'t CancelToken,
 }
 
 impl<'t> Patience<'t> {
-    pub(super) fn new(longest: Option<Duration>, token: &'t CancelToken) -> Self {
-        Self { until: longest.and_then(|longest| Instant::now().checked_add(longest)), token }
+    pub(super) fn new(longest: Option<Duration>, says_so: bool, token: &'t CancelToken) -> Self {
+        let until = longest.and_then(|longest| Instant::now().checked_add(longest));
+        Self { until, says_so, token }
     }
 
     /// Retries while the store is unavailable, until the time is over or a signal has arrived.
@@ -38,7 +41,7 @@ impl<'t> Patience<'t> {
             if left.is_zero() || self.token.is_cancelled() {
                 return Err(error);
             }
-            if pause == FIRST_PAUSE {
+            if self.says_so && pause == FIRST_PAUSE {
                 say(format_args!("retrying for up to {left:.0?}: {}", chain(&error)));
             }
             self.sleep(pause.min(left));

@@ -137,6 +137,10 @@ fn a_store_that_is_away_at_the_start_is_asked_again() {
     let words = ["run", "job", "--retry-store", "300ms", "--", "true"];
     let (status, _, said) = run(leasehold_at(&proxy.url(), &words));
     assert!(status == Some(69) && said.contains("retrying for up to "), "{said}");
+    let quiet = ["run", "job", "--quiet", "--retry-store", "300ms", "--", "true"];
+    let (status, _, said) = run(leasehold_at(&proxy.url(), &quiet));
+    assert!(status == Some(69) && !said.contains("retrying"), "{said}");
+    assert!(said.contains("no server listens") || said.contains("ended"), "{said}");
     let words = ["run", "job", "--retry-store", "10m", "--", "echo", "had"];
     let program = Program::start(leasehold_at(&proxy.url(), &words));
     program.expect_said("retrying for up to ");

@@ -57,8 +57,9 @@ impl<'u> Url<'u> {
         }
         if rest.split(',').skip(1).any(|next| next.contains("://")) {
             return Err(url.wrong(
-                "a comma joins two URLs: where a URL can have several hosts, it has one scheme, \
-                 and commas between the hosts",
+                "a comma joins two URLs; several servers are one URL with one scheme, as in \
+                 redis+sentinel://a,b/master and redis+cluster://a,b, and those of Redlock are \
+                 given one by one",
             ));
         }
         if rest.contains(|c: char| c.is_ascii_control()) {
@@ -108,7 +109,10 @@ impl<'u> Url<'u> {
         let port = end.strip_prefix(':').filter(|port| !port.is_empty());
         let port = port.map(|port| self.port(port)).transpose()?;
         if name.is_empty() && !self.is_unix() {
-            return Err(self.wrong("a host is missing in the URL"));
+            let is_path = self.hosts.is_empty() && !self.path.is_empty();
+            let hint =
+                if is_path { " (the URL of a socket begins with redis+unix:///)" } else { "" };
+            return Err(self.wrong(format!("a host is missing in the URL{hint}")));
         }
         Ok(Host { written, name, port })
     }

@@ -193,7 +193,7 @@ fn a_renewal_that_fails_once_is_forgotten_with_the_next() {
     faults.advance(LEASE / 2);
     assert!(trouble.recv_timeout(CAP).is_ok());
     wait_until("it is renewed", || guard.remaining() > LEASE * 3 / 4);
-    faults.lose("m");
+    assert!(faults.lose("m"));
     assert!(guard.wait_lost(CAP).is_lost());
     assert_eq!(guard.loss().unwrap().cause().map(leasehold::Error::kind), None);
 }

@@ -346,7 +346,7 @@ fn a_fair_lock_keeps_its_order_when_the_clock_is_moved() {
             wait_until("it is in the queue", || client.fair(NAME).queue_len().unwrap() == n + 1);
         }
         faults.advance(LEASE / 2);
-        faults.lose(NAME);
+        assert!(faults.lose(NAME));
     });
     drop(tell);
     assert_eq!(order.iter().collect::<Vec<_>>(), [0, 1, 2]);

@@ -103,7 +103,7 @@ fn fenced_values_refuse_stale_holders() {
     let faults = Faults::of(&client).unwrap();
     let stale = client.lock("job").unwrap();
     let token = stale.fencing_token().unwrap();
-    faults.lose("job");
+    assert!(faults.lose("job"));
     assert!(stale.wait_lost(CAP).is_lost());
     drop(stale);
     let guard = client.lock("job").unwrap();
@@ -112,4 +112,16 @@ fn fenced_values_refuse_stale_holders() {
     let newer = value.claim(guard.fencing_token().unwrap()).unwrap();
     newer.write(b"1").unwrap();
     assert_eq!(value.claim(token).unwrap_err().kind(), ErrorKind::Stale);
+}
+
+#[test]
+fn a_thread_whose_hold_is_lost_is_told_how_it_gets_the_lock_again() {
+    let client = LockClient::in_memory();
+    let guard = client.lock("job").unwrap();
+    assert!(Faults::of(&client).unwrap().lose("job"));
+    let error = client.lock("job").unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Lost);
+    assert!(error.to_string().contains("once it has dropped the guard"), "{error}");
+    drop(guard);
+    client.lock("job").unwrap().unlock().unwrap();
 }

@@ -133,7 +133,7 @@ fn a_callback_may_cause_faults() {
         causes.settle();
         counted.fetch_add(1, Ordering::SeqCst);
     });
-    faults.lose("first");
+    assert!(faults.lose("first"));
     assert_eq!(calls.load(Ordering::SeqCst), 1);
     faults.settle();
     assert!(!second.is_held());
