@@ -167,7 +167,8 @@ fn others_see_it_in_postgres() {
 #[test]
 fn a_postgres_role_without_the_rights_is_no_trouble() {
     let server = crate::rig::Postgres::start();
-    let (a, b) = (server.builder().lease(LEASE).build().unwrap(), server.client());
+    let a = server.builder().lease(LEASE).io_timeout(ms(800)).build().unwrap();
+    let b = server.client();
     let _ = a.lock("first").unwrap();
     server.run_sql(
         "CREATE ROLE plain LOGIN; GRANT USAGE ON SCHEMA leasehold, leasehold_v1 TO plain; \

@@ -387,7 +387,7 @@ fn a_client_that_was_stopped_finds_its_reply() {
     child.signal("STOP");
     server.resume();
     wait_until("the server has answered", || !server.lock_keys().is_empty());
-    std::thread::sleep(IO_TIMEOUT * 2);
+    std::thread::sleep(ms(2000));
     child.signal("CONT");
     assert_eq!(child.expect("got="), "true");
     child.wait();
@@ -398,7 +398,7 @@ fn a_client_that_was_stopped_finds_its_reply() {
 fn asking_process() {
     let (url, ca) =
         (std::env::var("LEASEHOLD_TEST_URL").unwrap(), std::env::var("LEASEHOLD_TEST_CA").unwrap());
-    let client = settings(&url, Tls::new().ca_file(ca)).io_timeout(IO_TIMEOUT * 2).build().unwrap();
+    let client = settings(&url, Tls::new().ca_file(ca)).io_timeout(ms(2000)).build().unwrap();
     works(&client);
     println!("@@ready");
     std::io::stdin().read_line(&mut String::new()).unwrap();
