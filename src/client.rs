@@ -381,17 +381,17 @@ impl LockClient {
 
     /// Everything under one name, of any kind: who holds it, who waits in which order, permits,
     /// counts, and the last fencing token. `None` if there is nothing. It only reads, and may be
-    /// repeated. One round trip (over ZooKeeper two to four; with Redlock to every master), and one
-    /// for each client, up to 256, that is asked for its owner.
+    /// repeated. One round trip (over ZooKeeper two to four; with Redlock to every master), another
+    /// for a rate limiter, and one for each client, up to 256, that is asked for its owner.
     ///
     /// It shows more than [`locks`](Self::locks), because the caller states that the name is a
     /// lock: holders may have ids of any form, and a plain number is [returned](LockReport::number)
     /// as it is.
     ///
     /// # Errors
-    /// [`WrongType`](crate::ErrorKind::WrongType) for something other than a lock, semaphore or
-    /// latch; [`InvalidInput`](crate::ErrorKind::InvalidInput) for a name that no lock can have;
-    /// otherwise like [`ReentrantMutex::holder`].
+    /// [`WrongType`](crate::ErrorKind::WrongType) for something other than a lock, semaphore, latch
+    /// or rate limiter; [`InvalidInput`](crate::ErrorKind::InvalidInput) for a name that no lock
+    /// can have; otherwise like [`ReentrantMutex::holder`].
     pub fn inspect(&self, name: impl AsRef<str>) -> Result<Option<LockReport>> {
         observe::inspect(&self.state, name.as_ref())
     }

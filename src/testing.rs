@@ -121,8 +121,8 @@ impl Faults {
     /// with [`Unreachable`](crate::ErrorKind::Unreachable), and no release message arrives. To end
     /// it earlier, [`advance`](Self::advance) past the end, or cut for a time of zero.
     ///
-    /// Renewals are tried at once, as by [`advance`](Self::advance), and not when they are due: they
-    /// fail, and callbacks for failing renewals have run when this returns.
+    /// Renewals are tried at once, as by [`advance`](Self::advance), and not when they are due:
+    /// they fail, and callbacks for failing renewals have run when this returns.
     pub fn cut(&self, how_long: Duration) {
         self.memory.cut(how_long);
         self.settle();

@@ -113,7 +113,7 @@
 //! | `redisson_lock_queue:{N}`, `redisson_lock_timeout:{N}` | the waiters of a fair lock, and when each counts as dead |
 //! | `{N}:<holder>:rwlock_timeout:<level>` | one reader's lease |
 //! | `{N}:timeout` | a semaphore's permits, and when the lease of each ends |
-//! | `{N}:value`, `{N}:permits` | a rate limiter: how many permits are free; what was taken within the last interval, about 120 bytes for each acquisition. `N` is a hash then: `rate`, `interval` in ms, `type`, `keepAliveTime`. They never expire |
+//! | `{N}:value`, `{N}:permits` | a rate limiter: how many permits are free; what was taken within the last interval, about 120 bytes for each acquisition. `N` is a hash then: `rate`, `interval` in ms, `type`, `keepAliveTime`. They never expire. `show NAME` shows it, a list of locks does not |
 //! | `leasehold_writer:{N}` | a writer waits; lives for `waiter_timeout`. Not Redisson's |
 //! | `leasehold_once:{N}:<id>` | the reply to a change of a count, in case the request is repeated; lives for a minute (for permits that were taken from a counting semaphore: until they are back, ten minutes at most). Not Redisson's |
 //! | `leasehold_once:{N}:opened` | when a latch was last opened; lives for a minute. Not Redisson's |

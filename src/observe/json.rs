@@ -91,8 +91,10 @@ struct Permits {
 
 impl Permits {
     fn of(lock: &LockSummary) -> Option<Self> {
-        let counts =
-            matches!(lock.primitive(), Primitive::Semaphore | Primitive::CountingSemaphore);
+        let counts = matches!(
+            lock.primitive(),
+            Primitive::Semaphore | Primitive::CountingSemaphore | Primitive::RateLimiter
+        );
         counts.then(|| Self { free: lock.number(), taken: lock.taken() })
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::holder::{Known, LockHolder, Lookups, all_announced, rough};
 use super::stats::shortened;
-use crate::base::error::{Error, Result};
+use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::glob::Glob;
 use crate::base::lock_name::{Kind, LockName};
 use crate::base::primitive::Primitive;
@@ -21,7 +21,7 @@ const MOST_WAITERS: usize = 16;
 /// Maximum number of other clients that are queried for a whole list.
 const MOST_LOOKUPS: usize = 256;
 
-/// One use of a name: a lock, a semaphore or a latch. Made by
+/// One use of a name: a lock, a semaphore, a latch or, of a [`LockReport`], a rate limiter. Made by
 /// [`LockClient::locks`](crate::LockClient::locks) and as a part of a [`LockReport`].
 ///
 /// `Display` writes one line: `"report" mutex held by billing-7 (pid 4711 on host-a) for 12 s, its
@@ -29,8 +29,8 @@ const MOST_LOOKUPS: usize = 256;
 ///
 /// [As JSON](crate::observe#as-json) it is an object with `name`, `kind`, `holders`, `unlisted`
 /// (how many of [`taken`](Self::taken) are not among the holders), `remaining_ms`, `waiting`,
-/// `permits` (for a semaphore, an object with `free` and `taken`), `left_to_count` (for a latch),
-/// `masters` (an object with `on` and `of`) and `last_token`.
+/// `permits` (for a semaphore or a rate limiter, an object with `free` and `taken`),
+/// `left_to_count` (for a latch), `masters` (an object with `on` and `of`) and `last_token`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LockSummary {
@@ -135,8 +135,8 @@ impl LockSummary {
     /// has one entry for each acquisition: its [id](LockHolder::id) is that of its
     /// [`PermitId`](crate::PermitId), or Java's id of one permit, and its [hold
     /// count](LockHolder::hold_count) is the number of its permits; its owner is known if the
-    /// client announces it. Empty for latches and counting semaphores, which nobody holds, and for
-    /// a free lock.
+    /// client announces it. Empty for latches, counting semaphores and rate limiters, which nobody
+    /// holds, and for a free lock.
     #[must_use]
     pub fn holders(&self) -> &[LockHolder] {
         &self.holders
@@ -162,7 +162,8 @@ impl LockSummary {
         self.waiting
     }
 
-    /// How many permits of a semaphore are free, or the remaining count of a latch.
+    /// How many permits of a semaphore or a rate limiter are free, or the remaining count of a
+    /// latch.
     #[must_use]
     pub fn number(&self) -> Option<i64> {
         self.number
@@ -200,7 +201,7 @@ impl LockSummary {
     fn write_rest(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.primitive, self.number) {
             (Primitive::Latch, Some(left)) => write!(f, " {left} left to count")?,
-            (Primitive::Semaphore, Some(free)) => {
+            (Primitive::Semaphore | Primitive::RateLimiter, Some(free)) => {
                 write!(f, " {free} free, {} taken", self.taken())?;
             }
             (_, Some(free)) => write!(f, " {free} free")?,
@@ -383,12 +384,31 @@ pub(crate) fn announced_locks(client: &Arc<ClientState>, pattern: &str) -> Resul
 }
 
 /// What [`LockClient::inspect`](crate::LockClient::inspect) does.
+/// What is under the name. To a look at locks a rate limiter is something else, as a hash of an
+/// application is: only its own question knows it.
+fn look_at(client: &ClientState, name: &LockName) -> Result<Vec<Found>> {
+    let looked = client.store.listing().look_at(name);
+    let Err(error) = &looked else { return looked };
+    if error.kind() != ErrorKind::WrongType {
+        return looked;
+    }
+    match client.store.rates().and_then(|rates| rates.rate_of(name)) {
+        Ok(Some((rate, free))) => {
+            let taken = i64::try_from(rate.permits).unwrap_or(i64::MAX).saturating_sub(free);
+            let unlisted = u64::try_from(taken).unwrap_or(0);
+            let limiter = Found::new(&name.key, Kind::RateLimiter);
+            Ok(vec![Found { number: Some(free), unlisted, ..limiter }])
+        }
+        _ => looked,
+    }
+}
+
 pub(crate) fn inspect(client: &Arc<ClientState>, name: &str) -> Result<Option<LockReport>> {
     let for_name = |e: Error| e.for_name(name);
     client.check_usable().map_err(for_name)?;
     let lock_name = LockName::new(&client.config.key_prefix, name, Kind::Mutex)?;
     client.store.check(&lock_name).map_err(for_name)?;
-    let found = client.store.listing().look_at(&lock_name).map_err(for_name)?;
+    let found = look_at(client, &lock_name).map_err(for_name)?;
     if found.is_empty() {
         return Ok(None);
     }

@@ -107,6 +107,13 @@ fn a_redis_is_looked_at() {
             shown(&server.url(), "line").contains("queue    1. billing-8 (pid ")
         });
     });
+    let limiter = server.client().rate_limiter("api");
+    limiter.set_rate(5, Duration::from_secs(600)).unwrap();
+    limiter.acquire(2).unwrap();
+    assert!(shown(&server.url(), "api").contains("3 free, 2 taken"));
+    let (_, api) = json_of("show", leasehold(&server, &["show", "api"]));
+    assert_eq!(api["locks"][0]["kind"], "rate_limiter");
+    assert_eq!(api["locks"][0]["permits"], json!({ "free": 3, "taken": 2 }));
     let (status, out, err) = run(leasehold(&server, &["ls", "j*"]));
     assert_eq!((status, out.as_str()), (Some(0), ""));
     assert_eq!(err, "leasehold: no locks match j*; --all also finds those of other libraries");

@@ -31,7 +31,7 @@ impl MemoryState {
     }
 
     pub(super) fn look_at(&mut self, name: &LockName, now: Moment) -> Result<Vec<Found>> {
-        if matches!(self.entry(&name.key, now), Some(Entry::Value(_))) {
+        if matches!(self.entry(&name.key, now), Some(Entry::Value(_) | Entry::RateLimiter(_))) {
             return Err(another_kind());
         }
         Ok(self.found(&name.key, now).into_iter().collect())

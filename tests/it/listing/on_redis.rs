@@ -451,3 +451,27 @@ fn it_is_said_on_how_many_masters_a_lock_stands() {
     assert_eq!(b.inspect("job").unwrap_err().kind(), ErrorKind::NoQuorum);
     drop(guard);
 }
+
+/// To a look at locks it is a hash like those of applications.
+#[test]
+fn a_rate_limiter_is_shown_by_its_name() {
+    let server = Server::start();
+    for client in [server.client(), LockClient::in_memory()] {
+        let limiter = client.rate_limiter("api");
+        limiter.set_rate(5, LONG).unwrap();
+        limiter.acquire(2).unwrap();
+        let report = client.inspect("api").unwrap().unwrap();
+        let [lock] = report.locks() else { panic!("{report}") };
+        assert_eq!(lock.primitive(), Primitive::RateLimiter);
+        assert_eq!((lock.number(), lock.taken()), (Some(3), 2));
+        assert!(report.to_string().contains("3 free, 2 taken"), "{report}");
+        assert_eq!(client.locks("*").unwrap(), [], "only by its name");
+        assert!(limiter.delete().unwrap());
+        assert_eq!(client.inspect("api").unwrap(), None);
+    }
+    server.cmd::<()>(&["HSET", "app", "rate", "fast", "interval", "long", "type", "0"]);
+    let error = server.client().inspect("app").unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::WrongType, "{error}");
+    server.cmd::<()>(&["DEL", "app"]);
+    server.assert_clean();
+}

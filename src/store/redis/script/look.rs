@@ -37,7 +37,7 @@ pub(crate) fn look_answer(reply: Reply, key: &str, by_name: bool) -> Result<Opti
         .ok_or_else(|| unexpected("a look at a name", "no list of its parts"))?;
     let Some(kind) = seen.kind(by_name) else {
         if by_name && matches!(seen.what, What::Lock | What::ReadWrite | What::Else) {
-            let why = "something other than a lock, semaphore or latch has this name";
+            let why = "something other than a lock, semaphore, latch or rate limiter has this name";
             return Err(Error::new(ErrorKind::WrongType, why).advise(Advice::ChooseName));
         }
         let number = seen.number.filter(|_| by_name);
