@@ -322,7 +322,14 @@ impl Server {
         for word in &words[1..] {
             cmd.arg(*word);
         }
-        cmd.query(&mut self.connect()).unwrap_or_else(|e| panic!("{words:?}: {e}"))
+        // A signal to this process ends a read that has a timeout.
+        let is_interrupted =
+            |e: &redis::RedisError| e.is_io_error() && e.to_string().contains("Interrupted");
+        let answered = match cmd.query(&mut self.connect()) {
+            Err(e) if is_interrupted(&e) => cmd.query(&mut self.connect()),
+            answered => answered,
+        };
+        answered.unwrap_or_else(|e| panic!("{words:?}: {e}"))
     }
 
     /// The major version of Redis that the server is compatible with: 6, or 7 and later.
