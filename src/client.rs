@@ -391,7 +391,8 @@ impl LockClient {
     /// # Errors
     /// [`WrongType`](crate::ErrorKind::WrongType) for something other than a lock, semaphore, latch
     /// or rate limiter; [`InvalidInput`](crate::ErrorKind::InvalidInput) for a name that no lock
-    /// can have; otherwise like [`ReentrantMutex::holder`].
+    /// can have; [`Unsupported`](crate::ErrorKind::Unsupported) for a rate limiter of Redisson with
+    /// a rate for each client; otherwise like [`ReentrantMutex::holder`].
     pub fn inspect(&self, name: impl AsRef<str>) -> Result<Option<LockReport>> {
         observe::inspect(&self.state, name.as_ref())
     }

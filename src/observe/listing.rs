@@ -388,18 +388,22 @@ pub(crate) fn announced_locks(client: &Arc<ClientState>, pattern: &str) -> Resul
 /// application is: only its own question knows it.
 fn look_at(client: &ClientState, name: &LockName) -> Result<Vec<Found>> {
     let looked = client.store.listing().look_at(name);
-    let Err(error) = &looked else { return looked };
-    if error.kind() != ErrorKind::WrongType {
+    let is_something_else = |e: &Error| e.kind() == ErrorKind::WrongType;
+    let Ok(rates) = client.store.rates() else { return looked };
+    if !looked.as_ref().is_err_and(is_something_else) {
         return looked;
     }
-    match client.store.rates().and_then(|rates| rates.rate_of(name)) {
+    match rates.rate_of(name) {
         Ok(Some((rate, free))) => {
             let taken = i64::try_from(rate.permits).unwrap_or(i64::MAX).saturating_sub(free);
             let unlisted = u64::try_from(taken).unwrap_or(0);
             let limiter = Found::new(&name.key, Kind::RateLimiter);
             Ok(vec![Found { number: Some(free), unlisted, ..limiter }])
         }
-        _ => looked,
+        Ok(None) => looked,
+        Err(e) if is_something_else(&e) => looked,
+        // The store does not answer any more, or it is a limiter of Java with a rate per client.
+        Err(e) => Err(e),
     }
 }
 

@@ -472,6 +472,12 @@ fn a_rate_limiter_is_shown_by_its_name() {
     server.cmd::<()>(&["HSET", "app", "rate", "fast", "interval", "long", "type", "0"]);
     let error = server.client().inspect("app").unwrap_err();
     assert_eq!(error.kind(), ErrorKind::WrongType, "{error}");
+    // A limiter of Java that this library does not use says so.
+    server.cmd::<()>(&["DEL", "app"]);
+    server.cmd::<()>(&["HSET", "app", "rate", "5", "interval", "1000", "type", "1"]);
+    let error = server.client().inspect("app").unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+    assert!(error.to_string().contains("PER_CLIENT"), "{error}");
     server.cmd::<()>(&["DEL", "app"]);
     server.assert_clean();
 }

@@ -322,7 +322,8 @@ impl Server {
         for word in &words[1..] {
             cmd.arg(*word);
         }
-        // A signal to this process ends a read that has a timeout.
+        // The system does not resume a read with a timeout after a signal to this process (man 7
+        // signal). The command may then run twice.
         let is_interrupted =
             |e: &redis::RedisError| e.is_io_error() && e.to_string().contains("Interrupted");
         let answered = match cmd.query(&mut self.connect()) {
