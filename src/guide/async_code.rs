@@ -71,14 +71,21 @@
 //! A web framework wants its own error type. [`is_transient`](crate::Error::is_transient) tells
 //! what a later request may find mended:
 //!
-//! ```ignore
+//! ```
+//! use axum::http::StatusCode;
+//! use axum::response::{IntoResponse, Response};
+//!
 //! struct Failed(leasehold::Error);
 //!
 //! impl IntoResponse for Failed {
 //!     fn into_response(self) -> Response {
-//!         tracing::warn!("{:#}", self.0);
-//!         let status = if self.0.is_transient() { 503 } else { 500 };
-//!         StatusCode::from_u16(status).unwrap().into_response()
+//!         eprintln!("{:#}", self.0);
+//!         let status = if self.0.is_transient() {
+//!             StatusCode::SERVICE_UNAVAILABLE
+//!         } else {
+//!             StatusCode::INTERNAL_SERVER_ERROR
+//!         };
+//!         status.into_response()
 //!     }
 //! }
 //! ```
