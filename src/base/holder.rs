@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::base::deadline::ceil_millis;
+use crate::base::digits::Digits;
 use crate::base::random;
 use crate::os::atomic::{AtomicU64, Ordering};
 
@@ -63,7 +64,8 @@ impl ClientId {
     /// Fresh for every outermost call: an undo, a late renewal or a late release then affects only
     /// its own acquisition.
     pub(crate) fn fresh_holder(&self) -> Holder {
-        Holder::new(format_args!("{}:{}", self.text, self.next.fetch_add(1, Ordering::Relaxed)))
+        let number = Digits::of(self.next.fetch_add(1, Ordering::Relaxed));
+        Holder::new([self.text.as_bytes(), b":", number.as_bytes()])
     }
 
     /// Whether a holder id that was read from the store belongs to this client.
@@ -92,31 +94,32 @@ pub(crate) const CLIENT_LENGTH: usize = 36;
 const KEPT: &str = ":kept";
 
 impl Holder {
-    fn new(text: fmt::Arguments<'_>) -> Self {
-        use std::io::Write;
-        let mut holder = Self { length: 0, text: [0; LONGEST_HOLDER] };
-        let mut rest = &mut holder.text[..];
-        rest.write_fmt(text).expect("no holder id is longer");
-        holder.length = (LONGEST_HOLDER - rest.len()) as u8;
-        holder
+    fn new<const N: usize>(parts: [&[u8]; N]) -> Self {
+        let mut text = [0; LONGEST_HOLDER];
+        let mut length = 0;
+        for part in parts {
+            text[length..length + part.len()].copy_from_slice(part);
+            length += part.len();
+        }
+        Self { length: length as u8, text }
     }
 
     /// The id under which the lock stays taken after this holder has given it up before its
     /// `min_hold` was over.
     pub(crate) fn kept(&self) -> Self {
-        Self::new(format_args!("{}{KEPT}", self.as_str()))
+        Self::new([self.as_str().as_bytes(), KEPT.as_bytes()])
     }
 
     /// For an acquisition of permits: 12 random bytes in hexadecimal. Followed by four bytes with
     /// the number of a permit, it is the permit's id for Redisson.
     pub(crate) fn random_permits() -> Self {
-        Self::new(format_args!("{:024x}", random::id() >> 32))
+        Self::new([format!("{:024x}", random::id() >> 32).as_bytes()])
     }
 
     /// Parses the text of [`random_permits`](Self::random_permits).
     pub(crate) fn parse_permits(text: &str) -> Option<Self> {
         let is_digit = |c: char| c.is_ascii_digit() || ('a'..='f').contains(&c);
-        (text.len() == 24 && text.chars().all(is_digit)).then(|| Self::new(format_args!("{text}")))
+        (text.len() == 24 && text.chars().all(is_digit)).then(|| Self::new([text.as_bytes()]))
     }
 
     /// The bytes of [`random_permits`](Self::random_permits).

@@ -5,6 +5,7 @@ pub(crate) mod counters;
 #[cfg(feature = "redis")]
 pub(crate) mod credentials;
 pub(crate) mod deadline;
+pub(crate) mod digits;
 pub(crate) mod error;
 pub(crate) mod escape;
 #[cfg(test)]

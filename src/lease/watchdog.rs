@@ -204,7 +204,7 @@ impl Watchdog {
 
     fn start(&self, table: &mut RenewalTable) -> Result<(), Error> {
         let inner = self.inner.clone();
-        let name = format!("lh-renew-{}", inner.client_name);
+        let name = format_args!("lh-renew-{}", self.inner.client_name);
         self.worker.start(&mut table.phase, name, move || inner.run())
     }
 }

@@ -1,6 +1,7 @@
 //! A background thread of a client: it starts when it is first needed, and ends when it is asked
 //! to, or by a panic.
 
+use std::fmt;
 use std::time::Instant;
 
 use crate::base::error::{Error, ErrorKind, Result};
@@ -29,7 +30,7 @@ impl Worker {
     pub(crate) fn start(
         &self,
         phase: &mut Phase,
-        name: String,
+        name: fmt::Arguments<'_>,
         run: impl FnOnce() + Send + 'static,
     ) -> Result<()> {
         match phase {
@@ -39,7 +40,7 @@ impl Worker {
             Phase::NotStarted => {}
         }
         let why = format!("the thread {name} cannot be started");
-        let started = thread::Builder::new().name(name).spawn(run);
+        let started = thread::Builder::new().name(name.to_string()).spawn(run);
         let handle = started.map_err(|e| Error::new(ErrorKind::Unreachable, why).caused_by(e))?;
         *self.0.lock() = Some(handle);
         *phase = Phase::Running;

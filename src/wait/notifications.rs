@@ -131,7 +131,7 @@ impl Notifications {
 
     fn start(&self, state: &mut SubscriberState) -> Result<()> {
         let inner = self.inner.clone();
-        let name = format!("lh-notify-{}", inner.client_name);
+        let name = format_args!("lh-notify-{}", self.inner.client_name);
         self.worker.start(&mut state.phase, name, move || inner.run())
     }
 }

@@ -157,8 +157,21 @@ impl<'b> Cursor<'b> {
     }
 }
 
-fn number(digits: &[u8]) -> Result<i64, Malformed> {
-    std::str::from_utf8(digits).ok().and_then(|digits| digits.parse().ok()).ok_or(Malformed)
+fn number(text: &[u8]) -> Result<i64, Malformed> {
+    let (digits, sign) = match text {
+        [b'-', digits @ ..] => (digits, -1),
+        [b'+', digits @ ..] => (digits, 1),
+        digits => (digits, 1),
+    };
+    if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
+        return Err(Malformed);
+    }
+    digits
+        .iter()
+        .try_fold(0_i64, |number, digit| {
+            number.checked_mul(10)?.checked_add(sign * i64::from(digit - b'0'))
+        })
+        .ok_or(Malformed)
 }
 
 /// `None` for -1, which means a null string or list.
@@ -193,6 +206,10 @@ mod tests {
             [Reply::Int(-7), text("OK"), Reply::Nil, Reply::Nil, text(""), text("a\r\nb"), list]
         );
         assert_eq!(read_all(b"*2\r\n:1\r\n:-9\r\n").unwrap(), [Reply::Pair(1, -9)]);
+        for n in [i64::MIN, -1, 0, 1_763_700_000_000_001, i64::MAX] {
+            assert_eq!(read_all(format!(":{n}\r\n").as_bytes()).unwrap(), [Reply::Int(n)]);
+        }
+        assert_eq!(read_all(b":+7\r\n").unwrap(), [Reply::Int(7)]);
         let mixed = Reply::Array(vec![Reply::Int(1), Reply::Nil]);
         assert_eq!(
             read_all(b"*2\r\n:1\r\n$-1\r\n*0\r\n").unwrap(),
@@ -208,8 +225,21 @@ mod tests {
     #[test]
     fn what_is_not_resp2_is_refused() {
         for bad in [
-            "(123\r\n", ",1.5\r\n", "#t\r\n", "_\r\n", "%1\r\n", ">1\r\n", "HTTP/1.1", ":x\r\n",
-            ":1\n", "$-2\r\n", "\r\n",
+            "(123\r\n",
+            ",1.5\r\n",
+            "#t\r\n",
+            "_\r\n",
+            "%1\r\n",
+            ">1\r\n",
+            "HTTP/1.1",
+            ":x\r\n",
+            ":1\n",
+            ":\r\n",
+            ":-\r\n",
+            ":9223372036854775808\r\n",
+            ":-9223372036854775809\r\n",
+            "$-2\r\n",
+            "\r\n",
         ] {
             assert_eq!(read_all(bad.as_bytes()), Err(Malformed), "{bad:?}");
         }

@@ -5,6 +5,7 @@ use std::cell::Cell;
 use super::reply::{Reply, ServerError, TOO_FEW_REPLICAS};
 use super::script::{Publishing, Script};
 use super::shape::Shape;
+use crate::base::digits::Digits;
 
 #[derive(Debug, Clone)]
 enum Command {
@@ -222,9 +223,7 @@ impl Request {
             NeededArgs::FloorAndNotAfter => 2,
         };
         let words = command_words + self.args + arg_words;
-        out.push(b'*');
-        digits(out, words as u64);
-        out.extend_from_slice(b"\r\n");
+        header(out, b'*', words);
         match &self.command {
             Command::Plain => {}
             Command::Script(script) if !connection_args.by_source => {
@@ -286,35 +285,34 @@ impl Drop for Buffer {
 }
 
 fn pack(out: &mut Vec<u8>, word: &[u8]) {
-    out.push(b'$');
-    digits(out, word.len() as u64);
-    out.extend_from_slice(b"\r\n");
+    header(out, b'$', word.len());
     out.extend_from_slice(word);
     out.extend_from_slice(b"\r\n");
 }
 
 fn pack_number(out: &mut Vec<u8>, value: u64) {
-    let length = value.checked_ilog10().map_or(1, |log| u64::from(log) + 1);
-    out.push(b'$');
-    digits(out, length);
-    out.extend_from_slice(b"\r\n");
-    digits(out, value);
-    out.extend_from_slice(b"\r\n");
+    match value {
+        0..10 => {
+            out.extend_from_slice(&[b'$', b'1', b'\r', b'\n', b'0' + value as u8, b'\r', b'\n'])
+        }
+        _ => pack(out, Digits::of(value).as_bytes()),
+    }
 }
 
-/// Avoids the allocation of `to_string`: every lock call sends half a dozen numbers.
-fn digits(out: &mut Vec<u8>, mut value: u64) {
-    let mut text = [0; 20];
-    let mut at = text.len();
-    loop {
-        at -= 1;
-        text[at] = b'0' + (value % 10) as u8;
-        value /= 10;
-        if value == 0 {
-            break;
+/// What comes before a list (`*`) or a word (`$`): how long it is.
+fn header(out: &mut Vec<u8>, kind: u8, length: usize) {
+    match length {
+        0..10 => out.extend_from_slice(&[kind, b'0' + length as u8, b'\r', b'\n']),
+        10..100 => {
+            let [tens, ones] = [length / 10, length % 10].map(|digit| b'0' + digit as u8);
+            out.extend_from_slice(&[kind, tens, ones, b'\r', b'\n']);
+        }
+        _ => {
+            out.push(kind);
+            out.extend_from_slice(Digits::of(length as u64).as_bytes());
+            out.extend_from_slice(b"\r\n");
         }
     }
-    out.extend_from_slice(&text[at..]);
 }
 
 #[cfg(test)]
@@ -334,9 +332,13 @@ mod tests {
     #[test]
     fn numbers_are_packed_as_their_text() {
         for n in [0, 9, 10, 99, 100, 1_763_700_000_000_001, u64::MAX] {
-            let (number, word) =
-                (Request::plain(&["X"]).number(n), Request::plain(&["X"]).arg(n.to_string()));
+            let number = Request::plain(&["X"]).number(n);
+            let word = Request::plain(&["X"]).arg(n.to_string());
             assert_eq!(text(&number), text(&word));
+        }
+        for length in [9, 10, 99, 100, 1000] {
+            let word = "x".repeat(length);
+            assert_eq!(text(&Request::plain(&[&word])), format!("*1\r\n${length}\r\n{word}\r\n"));
         }
     }
 

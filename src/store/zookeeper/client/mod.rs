@@ -283,7 +283,7 @@ impl Client {
 
     fn start(&self, state: &mut SessionState) -> Result<()> {
         let inner = self.inner.clone();
-        let name = format!("lh-zk-{}", self.client_name);
+        let name = format_args!("lh-zk-{}", self.client_name);
         self.worker.start(&mut state.phase, name, move || inner.run())
     }
 
