@@ -97,6 +97,8 @@ fn worker(number: usize, url: &str, file: &str, fate: u32) -> Outcome<()> {
     let client = LockClient::builder()
         .url(url)
         .lease(LEASE)
+        // The default, a quarter of this lease, would be short for a busy machine.
+        .io_timeout(LEASE / 5 * 4)
         .client_name(format!("worker-{number}"))
         .build()?;
     let mut db = Connection::open(file)?;

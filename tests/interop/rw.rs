@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::jvm::{Waits, listeners};
 use crate::rig::{CAP, Server, ms, wait_until};
-use crate::support::Clients;
+use crate::support::{Clients, ShortLease};
 use crate::world::{World, prompt, world};
 
 fn waits(server: &Server, name: &str) -> bool {
@@ -151,7 +151,7 @@ fn a_downgrade_is_seen_by_the_other_library() {
 #[test]
 fn readers_of_both_libraries_are_renewed_beside_each_other() {
     let world = World::with(&["watchdog=2000"]);
-    let client = world.server.builder().lease(ms(2000)).build().unwrap();
+    let client = world.server.builder().short_lease(ms(2000)).build().unwrap();
     let (java, other) = (world.jvm.thread(), world.jvm.thread());
     let rw = client.rw_lock("rw5");
     let ours = rw.read_owned().unwrap();

@@ -6,6 +6,7 @@ use leasehold::LockClient;
 use crate::java::Jvm;
 use crate::jvm::listeners;
 use crate::rig::{CAP, Child, Server, ms, wait_until};
+use crate::support::ShortLease;
 use crate::world::{World, prompt, world};
 
 fn waits(server: &Server, name: &str) -> bool {
@@ -97,7 +98,7 @@ fn several_permits_at_once_wait_for_all_of_them() {
 fn holding_process() {
     let client = LockClient::builder()
         .url(std::env::var("LEASEHOLD_TEST_URL").unwrap())
-        .lease(ms(1500))
+        .short_lease(ms(1500))
         .build()
         .unwrap();
     let _permit = client.semaphore("s4").acquire().unwrap();

@@ -5,14 +5,14 @@ use std::time::Instant;
 use leasehold::LockClient;
 
 use crate::rig::{Fault, Proxy, Server, ms, wait_until};
-use crate::support::Clients;
+use crate::support::{Clients, ShortLease};
 
 /// Timers alone would notice it after a lease, and pings after 13 s for a lease of 30 s.
 #[test]
 fn a_subscriber_that_is_half_open_is_replaced_soon() {
     let server = Server::start();
     let proxy = Proxy::start(&server);
-    let client = LockClient::builder().url(proxy.url()).lease(ms(900)).build().unwrap();
+    let client = LockClient::builder().url(proxy.url()).short_lease(ms(900)).build().unwrap();
     let other = server.client();
     let held = other.lock("job").unwrap();
     std::thread::scope(|s| {

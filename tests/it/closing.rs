@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use leasehold::{Error, ErrorKind, LockClient, Loss};
 
 use crate::rig::{CAP, Child, Fault, PROMPT, Proxy, Server, ms, wait_until};
-use crate::support::Clients;
+use crate::support::{Clients, ShortLease};
 
 /// So long that no test can pass because a lease ended.
 const LONG: Duration = Duration::from_secs(60);
@@ -97,7 +97,7 @@ fn holders_are_notified_before_their_locks_are_released() {
 #[test]
 fn what_was_lost_before_is_no_failure_of_a_close() {
     let mut server = Server::start();
-    let client = server.builder().lease(ms(900)).build().unwrap();
+    let client = server.builder().short_lease(ms(900)).build().unwrap();
     let gone = client.lock("gone").unwrap();
     let over = client.mutex("over").with_lease(ms(500)).lock().unwrap();
     server.cmd::<u32>(&["DEL", "gone"]);

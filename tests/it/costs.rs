@@ -4,7 +4,7 @@
 use leasehold::{LockClient, Redlock};
 
 use crate::rig::{Fault, Proxy, Server, ms};
-use crate::support::{Clients, Masters};
+use crate::support::{Clients, Masters, ShortLease};
 
 const CYCLES: u32 = 10;
 
@@ -56,7 +56,7 @@ fn each_master_of_redlock_is_asked_as_often_as_one_redis() {
 #[test]
 fn a_redis_has_ten_connections_of_a_client_at_most() {
     let server = Server::start();
-    has_ten_connections_at_most(&server.builder().lease(ms(900)).build().unwrap(), &server);
+    has_ten_connections_at_most(&server.builder().short_lease(ms(900)).build().unwrap(), &server);
     server.assert_clean();
     let masters = Masters::fresh(3);
     let lease = ms(1500);

@@ -10,7 +10,7 @@ use leasehold::{Builder, Credentials, CredentialsProvider, ErrorKind, LockClient
 use parking_lot::Mutex;
 
 use crate::rig::{Fault, Proxy, Server, logged_anywhere, ms, record_logs, wait_until};
-use crate::support::{Load, Masters, builder_with};
+use crate::support::{Load, Masters, ShortLease, builder_with};
 
 const EXPIRED: Fault = Fault::Reply(b"-NOAUTH Authentication required.\r\n");
 
@@ -323,8 +323,10 @@ fn the_secret_is_never_shown() {
     let shown = Mutex::new(Vec::new());
     let show = |what: &dyn std::fmt::Debug| shown.lock().push(format!("{what:?} {what:#?}"));
 
-    let client =
-        builder_with(&server, |redis| redis.password_file(&path)).lease(ms(500)).build().unwrap();
+    let client = builder_with(&server, |redis| redis.password_file(&path))
+        .short_lease(ms(500))
+        .build()
+        .unwrap();
     let guard = client.lock("job").unwrap();
     show(&builder_with(&server, |redis| redis.password_file(&path)));
     show(&LockClient::builder().url(format!("{}?pass={SECRET}", server.url())));

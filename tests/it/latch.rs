@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use leasehold::{ErrorKind, LockClient};
 
 use crate::rig::{Fault, Proxy, Server, ms, wait_until};
-use crate::support::Clients;
+use crate::support::{Clients, ShortLease};
 
 const CHANNEL: &str = "redisson_countdownlatch__channel__{l}";
 
@@ -97,8 +97,12 @@ fn a_missed_message_delays_a_waiter_and_strands_nobody() {
     let mut server = Server::start();
     // A waiter polls at least once per lease, and a restart may take longer than that on a busy
     // machine.
-    let a =
-        server.builder().lease(ms(600)).outage_timeout(Duration::from_secs(15)).build().unwrap();
+    let a = server
+        .builder()
+        .short_lease(ms(600))
+        .outage_timeout(Duration::from_secs(15))
+        .build()
+        .unwrap();
     let b = server.client();
     for round in ["deleted by hand", "flushed", "restarted", "connections killed"] {
         b.latch("l").set_count(1).unwrap();

@@ -7,14 +7,14 @@ use std::time::{Duration, Instant};
 use leasehold::{CancelToken, ErrorKind, Held, LockClient, Loss, LossWait};
 
 use crate::rig::{CAP, Child, Fault, Proxy, Server, logged, ms, record_logs, wait_until};
-use crate::support::Clients;
+use crate::support::{Clients, ShortLease};
 
 const SHORT: Duration = Duration::from_millis(1000);
 
 #[test]
 fn renewal_keeps_a_lock_for_many_leases() {
     let server = Server::start();
-    let client = server.builder().lease(SHORT).build().unwrap();
+    let client = server.builder().short_lease(SHORT).build().unwrap();
     let guards: Vec<_> =
         (0..50).map(|n| client.mutex(format!("n{n}")).lock_owned().unwrap()).collect();
     std::thread::sleep(SHORT * 5);
@@ -60,7 +60,7 @@ fn a_wait_says_that_a_hold_was_released_and_not_lost() {
 #[test]
 fn a_deleted_lock_is_reported_in_three_ways() {
     let server = Server::start();
-    let client = server.builder().lease(SHORT).build().unwrap();
+    let client = server.builder().short_lease(SHORT).build().unwrap();
     let guard = client.lock("job").unwrap();
     let inner = client.lock("job").unwrap();
     let reported = Arc::new(AtomicU32::new(0));
@@ -95,7 +95,7 @@ fn a_deleted_lock_is_reported_in_three_ways() {
 fn a_loss_is_logged_once() {
     record_logs();
     let server = Server::start();
-    let client = server.builder().lease(SHORT).build().unwrap();
+    let client = server.builder().short_lease(SHORT).build().unwrap();
     let lines = |name: &str| {
         let (lost, failed) = (
             logged(log::Level::Warn, &[name, "is lost"]),
@@ -143,7 +143,7 @@ fn a_loss_is_logged_once() {
 #[test]
 fn unlocking_signals_no_loss() {
     let server = Server::start();
-    let client = server.builder().lease(SHORT).build().unwrap();
+    let client = server.builder().short_lease(SHORT).build().unwrap();
     let reported = Arc::new(AtomicU32::new(0));
     for _ in 0..3 {
         let guard = client.lock("job").unwrap();
@@ -188,7 +188,8 @@ fn a_forced_out_holder_of_a_fixed_lease_learns_of_it_too() {
 fn a_failed_renewal_shortens_nothing_and_is_tried_again() {
     let server = Server::start();
     let proxy = Proxy::start(&server);
-    let client = leasehold::LockClient::builder().url(proxy.url()).lease(ms(1200)).build().unwrap();
+    let client =
+        leasehold::LockClient::builder().url(proxy.url()).short_lease(ms(1200)).build().unwrap();
     let guard = client.lock("job").unwrap();
     for (n, fault) in
         [Fault::BlackHoleReply, Fault::StallReply(ms(500)), Fault::CutReplyAt(2), Fault::Garbage]
@@ -206,7 +207,7 @@ fn a_failed_renewal_shortens_nothing_and_is_tried_again() {
 #[test]
 fn a_server_that_stays_away_ends_every_hold_in_time() {
     let mut server = Server::start();
-    let client = server.builder().lease(SHORT).build().unwrap();
+    let client = server.builder().short_lease(SHORT).build().unwrap();
     let reported = Arc::new(AtomicU32::new(0));
     let guards: Vec<_> =
         (0..10).map(|n| client.mutex(format!("n{n}")).lock_owned().unwrap()).collect();
@@ -230,7 +231,7 @@ fn a_server_that_stays_away_ends_every_hold_in_time() {
 #[test]
 fn one_broken_lock_harms_no_other() {
     let server = Server::start();
-    let client = server.builder().lease(SHORT).build().unwrap();
+    let client = server.builder().short_lease(SHORT).build().unwrap();
     let broken = client.lock("broken").unwrap();
     let healthy = client.lock("healthy").unwrap();
     server.cmd::<()>(&["SET", "broken", "a string"]);
@@ -275,7 +276,7 @@ fn a_waiter_follows_a_killed_holder_when_its_lease_ends() {
 #[ignore = "a program for other tests"]
 fn holder_process() {
     let url = std::env::var("LEASEHOLD_TEST_URL").unwrap();
-    let client = leasehold::LockClient::builder().url(url).lease(ms(700)).build().unwrap();
+    let client = leasehold::LockClient::builder().url(url).short_lease(ms(700)).build().unwrap();
     let guard = client.lock("job").unwrap();
     println!("@@held");
     let mut line = String::new();
@@ -289,7 +290,7 @@ fn holder_process() {
 #[test]
 fn a_callback_may_own_the_client() {
     let server = Server::start();
-    let client = server.builder().lease(SHORT).build().unwrap();
+    let client = server.builder().short_lease(SHORT).build().unwrap();
     let guard = client.lock("job").unwrap();
     let captured = client.clone();
     guard.on_lost(move |_| drop(captured));
@@ -303,7 +304,7 @@ fn a_callback_may_own_the_client() {
 #[test]
 fn a_local_waiter_follows_a_hold_that_was_forced_out() {
     let server = Server::start();
-    let client = server.builder().lease(ms(900)).build().unwrap();
+    let client = server.builder().short_lease(ms(900)).build().unwrap();
     let guard = client.mutex("job").with_lease(Duration::from_secs(3600)).lock_owned().unwrap();
     std::thread::scope(|s| {
         let waiter = s.spawn(|| client.lock("job").map(|g| g.is_held()));
@@ -386,7 +387,7 @@ fn a_loss_that_unlock_or_drop_sees_first_runs_the_callback() {
 #[test]
 fn a_callback_ends_with_the_guard_it_was_set_through() {
     let server = Server::start();
-    let client = server.builder().lease(SHORT).build().unwrap();
+    let client = server.builder().short_lease(SHORT).build().unwrap();
     let outer = client.lock("job").unwrap();
     let (lost, callback) = counter();
     outer.on_lost(callback);

@@ -9,7 +9,7 @@ use crate::rig::{
     CAP, Child, Cluster, Fault, MASTER_NAME, PROMPT, Proxy, Sentinels, Server, acl_rule, logged,
     ms, record_logs, wait_until,
 };
-use crate::support::{Clients, Masters};
+use crate::support::{Clients, Masters, ShortLease};
 
 /// Short enough to wait for, long enough to be renewed on a busy machine.
 const LEASE: Duration = ms(900);
@@ -262,7 +262,7 @@ fn it_is_gone_with_a_client_whose_announcement_had_no_answer() {
 #[test]
 fn without_holds_it_expires() {
     let server = Server::start();
-    let client = server.builder().lease(LEASE).build().unwrap();
+    let client = server.builder().short_lease(LEASE).build().unwrap();
     let guard = client.mutex("job").lock_owned().unwrap();
     wait_until("it is written", || !server.client_keys().is_empty());
     drop(guard);
@@ -297,7 +297,8 @@ fn a_killed_process_is_known_for_a_lease() {
 #[ignore = "a program for other tests"]
 fn holding_process() {
     let url = std::env::var("LEASEHOLD_TEST_URL").unwrap();
-    let client = LockClient::builder().url(url).owner("worker").lease(ms(1500)).build().unwrap();
+    let client =
+        LockClient::builder().url(url).owner("worker").short_lease(ms(1500)).build().unwrap();
     let _guard = client.lock("job").unwrap();
     println!("@@holds it, pid {}", std::process::id());
     std::thread::sleep(10 * CAP);
@@ -335,7 +336,7 @@ fn a_short_hold_costs_nothing() {
 #[test]
 fn all_holds_cost_one_command_for_each_third_of_a_lease() {
     let server = Server::start();
-    let client = server.builder().lease(LEASE).build().unwrap();
+    let client = server.builder().short_lease(LEASE).build().unwrap();
     let guards: Vec<_> =
         (0..100).map(|n| client.mutex(format!("job-{n}")).lock_owned().unwrap()).collect();
     wait_until("it is written", || server.call_count("set") > 0);
@@ -355,7 +356,8 @@ fn all_holds_cost_one_command_for_each_third_of_a_lease() {
 #[test]
 fn who_does_not_say_it_is_not_known() {
     let server = Server::start();
-    let silent = server.builder().announce_owner(false).owner("x").lease(LEASE).build().unwrap();
+    let silent =
+        server.builder().announce_owner(false).owner("x").short_lease(LEASE).build().unwrap();
     let seen = server.client();
     let guard = silent.mutex("job").lock_owned().unwrap();
     let start = Instant::now();
@@ -450,7 +452,7 @@ fn a_user_who_may_not_write_it_loses_nothing_else() {
     server.cmd::<()>(&words);
     let url = format!("{}?user=u&pass=secret", server.url());
     let build =
-        || LockClient::builder().url(&*url).key_prefix("app:").lease(LEASE).build().unwrap();
+        || LockClient::builder().url(&*url).key_prefix("app:").short_lease(LEASE).build().unwrap();
     let (a, b) = (build(), build());
     let told = || logged(log::Level::Info, &["~leasehold_client:*", a.id()]).len();
     let guard = a.mutex("job").lock_owned().unwrap();

@@ -6,7 +6,7 @@ use std::time::Duration;
 use leasehold::{CancelToken, ErrorKind, LockClient};
 
 use crate::rig::{Child, Server, cannot_run, ms, wait_until};
-use crate::support::{Clients, count_under_the_lock};
+use crate::support::{Clients, ShortLease, count_under_the_lock};
 
 #[test]
 fn eight_processes_count_exactly() {
@@ -68,7 +68,7 @@ pub(crate) fn assert_forks_own_nothing(url: &str) {
 fn forking_process() {
     let url = std::env::var("LEASEHOLD_TEST_URL").unwrap();
     // A call of a busy machine may take longer than a quarter of the lease.
-    let builder = LockClient::builder().url(url).lease(ms(500));
+    let builder = LockClient::builder().url(url).short_lease(ms(500));
     let client = builder.io_timeout(ms(450)).build().unwrap();
     let guard = client.lock("job").unwrap();
     // Values that a callback captured belong to the parent.

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use leasehold::{ErrorKind, LockClient};
 
 use crate::rig::{CAP, PROMPT, Proxy, Server, ms, threads_named, wait_until};
-use crate::support::Clients;
+use crate::support::{Clients, ShortLease};
 
 /// Long enough that no test can pass because a lease, or a waiter's timer, ended.
 const LONG: Duration = Duration::from_secs(60);
@@ -231,7 +231,7 @@ fn a_server_that_stands_still_while_a_waiter_reads_wakes_it_afterwards() {
     let server = Server::start();
     let client = LockClient::builder()
         .url(server.url())
-        .lease(ms(2_000))
+        .short_lease(ms(2_000))
         .client_name("rd9")
         .build()
         .unwrap();

@@ -6,7 +6,7 @@ use leasehold::{Builder, ErrorKind, LockClient, Redis};
 
 use crate::lua::{script, sha};
 use crate::rig::{CAP, Fault, PROMPT, Proxy, Server, ms, wait_until};
-use crate::support::{Clients, builder_with};
+use crate::support::{Clients, ShortLease, builder_with};
 
 /// A server with a replica that follows it.
 pub(crate) struct Pair {
@@ -85,7 +85,7 @@ fn each_grant_waits_once_for_the_replica() {
 fn a_renewal_beside_a_redisson_reader_needs_its_replicas_as_well() {
     let pair = Pair::start();
     // Two clients, because one would renew both locks in one request.
-    let [client, another] = [(); 2].map(|()| pair.builder().lease(ms(1500)).build().unwrap());
+    let [client, another] = [(); 2].map(|()| pair.builder().short_lease(ms(1500)).build().unwrap());
     let (one, other) =
         (client.rw_lock("rw").read().unwrap(), another.rw_lock("other").read().unwrap());
     let java = "0b5f2c1e-3c4d-4a55-9b1e-0123456789ab:1";

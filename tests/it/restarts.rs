@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use leasehold::ErrorKind;
 
 use crate::rig::{Server, wait_until};
-use crate::support::Clients;
+use crate::support::{Clients, ShortLease};
 
 const LEASE: Duration = Duration::from_millis(900);
 
@@ -29,7 +29,7 @@ fn a_restart_with_data_keeps_the_hold() {
 #[test]
 fn a_restart_without_data_is_a_loss_and_tokens_grow_over_it() {
     let mut server = Server::start();
-    let client = server.builder().lease(LEASE).build().unwrap();
+    let client = server.builder().short_lease(LEASE).build().unwrap();
     let mut last = 0;
     for _ in 0..3 {
         let guard = client.lock("job").unwrap();
@@ -47,7 +47,7 @@ fn a_restart_without_data_is_a_loss_and_tokens_grow_over_it() {
 #[test]
 fn flushall_is_a_loss_for_the_holder() {
     let server = Server::start();
-    let client = server.builder().lease(LEASE).build().unwrap();
+    let client = server.builder().short_lease(LEASE).build().unwrap();
     let guard = client.lock("job").unwrap();
     server.cmd::<()>(&["FLUSHALL"]);
     assert!(guard.wait_lost(Duration::from_secs(10)).is_lost());

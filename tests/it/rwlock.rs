@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use leasehold::{ErrorKind, LockClient};
 
 use crate::rig::{Child, Fault, PROMPT, Proxy, Server, ms, wait_until};
-use crate::support::Clients;
+use crate::support::{Clients, ShortLease};
 
 const MARKER: &str = "leasehold_writer:{w}";
 const CHANNEL: &str = "redisson_rwlock:{w}";
@@ -192,7 +192,7 @@ fn each_reader_has_a_lease_of_its_own() {
 #[test]
 fn a_dead_reader_is_gone_when_the_last_live_one_leaves() {
     let server = Server::start();
-    let client = server.builder().lease(ms(600)).build().unwrap();
+    let client = server.builder().short_lease(ms(600)).build().unwrap();
     let live = client.rw_lock("w").read().unwrap();
     let dead = "11111111-2222-4333-8444-555555555555:1";
     server.cmd::<()>(&["HSET", "w", dead, "1"]);

@@ -7,7 +7,7 @@ use std::time::Duration;
 use leasehold::{ErrorKind, LockClient, PermitId, SetPermits};
 
 use crate::rig::{Child, Fault, PROMPT, Proxy, Server, ms, wait_until};
-use crate::support::Clients;
+use crate::support::{Clients, ShortLease};
 
 const LEASES: &str = "{s}:timeout";
 const FAULTS: [Fault; 5] = [
@@ -129,7 +129,7 @@ fn permits_can_be_added_and_taken_away() {
 #[test]
 fn permits_are_renewed_and_their_loss_is_reported() {
     let server = Server::start();
-    let client = server.builder().lease(ms(400)).build().unwrap();
+    let client = server.builder().short_lease(ms(400)).build().unwrap();
     let semaphore = client.semaphore("s");
     semaphore.try_set_permits(3).unwrap();
     let permit = semaphore.acquire_many(2).unwrap();
@@ -149,7 +149,7 @@ fn permits_are_renewed_and_their_loss_is_reported() {
 #[ignore = "a program for other tests"]
 fn holding_process() {
     let url = std::env::var("LEASEHOLD_TEST_URL").unwrap();
-    let client = LockClient::builder().url(url).lease(ms(500)).build().unwrap();
+    let client = LockClient::builder().url(url).short_lease(ms(500)).build().unwrap();
     let _permit = client.semaphore("s").acquire_many(2).unwrap();
     println!("@@holding");
     std::thread::sleep(Duration::from_secs(60));

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use leasehold::{ErrorKind, LockClient, OwnedRwLockReadGuard, RwLock};
 
 use crate::rig::{CAP, Child, Fault, Proxy, Server, ms, run_for_ever, wait_until};
-use crate::support::Clients;
+use crate::support::{Clients, ShortLease};
 
 const NAME: &str = "config";
 const READERS: usize = 6;
@@ -172,7 +172,7 @@ fn all_of_them_learn_of_a_loss() {
 #[test]
 fn terms_and_levels_are_the_guards_own() {
     let server = Server::start();
-    let client = server.builder().lease(ms(600)).build().unwrap();
+    let client = server.builder().short_lease(ms(600)).build().unwrap();
     let lock = client.rw_lock(NAME);
     let limited = client.rw_lock(NAME).max_hold(ms(300));
     let (mut short, mut long) = (None, None);
@@ -340,7 +340,7 @@ fn threads_that_end_leave_it_to_the_others() {
 fn reading_process() {
     let url = std::env::var("LEASEHOLD_TEST_URL").unwrap();
     // A call of a busy machine may take longer than a quarter of the lease.
-    let builder = LockClient::builder().url(&url).lease(ms(600));
+    let builder = LockClient::builder().url(&url).short_lease(ms(600));
     let client = builder.io_timeout(ms(550)).build().unwrap();
     run_for_ever(READERS, "reading", || {
         client.rw_lock(NAME).read().is_ok_and(|guard| guard.unlock().is_ok())

@@ -13,7 +13,7 @@ use parking_lot::{Condvar, Mutex};
 #[cfg(feature = "postgres")]
 use crate::rig::{Postgres, Proxy};
 use crate::rig::{Server, ms, wait_until};
-use crate::support::wait_for_votes;
+use crate::support::{ShortLease, wait_for_votes};
 
 const LEASE: Duration = ms(1500);
 
@@ -66,7 +66,7 @@ impl Gate {
 /// does another call; each call has less time than the lease.
 #[track_caller]
 fn outlasts(builder: Builder, gate: &Gate, end_connections: impl Fn()) {
-    let client = builder.lease(LEASE).build().unwrap();
+    let client = builder.short_lease(LEASE).build().unwrap();
     let guard = client.lock("held").unwrap();
     // The background thread has its connection, or for PostgreSQL the pool has several.
     std::thread::sleep(LEASE / 2);

@@ -13,7 +13,7 @@ use tracing_subscriber::layer::{Context, SubscriberExt};
 use tracing_subscriber::registry::LookupSpan;
 
 use crate::rig::{Child, Server, ms, wait_until};
-use crate::support::Clients;
+use crate::support::{Clients, ShortLease};
 
 /// A subscriber for the threads that enter it.
 fn dispatch(subscriber: impl Into<tracing::Dispatch>) -> tracing::Dispatch {
@@ -144,7 +144,7 @@ fn a_call_that_finds_it_free_has_no_wait() {
 fn a_wait_that_gets_nothing_says_why() {
     let (server, tracer) = (Server::start(), Tracer::new());
     // The waiter asks again when the holder's lease would end.
-    let holder = server.builder().lease(ms(1500)).build().unwrap();
+    let holder = server.builder().short_lease(ms(1500)).build().unwrap();
     let client = server.builder().io_timeout(ms(300)).outage_timeout(ms(500)).build().unwrap();
     let held = holder.lock("job").unwrap();
     tracer.within(|| assert!(client.try_lock_for("job", ms(20)).unwrap().is_none()));

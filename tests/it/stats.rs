@@ -8,7 +8,7 @@ use leasehold::observe::{Figures, Listener, LockInfo};
 use leasehold::{Error, ErrorKind, LockClient, Loss, Primitive};
 
 use crate::rig::{CAP, Cluster, PROMPT, Proxy, Server, ms, wait_until};
-use crate::support::{Clients, Masters};
+use crate::support::{Clients, Masters, ShortLease};
 
 fn figures(client: &LockClient, primitive: Primitive) -> Figures {
     client.stats().primitive(primitive).cloned().unwrap_or_default()
@@ -306,7 +306,7 @@ fn a_multi_lock_is_one_call_and_several_holds() {
 #[test]
 fn the_losses_of_a_multi_lock_are_its_own() {
     let server = Server::start();
-    let client = server.builder().lease(ms(300)).build().unwrap();
+    let client = server.builder().short_lease(ms(300)).build().unwrap();
     let both = client.multi(["a", "b"]).lock().unwrap();
     wait_until("they are renewed", || figures(&client, Primitive::Multi).renewals() >= 2);
     server.cmd::<u32>(&["DEL", "a"]);
@@ -320,7 +320,7 @@ fn the_losses_of_a_multi_lock_are_its_own() {
 #[test]
 fn a_lost_hold_is_not_held() {
     let server = Server::start();
-    let client = server.builder().lease(ms(300)).build().unwrap();
+    let client = server.builder().short_lease(ms(300)).build().unwrap();
     let (lost, kept) = (client.lock("lost").unwrap(), client.lock("kept").unwrap());
     assert_eq!(client.stats().holds(), 2);
     server.cmd::<u32>(&["DEL", "lost"]);

@@ -8,14 +8,14 @@ use leasehold::{CancelToken, ErrorKind, LockClient};
 
 use crate::ended_waits::{LONG, client, ended};
 use crate::rig::{CAP, Server, ms, wait_until};
-use crate::support::Clients;
+use crate::support::{Clients, ShortLease};
 
 const CLOSED: Option<ErrorKind> = Some(ErrorKind::Closed);
 
 #[test]
 fn holds_live_on_until_the_close() {
     let server = Server::start();
-    let client = server.builder().lease(ms(900)).build().unwrap();
+    let client = server.builder().short_lease(ms(900)).build().unwrap();
     assert_eq!(client.semaphore("s").try_set_permits(3).unwrap(), leasehold::SetPermits::New);
     client.latch("l").set_count(2).unwrap();
     let job = client.lock("job").unwrap();

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use leasehold::{ErrorKind, LockClient, ReentrantMutexGuard};
 
 use crate::rig::{CAP, Child, Fault, Proxy, Server, ms, run_for_ever, wait_for, wait_until};
-use crate::support::Clients;
+use crate::support::{Clients, ShortLease};
 
 const NAME: &str = "job";
 const THREADS: usize = 4;
@@ -206,7 +206,7 @@ fn terms_that_differ_get_a_hold_of_their_own() {
 #[test]
 fn max_hold_and_callbacks_are_the_turns_own() {
     let server = Server::start();
-    let client = server.builder().lease(ms(300)).max_hold(ms(400)).build().unwrap();
+    let client = server.builder().short_lease(ms(300)).max_hold(ms(400)).build().unwrap();
     let called = AtomicU32::new(0);
     let (tell, told) = channel();
     in_a_passed_turn(&client, move |guard| {
@@ -471,7 +471,7 @@ fn owned_guards_pass_on_wherever_they_are_dropped() {
 fn turning_process() {
     let url = std::env::var("LEASEHOLD_TEST_URL").unwrap();
     // A call of a busy machine may take longer than a quarter of the lease.
-    let builder = LockClient::builder().url(&url).lease(ms(600));
+    let builder = LockClient::builder().url(&url).short_lease(ms(600));
     let client = builder.io_timeout(ms(550)).build().unwrap();
     run_for_ever(2 * THREADS, "turning", || {
         client.lock(NAME).is_ok_and(|guard| guard.unlock().is_ok())

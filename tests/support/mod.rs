@@ -3,6 +3,8 @@
 mod load;
 mod masters;
 
+use std::time::Duration;
+
 use leasehold::{Builder, LockClient, Redis};
 
 pub(crate) use load::Load;
@@ -22,6 +24,18 @@ pub(crate) trait Clients {
 impl Clients for Server {
     fn builder(&self) -> Builder {
         LockClient::builder().url(self.url())
+    }
+}
+
+/// The usual I/O timeout is a quarter of the lease. Of a short lease that is less than a busy machine
+/// may take for one answer, and a test that is not about timeouts must not fail of it.
+pub(crate) trait ShortLease {
+    fn short_lease(self, lease: Duration) -> Self;
+}
+
+impl ShortLease for Builder {
+    fn short_lease(self, lease: Duration) -> Self {
+        self.lease(lease).io_timeout(lease * 9 / 10)
     }
 }
 

@@ -6,6 +6,7 @@ use leasehold::{ErrorKind, LockClient};
 
 use super::{LEASE, SECRET, SOON, all_methods_fail, fails, nothing_left, settings, works};
 use crate::rig::{CAP, Fault, Proxy, Server, acl_rule, ms, wait_until};
+use crate::support::ShortLease;
 
 /// Without any one of these, something fails.
 #[rustfmt::skip]
@@ -173,7 +174,7 @@ fn the_documented_acl_rule_is_enough() {
     whole_life(&server, &url, "job").unwrap();
     whole_life(&server, &url, "a{b}c").unwrap();
     // A renewal raises the TTL.
-    let short = settings(&url).key_prefix("app:").lease(ms(1500)).build().unwrap();
+    let short = settings(&url).key_prefix("app:").short_lease(ms(1500)).build().unwrap();
     let guard = short.lock("renewed").unwrap();
     let mut least = i64::MAX;
     wait_until("a renewal", || {
@@ -409,8 +410,10 @@ fn a_user_who_is_deleted_is_denied_until_it_is_back() {
 fn a_renewal_that_is_refused_does_not_count() {
     let server = Server::start();
     server.cmd::<()>(&["ACL", "SETUSER", "app", "on", ">pw", "~*", "&*", "+@all"]);
-    let client =
-        settings(&format!("{}?user=app&pass=pw", server.url())).lease(ms(1500)).build().unwrap();
+    let client = settings(&format!("{}?user=app&pass=pw", server.url()))
+        .short_lease(ms(1500))
+        .build()
+        .unwrap();
     let guard = client.lock("job").unwrap();
     server.cmd::<()>(&["ACL", "SETUSER", "app", "-pttl"]);
     assert!(!guard.wait_lost(CAP).is_still_held());

@@ -4,13 +4,13 @@ use leasehold::ErrorKind;
 
 use super::{LEASE, all_methods_fail, client, fails, nothing_left, query, settings, works};
 use crate::rig::{Server, logged, ms, record_logs, wait_until};
-use crate::support::Masters;
+use crate::support::{Masters, ShortLease};
 
 #[test]
 fn a_full_server_takes_no_lock_but_gives_back_those_it_has() {
     let server = Server::start();
     let client = client(&server);
-    let short = settings(&server.url()).lease(ms(1500)).build().unwrap();
+    let short = settings(&server.url()).short_lease(ms(1500)).build().unwrap();
     let renewed = short.lock("renewed").unwrap();
     let (held, owned) = (client.lock("held").unwrap(), client.mutex("owned").lock_owned().unwrap());
     let inner = client.lock("held").unwrap();
@@ -241,7 +241,7 @@ fn an_evicting_maxmemory_policy_is_warned_about_once() {
 fn at_maxclients_a_hold_is_renewed_over_the_connection_that_is_there() {
     let server = Server::start();
     let mut admin = server.connect();
-    let client = settings(&server.url()).lease(ms(1500)).connections(1).build().unwrap();
+    let client = settings(&server.url()).short_lease(ms(1500)).connections(1).build().unwrap();
     let open = query::<String>(&mut admin, &["CLIENT", "LIST"]).unwrap().lines().count();
     query::<()>(&mut admin, &["CONFIG", "SET", "maxclients", &open.to_string()]).unwrap();
     fails(ErrorKind::NotReady, None, "maxclients", || settings(&server.url()).build());

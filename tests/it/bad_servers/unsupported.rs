@@ -8,6 +8,7 @@ use leasehold::ErrorKind;
 use super::fake_server::{Fake, bulk};
 use super::{SECRET, all_methods_fail, fails, settings, works};
 use crate::rig::{Server, ms, wait_until};
+use crate::support::ShortLease;
 
 /// Answers the handshake like Redis, with this reply to INFO.
 fn fake_redis(info: &'static str) -> Fake {
@@ -61,7 +62,7 @@ fn a_server_that_knows_no_script_load_or_no_evalsha_is_enough() {
         let server = Server::start_with(&renamed);
         let (one, other) =
             (settings(&server.url()).build().unwrap(), settings(&server.url()).build().unwrap());
-        let short = settings(&server.url()).lease(ms(1500)).build().unwrap();
+        let short = settings(&server.url()).short_lease(ms(1500)).build().unwrap();
         let renewed = short.rw_lock("rw").read().unwrap();
         let guard = one.lock("job").unwrap();
         std::thread::scope(|s| {

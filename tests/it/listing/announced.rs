@@ -8,7 +8,7 @@ use super::{LONG, names, only, report};
 use crate::rig::{
     CAP, CLIENT_INDEX, Child, Cluster, MASTER_NAME, Sentinels, Server, acl_rule, ms, wait_until,
 };
-use crate::support::{Clients, Masters, wait_for_votes};
+use crate::support::{Clients, Masters, ShortLease, wait_for_votes};
 
 const JAVA: &str = "0f0ba0e5-46ae-4ab8-a4ba-9b8b5f6c1d2e:34";
 
@@ -171,7 +171,7 @@ fn a_process_that_is_killed_leaves_nothing() {
 fn dead_clients_are_removed_from_the_index() {
     let server = Server::start();
     server.cmd::<u32>(&["ZADD", CLIENT_INDEX, "1", "dead-1", "2", "dead-2"]);
-    let client = server.builder().owner("x").lease(ms(900)).build().unwrap();
+    let client = server.builder().owner("x").short_lease(ms(900)).build().unwrap();
     let guard = client.lock("job").unwrap();
     wait_until("it is in the index", || {
         let clients: Vec<String> = server.cmd(&["ZRANGE", CLIENT_INDEX, "0", "-1"]);
@@ -224,7 +224,7 @@ fn a_user_who_may_not_is_told_what_to_allow() {
             .url(url)
             .key_prefix("app:")
             .owner(name)
-            .lease(ms(900))
+            .short_lease(ms(900))
             .build()
             .unwrap()
     };

@@ -12,7 +12,7 @@ use std::time::Duration;
 use leasehold::{ErrorKind, Held, LockClient, Loss, LossReason, RenewalFailure};
 
 use crate::rig::{CAP, Child, Proxy, Server, logged_anywhere, ms, record_logs, wait_until};
-use crate::support::Clients;
+use crate::support::{Clients, ShortLease};
 
 const SHORT: Duration = ms(1000);
 const LONG: Duration = Duration::from_secs(60);
@@ -89,7 +89,7 @@ fn lost(
 fn a_server_that_is_gone_is_the_cause() {
     record_logs();
     let mut server = Server::start();
-    let client = server.builder().lease(SHORT).build().unwrap();
+    let client = server.builder().short_lease(SHORT).build().unwrap();
     let guard = client.lock("lost-by-outage").unwrap();
     let (before, trouble) = (told(&guard), troubles(&guard));
     assert!(guard.loss().is_none());
@@ -115,7 +115,7 @@ fn a_server_that_does_not_answer_is_the_cause() {
     let server = Server::start();
     let proxy = Proxy::start(&server);
     // An I/O timeout in the background is a quarter of a lease; the second write stalls as well.
-    let client = LockClient::builder().url(proxy.url()).lease(SHORT).build().unwrap();
+    let client = LockClient::builder().url(proxy.url()).short_lease(SHORT).build().unwrap();
     let guard = client.lock("job").unwrap();
     let before = told(&guard);
     proxy.silence(true);
@@ -129,7 +129,7 @@ fn a_server_that_does_not_answer_is_the_cause() {
 fn what_was_taken_away_says_so() {
     record_logs();
     let server = Server::start();
-    let client = server.builder().lease(SHORT).build().unwrap();
+    let client = server.builder().short_lease(SHORT).build().unwrap();
     let other = server.client();
     let guard = client.lock("taken-away").unwrap();
     let before = told(&guard);
@@ -169,7 +169,7 @@ fn what_was_taken_away_says_so() {
 #[test]
 fn a_lease_that_ended_as_it_was_asked_to_says_so() {
     let server = Server::start();
-    let client = server.builder().lease(SHORT).build().unwrap();
+    let client = server.builder().short_lease(SHORT).build().unwrap();
     let fixed = client.mutex("fixed").with_lease(ms(1000)).lock().unwrap();
     let before = told(&fixed);
     let loss = lost(&fixed, &before, LossReason::FixedLease, None);
@@ -228,7 +228,7 @@ fn a_suspended_holder_is_told_that_nothing_failed() {
 fn suspended_process() {
     let client = LockClient::builder()
         .url(std::env::var("LEASEHOLD_TEST_URL").unwrap())
-        .lease(ms(900))
+        .short_lease(ms(900))
         .build();
     let client = client.unwrap();
     let guard = client.lock("job").unwrap();
@@ -242,7 +242,7 @@ fn suspended_process() {
 #[test]
 fn the_cause_is_that_of_the_last_renewal() {
     let server = Server::start();
-    let client = server.builder().lease(SHORT).build().unwrap();
+    let client = server.builder().short_lease(SHORT).build().unwrap();
     let (broken, healthy) = (client.lock("broken").unwrap(), client.lock("healthy").unwrap());
     let (before, trouble, other) = (told(&broken), troubles(&broken), troubles(&healthy));
     server.cmd::<()>(&["SET", "broken", "a string"]);
@@ -257,7 +257,7 @@ fn the_cause_is_that_of_the_last_renewal() {
 #[test]
 fn a_later_hold_begins_anew() {
     let server = Server::start();
-    let client = server.builder().lease(SHORT).build().unwrap();
+    let client = server.builder().short_lease(SHORT).build().unwrap();
     let guard = client.lock("job").unwrap();
     let before = told(&guard);
     server.cmd::<u32>(&["DEL", "job"]);

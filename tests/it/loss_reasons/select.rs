@@ -5,12 +5,12 @@ use leasehold::Held;
 
 use super::{LONG, SHORT};
 use crate::rig::{CAP, Server, ms, wait_until};
-use crate::support::Clients;
+use crate::support::{Clients, ShortLease};
 
 #[test]
 fn a_loss_ends_a_select_over_several_guards() {
     let server = Server::start();
-    let client = server.builder().lease(SHORT).build().unwrap();
+    let client = server.builder().short_lease(SHORT).build().unwrap();
     let (a, b) = (client.lock("a").unwrap(), client.rw_lock("b").read().unwrap());
     let (job, jobs) = unbounded();
     job.send(7).unwrap();
@@ -39,7 +39,7 @@ fn a_loss_ends_a_select_over_several_guards() {
 #[test]
 fn every_receiver_is_ready_and_a_loop_costs_nothing() {
     let server = Server::start();
-    let client = server.builder().lease(SHORT).build().unwrap();
+    let client = server.builder().short_lease(SHORT).build().unwrap();
     let guard = client.lock("job").unwrap();
     let inner = client.lock("job").unwrap();
     // All of many receivers are the same channel.
@@ -78,7 +78,7 @@ fn a_guard_that_is_given_up_leaves_nothing() {
 #[test]
 fn a_set_of_locks_is_ready_when_one_is_lost() {
     let server = Server::start();
-    let client = server.builder().lease(SHORT).build().unwrap();
+    let client = server.builder().short_lease(SHORT).build().unwrap();
     let set = client.multi(["a", "b", "c"]).lock_owned().unwrap();
     assert!(set.lost().try_recv().unwrap_err().is_empty());
     server.cmd::<u32>(&["DEL", "c"]);
@@ -104,7 +104,7 @@ fn a_set_of_locks_is_ready_when_one_is_lost() {
 #[test]
 fn callbacks_that_block_delay_no_channel() {
     let server = Server::start();
-    let client = server.builder().lease(SHORT).build().unwrap();
+    let client = server.builder().short_lease(SHORT).build().unwrap();
     let (open, door) = crossbeam_channel::bounded::<()>(0);
     let guards: Vec<_> =
         (0..20).map(|n| client.mutex(format!("n{n}")).lock_owned().unwrap()).collect();

@@ -6,7 +6,7 @@ use leasehold::LockClient;
 
 use super::server;
 use crate::rig::{Postgres, ms};
-use crate::support::Clients;
+use crate::support::{Clients, ShortLease};
 
 const LEASE: Duration = ms(1500);
 
@@ -73,7 +73,7 @@ fn takes_another_kind(client: &LockClient, name: &str, wait: Duration) -> bool {
 #[test]
 fn a_dead_holder_keeps_its_lock_for_a_lease_after_the_clock_was_set_back() {
     let server = server!();
-    let client = server.builder().lease(LEASE).build().unwrap();
+    let client = server.builder().short_lease(LEASE).build().unwrap();
     client.semaphore("permits").try_set_permits(1).unwrap();
     left_by_the_dead(&server);
     set_the_clock_back(&server);
@@ -104,7 +104,7 @@ fn a_dead_holder_keeps_its_lock_for_a_lease_after_the_clock_was_set_back() {
 #[test]
 fn a_dead_waiter_keeps_its_place_for_its_timeout_after_the_clock_was_set_back() {
     let server = server!();
-    let client = server.builder().lease(LEASE).build().unwrap();
+    let client = server.builder().short_lease(LEASE).build().unwrap();
     server.run_sql("SELECT leasehold_v1.acquire('fair', 'dead:1', 60000, 0, 0)");
     server.run_sql("SELECT leasehold_v1.fair_acquire('fair', 'dead:2', 1500, 0, 1500, 0, 'c')");
     server.run_sql("SELECT leasehold_v1.read_acquire('rw', 'dead:1', 200, 0, 0)");
@@ -134,8 +134,8 @@ fn a_dead_waiter_keeps_its_place_for_its_timeout_after_the_clock_was_set_back() 
 #[test]
 fn a_live_holder_keeps_its_lock_when_the_clock_is_set_back() {
     let server = server!();
-    let client = server.builder().lease(LEASE).build().unwrap();
-    let other = server.builder().lease(LEASE).build().unwrap();
+    let client = server.builder().short_lease(LEASE).build().unwrap();
+    let other = server.builder().short_lease(LEASE).build().unwrap();
     client.semaphore("permits").try_set_permits(1).unwrap();
     let guards = (client.lock("plain").unwrap(), client.fair("fair").lock().unwrap());
     let several = client.multi(["one of several", "another"]).lock().unwrap();

@@ -7,7 +7,7 @@ use leasehold::{ErrorKind, LockClient, POSTGRES_SCHEMA};
 
 use super::{server, use_everything_as_app};
 use crate::rig::{Child, Postgres, ms, wait_until};
-use crate::support::Clients;
+use crate::support::{Clients, ShortLease};
 
 /// The timeout leaves time for the log-in, which is slow without optimizations.
 fn open(url: &str) -> leasehold::Result<LockClient> {
@@ -114,7 +114,7 @@ fn a_role_needs_few_rights() {
 
     let client = LockClient::builder()
         .postgres(leasehold::Postgres::new(&url).create_schema(false))
-        .lease(ms(900))
+        .short_lease(ms(900))
         .build()
         .unwrap();
     let guard = client.lock("k").unwrap();

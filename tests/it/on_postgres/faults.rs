@@ -8,7 +8,7 @@ use leasehold::{ErrorKind, LockClient};
 use super::{server, url_of_both};
 use crate::rig::Postgres;
 use crate::rig::{CAP, Fault, PROMPT, Proxy, ms, wait_until};
-use crate::support::Clients;
+use crate::support::{Clients, ShortLease};
 
 const LONG: Duration = Duration::from_secs(60);
 
@@ -166,7 +166,8 @@ fn a_server_that_is_full_is_ridden_out() {
         server!(Postgres::start_with("max_connections = 8\nsuperuser_reserved_connections = 1"));
     server.run_sql("CREATE ROLE app LOGIN; GRANT CREATE ON DATABASE postgres TO app");
     let url = server.url().replace("leasehold@", "app@");
-    let client = LockClient::builder().url(&url).lease(ms(1500)).connections(2).build().unwrap();
+    let client =
+        LockClient::builder().url(&url).short_lease(ms(1500)).connections(2).build().unwrap();
     let guard = client.lock("k").unwrap();
     wait_until("it has been renewed", || server.backends() >= 2);
     let others: Vec<_> = std::iter::from_fn(|| {

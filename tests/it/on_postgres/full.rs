@@ -10,7 +10,7 @@ use leasehold::{ErrorKind, LockClient, POSTGRES_SCHEMA};
 use super::server;
 use crate::rig::Postgres;
 use crate::rig::{CAP, fresh_dir, ms, wait_until};
-use crate::support::Clients;
+use crate::support::{Clients, ShortLease};
 
 const LONG: Duration = Duration::from_secs(60);
 
@@ -90,7 +90,8 @@ fn a_full_disk_takes_no_new_lock_and_loses_none() {
             .unwrap();
     }
     drop(db);
-    let (client, other) = (server.builder().lease(ms(1500)).build().unwrap(), server.client());
+    let (client, other) =
+        (server.builder().short_lease(ms(1500)).build().unwrap(), server.client());
     let held = client.lock("held").unwrap();
     let fair = client.fair("fair").lock().unwrap();
     let read = client.rw_lock("rw").read().unwrap();

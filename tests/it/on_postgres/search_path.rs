@@ -5,6 +5,7 @@ use leasehold::LockClient;
 
 use super::{server, use_everything_as_app};
 use crate::rig::{Postgres, ms};
+use crate::support::ShortLease;
 
 /// The objects that the role `mallory`, which may create functions in the schema `public`, creates
 /// there: functions with the names of PostgreSQL's own, and operators for all types, including
@@ -77,7 +78,7 @@ fn the_library_calls_no_function_of_another_role() {
     assert_eq!(caught(&server), ["clock_timestamp", "int8 * interval"], "the traps work");
     server.run_sql("DELETE FROM public.caught");
 
-    let client = LockClient::builder().url(&url).lease(ms(900)).build().unwrap();
+    let client = LockClient::builder().url(&url).short_lease(ms(900)).build().unwrap();
     let guard = client.lock("k").unwrap();
     client.lock("k").unwrap().unlock().unwrap();
     assert!(guard.wait_lost(ms(1200)).is_still_held(), "it is renewed");

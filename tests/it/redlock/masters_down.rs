@@ -8,7 +8,7 @@ use leasehold::{ErrorKind, LockClient, Redlock};
 
 use super::behind;
 use crate::rig::{CAP, Fault, Proxy, Server, ms, wait_until};
-use crate::support::{Masters, wait_for_votes};
+use crate::support::{Masters, ShortLease, wait_for_votes};
 
 #[test]
 fn a_minority_may_be_dead_from_the_start_and_a_majority_not() {
@@ -142,7 +142,7 @@ fn nobody_is_stopped_by(trouble: &str, begin: Step, end: Step) {
 #[test]
 fn without_a_majority_a_hold_ends_in_time() {
     let masters = Masters::fresh(3);
-    let (a, b) = (masters.builder().lease(ms(1200)).build().unwrap(), masters.client());
+    let (a, b) = (masters.builder().short_lease(ms(1200)).build().unwrap(), masters.client());
     let guard = a.lock("l").unwrap();
     masters.0[0].suspend();
     masters.0[1].suspend();

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use leasehold::{Builder, ErrorKind, LockClient, Redlock};
 
 use crate::rig::{CAP, Child, Fault, Proxy, Server, acl_words, ms, wait_until};
-use crate::support::{Masters, count_under_the_lock, wait_for_votes};
+use crate::support::{Masters, ShortLease, count_under_the_lock, wait_for_votes};
 
 #[test]
 fn a_lock_is_held_on_all_and_given_back_on_all() {
@@ -194,7 +194,7 @@ fn settings_that_do_not_fit_are_refused() {
 #[test]
 fn operators_see_and_free() {
     let masters = Masters::fresh(3);
-    let (a, b) = (masters.builder().lease(ms(1500)).build().unwrap(), masters.client());
+    let (a, b) = (masters.builder().short_lease(ms(1500)).build().unwrap(), masters.client());
     let guard = a.lock("l").unwrap();
     let holder = b.mutex("l").holder().unwrap().unwrap();
     assert!(!holder.is_this_client() && holder.remaining().is_some_and(|left| left <= ms(1500)));

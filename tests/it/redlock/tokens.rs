@@ -3,7 +3,7 @@
 
 use super::{builder, builder_with, holds_on_two};
 use crate::rig::{CAP, ms, wait_until};
-use crate::support::{Masters, wait_for_votes};
+use crate::support::{Masters, ShortLease, wait_for_votes};
 
 /// The clocks of masters and clients do not matter once a higher token was issued.
 #[test]
@@ -85,7 +85,7 @@ fn a_master_that_is_admitted_gives_no_older_token() {
     let urls = masters.urls();
     let open = || {
         builder_with(&urls, |masters| masters.longest_lease(ms(1500)))
-            .lease(ms(1500))
+            .short_lease(ms(1500))
             .build()
             .unwrap()
     };
