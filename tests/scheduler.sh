@@ -21,6 +21,8 @@ RUSTFLAGS="--cfg shuttle ${RUSTFLAGS:-}"
 CARGO_TARGET_DIR="$PWD/target/shuttle"
 export RUSTFLAGS CARGO_TARGET_DIR
 
+# What each run said stays in target/shuttle/planted, with the program that failed: a bug that its
+# program cannot see was found by another one, which is in the library.
 # Prints for each planted bug how many schedules it took, or that it was not found within a minute
 # (ten minutes with generated programs alone). The first argument is for the scheduler.
 planted() {
@@ -41,11 +43,11 @@ planted() {
             outcome=1
             continue
         fi
-        if (cd "$copy/tree" && "$copy/target/scheduler/scheduler" --seconds "${PLANTED_SECONDS:-$seconds}" --first $how) >"$copy/said" 2>&1; then
-            printf '%-42s NOT FOUND %s\n' "$name" "$(sed -n 's/^scheduler: .*\<\([0-9]* schedules\) in.*/in \1/p' "$copy/said" | paste -sd ' ' -)"
+        if (cd "$copy/tree" && "$copy/target/scheduler/scheduler" --seconds "${PLANTED_SECONDS:-$seconds}" --first $how) >"$copy/$name.said" 2>&1; then
+            printf '%-42s NOT FOUND %s\n' "$name" "$(sed -n 's/^scheduler: .*\<\([0-9]* schedules\) in.*/in \1/p' "$copy/$name.said" | paste -sd ' ' -)"
             outcome=1
         else
-            printf '%-42s %s\n' "$name" "$(sed -n 's/^scheduler: a program FAILED \(.* schedules\):.*/\1/p; s/^scheduler: \(.*::.*\) FAILED after.*/by \1/p; s/^scheduler: after \(.*\) in all/after \1/p' "$copy/said" | paste -sd ' ' -)"
+            printf '%-42s %s\n' "$name" "$(sed -n 's/^scheduler: a program FAILED \(.* schedules\):.*/\1/p; s/^scheduler: \(.*::.*\) FAILED after.*/by \1/p; s/^scheduler: after \(.*\) in all/after \1/p' "$copy/$name.said" | paste -sd ' ' -)"
         fi
     done
     exit "$outcome"
