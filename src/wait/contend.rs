@@ -135,6 +135,7 @@ pub(crate) fn queue_up<'a, C: Contender<'a>>(
             }
         }
         client.local_queues.end_outage(&name.key);
+        entry = Entry::WithAReply;
     }
 }
 

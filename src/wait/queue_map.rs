@@ -77,7 +77,12 @@ pub(super) struct QueueState {
 /// Where a caller enters a local queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Entry {
+    /// In an outage it asks for itself instead.
     AtTheEnd,
+    /// At the end, also in an outage: it has had a reply, and waits the outage out. If one reply
+    /// could end any number of outages, its caller and a leader that fails at once would wake each
+    /// other without a pause.
+    WithAReply,
     /// It was the leader, and gave up the role to run code of the user.
     AtTheFront,
 }
@@ -101,7 +106,7 @@ impl QueueState {
         }
         match (entry, waiter.cloned()) {
             (Entry::AtTheEnd, _) if self.outage.is_some() => return Placed::Outage,
-            (Entry::AtTheEnd, waiter) => self.waiters.extend(waiter),
+            (Entry::AtTheEnd | Entry::WithAReply, waiter) => self.waiters.extend(waiter),
             (Entry::AtTheFront, Some(waiter)) => self.waiters.push_front(waiter),
             (Entry::AtTheFront, None) => {}
         }

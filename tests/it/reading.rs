@@ -221,7 +221,7 @@ fn a_close_ends_the_read_of_a_waiter() {
         client.close(CAP).unwrap();
         assert_eq!(waiter.join().unwrap(), ErrorKind::Closed);
         assert!(began.elapsed() < PROMPT);
-        assert_eq!(threads_named("lh-notify-rd8"), 0);
+        wait_until("its thread has ended", || threads_named("lh-notify-rd8") == 0);
         wait_until("its subscription has ended", || server.channels().is_empty());
     });
 }

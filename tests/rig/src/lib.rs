@@ -79,7 +79,8 @@ pub fn wait_for(longest: Duration, what: &str, mut done: impl FnMut() -> bool) {
 }
 
 /// The number of threads of this process whose names begin with `prefix` (Linux cuts names to 15
-/// characters).
+/// characters). A thread that was joined may be among them for a moment: the kernel says that it
+/// has ended before it removes it.
 #[cfg(target_os = "linux")]
 pub fn threads_named(prefix: &str) -> usize {
     let prefix = &prefix[..prefix.len().min(15)];

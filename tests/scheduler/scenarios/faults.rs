@@ -182,3 +182,23 @@ pub(crate) fn unheard() {
     join_all(busy);
     stage.end();
 }
+
+/// Two threads of a client wait when the store goes away. The one that comes later has had a reply
+/// from before: it tells the leader that the store answers, and not for ever.
+pub(crate) fn cut_from_waiters() {
+    let stage = Stage::new();
+    stage.one.latch("start").set_count(1).expect("the store answers");
+    let waiters = [(); 2].map(|()| {
+        stage.spawn(|stage| match stage.one.latch("start").wait() {
+            Ok(()) => {}
+            // Its first request.
+            Err(e) => assert_eq!(e.kind(), ErrorKind::Unreachable, "{e}"),
+        })
+    });
+    pause();
+    stage.faults.cut(Duration::from_secs(1));
+    sleep(Duration::from_secs(2));
+    stage.other.latch("start").count_down().expect("the store answers again");
+    join_all(waiters);
+    stage.end();
+}

@@ -82,6 +82,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     within(20, "faults::lost_replies_in_a_queue", faults::lost_replies_in_a_queue),
     within(20, "faults::unconfirmed", faults::unconfirmed),
     within(20, "faults::cut", faults::cut),
+    within(20, "faults::cut_from_waiters", faults::cut_from_waiters),
     within(20, "faults::unheard", faults::unheard),
     within(5, "losses::forced_by_its_client", losses::forced_by_its_client),
     within(5, "losses::forced_by_another", losses::forced_by_another),
