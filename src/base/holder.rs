@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::base::data::HoldData;
 use crate::base::deadline::ceil_millis;
 use crate::base::digits::Digits;
 use crate::base::random;
@@ -64,8 +65,13 @@ impl ClientId {
     /// Fresh for every outermost call: an undo, a late renewal or a late release then affects only
     /// its own acquisition.
     pub(crate) fn fresh_holder(&self) -> Holder {
-        let number = Digits::of(self.next.fetch_add(1, Ordering::Relaxed));
+        let number = Digits::of(self.fresh_number());
         Holder::new([self.text.as_bytes(), b":", number.as_bytes()])
+    }
+
+    /// A number that is higher than all that this client has drawn before.
+    pub(crate) fn fresh_number(&self) -> u64 {
+        self.next.fetch_add(1, Ordering::Relaxed)
     }
 
     /// Whether a holder id that was read from the store belongs to this client.
@@ -82,6 +88,9 @@ pub(crate) struct Holder {
     length: u8,
     /// Padded with zeros.
     text: [u8; LONGEST_HOLDER],
+    /// What a grant writes beside the hold. It belongs to the holder, so that every request of such
+    /// a hold (a repeat, a renewal, its undo) knows that the store has its data.
+    data: Option<HoldData>,
 }
 
 /// A client id, a colon, the digits of a `u64`, and the suffix while the lock is kept.
@@ -101,13 +110,24 @@ impl Holder {
             text[length..length + part.len()].copy_from_slice(part);
             length += part.len();
         }
-        Self { length: length as u8, text }
+        Self { length: length as u8, text, data: None }
     }
 
     /// The id under which the lock stays taken after this holder has given it up before its
     /// `min_hold` was over.
     pub(crate) fn kept(&self) -> Self {
         Self::new([self.as_str().as_bytes(), KEPT.as_bytes()])
+    }
+
+    /// The same holder, whose grant writes this data.
+    pub(crate) fn with_data(mut self, data: Option<HoldData>) -> Self {
+        self.data = data;
+        self
+    }
+
+    /// What its grant writes; `None` for a hold without data, which pays nothing for it.
+    pub(crate) fn data(&self) -> Option<&HoldData> {
+        self.data.as_ref()
     }
 
     /// For an acquisition of permits: 12 random bytes in hexadecimal. Followed by four bytes with

@@ -4,6 +4,7 @@ pub(crate) mod advice;
 pub(crate) mod counters;
 #[cfg(feature = "redis")]
 pub(crate) mod credentials;
+pub(crate) mod data;
 pub(crate) mod deadline;
 pub(crate) mod digits;
 pub(crate) mod error;

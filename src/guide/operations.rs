@@ -67,12 +67,13 @@
 //! A user with an ACL needs these, the first three for each name or pattern of names, prefix
 //! included, such as `app:*`, and the third only for names with braces: `~<names> ~{<names>}:*
 //! ~<names>:* ~redisson_lock_token:* ~redisson_lock_queue:* ~redisson_lock_timeout:*
-//! ~leasehold_writer:* ~leasehold_once:* ~leasehold_client:* &redisson_lock__channel:*
-//! &redisson_rwlock:* &redisson_sc:* &redisson_countdownlatch__channel__* +hset +hget +hdel
-//! +hexists +hgetall +hlen +exists +del +get +set +incr +incrby +decrby +pttl +pexpire +pexpireat
-//! +persist +time +lindex +lrange +linsert +rpush +lpop +lrem +zadd +zrem +zscore +zmscore +zcard
-//! +zcount +zrange +zrangebyscore +publish +subscribe +unsubscribe +psubscribe +punsubscribe +ping
-//! +eval +evalsha +script|load +client|setname +client|info +client|kill +info`.
+//! ~leasehold_writer:* ~leasehold_once:* ~leasehold_data:* ~leasehold_client:*
+//! &redisson_lock__channel:* &redisson_rwlock:* &redisson_sc:* &redisson_countdownlatch__channel__*
+//! +hset +hget +hdel +hexists +hgetall +hlen +exists +del +get +set +incr +incrby +decrby +pttl
+//! +pexpire +pexpireat +persist +time +lindex +lrange +linsert +rpush +lpop +lrem +zadd +zrem
+//! +zscore +zmscore +zcard +zcount +zrange +zrangebyscore +publish +subscribe +unsubscribe
+//! +psubscribe +punsubscribe +ping +eval +evalsha +script|load +client|setname +client|info
+//! +client|kill +info`.
 //!
 //! - [`Builder::redlock`][crate::Builder::redlock] needs `~leasehold:node +hmget +hkeys` and `info`
 //!   as well. [`Redis::replicas`][crate::Redis::replicas] needs `+wait`. A database other than 0
@@ -117,6 +118,7 @@
 //! | `leasehold_writer:{N}` | a writer waits; lives for `waiter_timeout`. Not Redisson's |
 //! | `leasehold_once:{N}:<id>` | the reply to a change of a count, in case the request is repeated; lives for a minute (for permits that were taken from a counting semaphore: until they are back, ten minutes at most). Not Redisson's |
 //! | `leasehold_once:{N}:opened` | when a latch was last opened; lives for a minute. Not Redisson's |
+//! | `leasehold_data:{N}` | what the last holder with [data](crate::ReentrantMutex::with_data) has written: its id, the number of the change, the data, when its hold ends or ended (epoch ms); lives for its lease and an hour. Not Redisson's |
 //! | `leasehold_client:{<prefix><client id>}` | [who a client is](#looking-at-a-lock), while it holds something: its owner, what it holds and since when; 17 KB at most; lives for a lease, and is deleted when the client is closed. Not Redisson's |
 //! | `leasehold_client:{index}` | a sorted set: which clients have such a key, and when it expires; lives as long as the last of these. Not Redisson's |
 //! | `leasehold:node` | what a Redlock master remembers about itself: whether it may vote, its highest token; never expires. Not Redisson's |

@@ -199,7 +199,7 @@ fn acquire(
     owner: Owner,
     record: &mut CallRecord,
 ) -> Result<Option<Hold>> {
-    let attempt = AcquireAttempt::new(
+    let mut attempt = AcquireAttempt::new(
         client,
         name,
         permits,
@@ -207,6 +207,7 @@ fn acquire(
         terms.token,
         terms.cancel.as_ref(),
     )?;
+    attempt.writes(terms.data.as_ref());
     let mut call = LockCall { attempt, terms, owner };
     let acquired = call.take(deadline);
     call.attempt.end_wait(record);

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::base::data::HoldData;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::lease::{LeaseState, Moment, valid_until};
 use crate::base::loss::{Loss, LossWait};
@@ -247,6 +248,27 @@ impl Hold {
         let renewal = self.extension(lease)?;
         let answers = self.client.store.extend(&[renewal]).map_err(|e| e.for_name(self.name()))?;
         answers.into_iter().try_for_each(|renewed| self.extended(lease, renewed))
+    }
+
+    /// Replaces its data in the store.
+    pub(crate) fn set_data(&self, data: &[u8]) -> Result<()> {
+        self.ensure_held()?;
+        let asked = &self.tenure.store_hold.asked;
+        let named = |e: Error| e.for_name(self.name());
+        if asked.holder.data().is_none() {
+            let why = "this hold was taken without data, so there is none to replace: take the lock \
+                       with data first";
+            return Err(named(Error::new(ErrorKind::InvalidInput, why)));
+        }
+        let data = HoldData::new(data);
+        data.check().map_err(named)?;
+        let number = self.client.who.id.fresh_number();
+        let store = self.client.store.data().map_err(named)?;
+        if store.set_data(&asked.name, &asked.holder, number, &data).map_err(named)? {
+            self.ensure_held()
+        } else {
+            Err(self.gone())
+        }
     }
 
     /// The request that lengthens the lease.

@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use crate::base::data::HoldData;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::limits::{LONGEST_LEASE, check_lease, in_words, zero_max_hold};
 use crate::lease::records::{Owner, StoreHold, User};
@@ -24,6 +25,8 @@ pub(crate) struct Terms {
     pub(crate) reentrant: bool,
     /// Ends the waits of the handle.
     pub(crate) cancel: Option<CancelToken>,
+    /// What a grant writes beside the hold.
+    pub(crate) data: Option<HoldData>,
 }
 
 impl Terms {
@@ -37,6 +40,7 @@ impl Terms {
             token: if config.fencing { TokenRule::On } else { TokenRule::Off },
             reentrant: true,
             cancel: None,
+            data: None,
         }
     }
 
@@ -47,6 +51,10 @@ impl Terms {
         }
         if self.max_hold.is_some_and(|most| most.is_zero()) {
             return Err(zero_max_hold());
+        }
+        if let Some(data) = &self.data {
+            store.data()?;
+            data.check()?;
         }
         if self.min_hold.is_zero() {
             return Ok(());
@@ -89,8 +97,9 @@ impl Terms {
 
     /// Whether a hold of these terms may pass to another thread of the client. A lock that stays
     /// taken passes to nobody, and a caller that asks for that needs a hold whose time begins anew.
+    /// Data is of one user, so the store has to learn of each.
     pub(super) fn may_pass_on(&self) -> bool {
-        self.renewed && self.min_hold.is_zero()
+        self.renewed && self.min_hold.is_zero() && self.data.is_none()
     }
 
     /// The user has got this hold.
@@ -119,6 +128,7 @@ mod tests {
             token: TokenRule::On,
             reentrant: true,
             cancel: None,
+            data: None,
         };
         let fixed = |min_hold, lease| Terms { renewed: false, ..terms(min_hold, lease, None) };
         for good in [

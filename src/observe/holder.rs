@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::base::data::HoldData;
 use crate::base::error::Result;
 use crate::base::holder::{CLIENT_LENGTH, Holder, client_and_number, is_foreign, is_kept};
 use crate::base::lock_name::LockName;
@@ -22,7 +23,8 @@ const MOST_LOOKUPS: usize = 16;
 /// in 21 s`. What is not known is left out; a holder whose owner is not known is named by its id.
 ///
 /// [As JSON](crate::observe#as-json) it is an object with `id`, `hold_count`, `remaining_ms`,
-/// `held_for_ms`, `lease_ms`, `owner`, `foreign`, `kept` and `this_client`.
+/// `held_for_ms`, `lease_ms`, `owner`, `foreign`, `kept`, `this_client` and `data`: a string, in
+/// which `\u{fffd}` replaces what is not UTF-8.
 ///
 /// # Examples
 /// ```
@@ -46,6 +48,7 @@ pub struct LockHolder {
     pub(super) remaining: Option<Duration>,
     pub(super) is_this_client: bool,
     pub(super) known: Known,
+    pub(super) data: Option<HoldData>,
 }
 
 /// What a holder announces.
@@ -63,8 +66,9 @@ impl LockHolder {
         name: &LockName,
         status: LockStatus,
     ) -> Vec<Self> {
-        let LockStatus { ttl, holders, owners } = status;
-        let holder = |(id, count): (String, u64)| FoundHolder { id, count, left: ttl };
+        let LockStatus { ttl, holders, owners, mut data } = status;
+        let holder =
+            |(id, count): (String, u64)| FoundHolder { id, count, left: ttl, data: data.take() };
         let holders = holders.into_iter().map(holder).collect();
         Lookups::new(client, MOST_LOOKUPS).holders(&name.key, holders, &owners)
     }
@@ -140,6 +144,13 @@ impl LockHolder {
     pub fn lease(&self) -> Option<Duration> {
         self.known.lease
     }
+
+    /// What the holder has written beside its hold
+    /// ([`with_data`](crate::ReentrantMutex::with_data)); `None` for a hold without data.
+    #[must_use]
+    pub fn data(&self) -> Option<&[u8]> {
+        self.data.as_ref().map(HoldData::bytes)
+    }
 }
 
 impl fmt::Display for LockHolder {
@@ -151,8 +162,11 @@ impl fmt::Display for LockHolder {
         if let Some(held_for) = self.held_for() {
             write!(f, " for {}", rough(held_for))?;
         }
-        match self.remaining {
-            Some(remaining) => write!(f, ", its lease ends in {}", rough(remaining)),
+        if let Some(remaining) = self.remaining {
+            write!(f, ", its lease ends in {}", rough(remaining))?;
+        }
+        match &self.data {
+            Some(data) => write!(f, ", with the data {data}"),
             None => Ok(()),
         }
     }
@@ -208,7 +222,7 @@ impl<'s> Lookups<'s> {
     ) -> Vec<LockHolder> {
         let own = self.client.holds.under(key);
         let now = self.client.clock.now();
-        let holder = |FoundHolder { id, count, left: remaining }: FoundHolder| {
+        let holder = |FoundHolder { id, count, left: remaining, data }: FoundHolder| {
             let hold_count = u32::try_from(count).unwrap_or(u32::MAX);
             let id = without_side(id);
             let of_permits = |hold: &StoreHold| hold.asked.holder.as_str() == id;
@@ -229,7 +243,7 @@ impl<'s> Lookups<'s> {
             } else {
                 self.known_of(&id, owners)
             };
-            LockHolder { id, hold_count, remaining, is_this_client, known }
+            LockHolder { id, hold_count, remaining, is_this_client, known, data }
         };
         let mut all: Vec<LockHolder> = Vec::with_capacity(holders.len());
         for holder in holders.into_iter().map(holder) {
@@ -354,7 +368,8 @@ mod tests {
             let hold_count = 1;
             let is_this_client = false;
             let known = Known { owner, held_for, lease: None };
-            LockHolder { id, hold_count, remaining, is_this_client, known }.to_string()
+            let data = None;
+            LockHolder { id, hold_count, remaining, is_this_client, known, data }.to_string()
         };
         let known = holder(owner.clone(), seconds(12), seconds(21));
         assert_eq!(

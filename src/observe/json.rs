@@ -69,6 +69,7 @@ object!(LockHolder as holder {
     foreign: holder.is_foreign(),
     kept: holder.is_kept(),
     this_client: holder.is_this_client(),
+    data: holder.data().map(String::from_utf8_lossy),
 });
 
 object!(LockSummary as lock {

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::base::counters::{Counters, HandOver, Outcome};
+use crate::base::data::HoldData;
 use crate::base::error::{Error, ErrorKind};
 use crate::base::lease::LeaseState;
 use crate::base::loss::LossReason;
@@ -32,17 +33,19 @@ fn holder() -> LockHolder {
         remaining: Some(MS(21_999)),
         is_this_client: true,
         known,
+        data: Some(HoldData::new(b"build \"812\"\xff")),
     }
 }
 
 fn foreign_holder() -> LockHolder {
     let id = "0f2e5d3c-9f1f-4d3e-8b43-cfe1a3d3b2a1:9".to_owned();
     let known = Known::default();
-    LockHolder { id, hold_count: 1, remaining: None, is_this_client: false, known }
+    LockHolder { id, hold_count: 1, remaining: None, is_this_client: false, known, data: None }
 }
 
 const FOREIGN: &str = r#"{"id":"0f2e5d3c-9f1f-4d3e-8b43-cfe1a3d3b2a1:9","hold_count":1,"remaining_ms":null,
-    "held_for_ms":null,"lease_ms":null,"owner":null,"foreign":true,"kept":false,"this_client":false}"#;
+    "held_for_ms":null,"lease_ms":null,"owner":null,"foreign":true,"kept":false,"this_client":false,
+    "data":null}"#;
 
 fn lock(primitive: Primitive) -> LockSummary {
     LockSummary {
@@ -97,7 +100,7 @@ fn holders_say_who_they_are() {
         &holder(),
         &format!(
             r#"{{"id":"a8a5ef81-7b21-8f02-9b43-cfe1a3d3b2a1:30","hold_count":2,"remaining_ms":21999,"held_for_ms":12000,"lease_ms":30000,
-            "owner":{OWNER},"foreign":false,"kept":false,"this_client":true}}"#
+            "owner":{OWNER},"foreign":false,"kept":false,"this_client":true,"data":"build \\"812\\"�"}}"#
         ),
     );
     is(&foreign_holder(), FOREIGN);

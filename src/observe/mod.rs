@@ -60,6 +60,7 @@
 mod holder;
 #[cfg(feature = "serde")]
 mod json;
+mod last_holder;
 mod listing;
 mod metrics;
 mod snapshot;
@@ -74,6 +75,7 @@ pub use crate::report::diagnosis::{Check, Diagnosis, Finding, Severity};
 pub use crate::report::listener::{Listener, LockInfo};
 pub use crate::report::owner::HolderOwner;
 pub use holder::LockHolder;
+pub use last_holder::LastHolder;
 pub use listing::{AnnouncedLocks, LockReport, LockSummary, LockWaiter};
 #[cfg(feature = "prometheus-client")]
 pub use metrics::Collector;

@@ -1,9 +1,10 @@
-//! Capabilities of only some stores: locks that are acquired as one, queues, counts, rates and
-//! fences.
+//! Capabilities of only some stores: locks that are acquired as one, queues, counts, rates, data
+//! and fences.
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::base::data::HoldData;
 use crate::base::error::Result;
 use crate::base::holder::Holder;
 use crate::base::lease::{Moment, SessionTerm};
@@ -138,6 +139,37 @@ pub(crate) trait RateStore {
 
     /// The rate and how many permits are free; `None` if there is no limiter.
     fn rate_of(&self, name: &LockName) -> Result<Option<(Rate, i64)>>;
+}
+
+/// How long a store remembers the last holder that had data.
+pub(crate) const REMEMBERED: Duration = Duration::from_secs(60 * 60);
+
+/// The last holder of a lock that had data.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct LastHold {
+    pub(crate) holder: String,
+    pub(crate) data: HoldData,
+    /// How long ago its hold ended, or its lease if nobody gave it up; `None`: it has the lock.
+    pub(crate) ended: Option<Duration>,
+}
+
+/// Data beside the hold of a mutex or a fair lock. A holder that [has data](Holder::data) writes it
+/// with the grant, in the same step, in place of that of an earlier holder. It is shown
+/// ([`LockStatus`](crate::store::LockStatus), [`Found`](crate::store::Found)) only while that
+/// holder has the lock.
+pub(crate) trait DataStore {
+    /// Replaces the data of a holder, unless it was replaced with this `number` or a higher one.
+    /// False: the holder does not have the lock. May be repeated, and may run late.
+    fn set_data(
+        &self,
+        name: &LockName,
+        holder: &Holder,
+        number: u64,
+        data: &HoldData,
+    ) -> Result<bool>;
+
+    /// [Remembered](REMEMBERED) after its end.
+    fn last_hold(&self, name: &LockName) -> Result<Option<LastHold>>;
 }
 
 #[derive(Debug, PartialEq, Eq)]

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use crate::base::data::HoldData;
 use crate::base::error::Result;
 use crate::base::glob::Glob;
 use crate::base::lock_name::{Kind, LockName};
@@ -74,6 +75,7 @@ pub(crate) struct FoundHolder {
     pub(crate) count: u64,
     /// The time until its lease ends; `None` if that is unlimited or unknown.
     pub(crate) left: Option<Duration>,
+    pub(crate) data: Option<HoldData>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -31,8 +31,9 @@ mod wake_ups;
 pub(crate) mod zookeeper;
 
 pub(crate) use capabilities::{
-    AcquireAll, AcquiredAll, Count, CountAnswer, CountStore, FenceAnswer, FenceStatements,
-    FenceStore, MultiStore, Part, QueueStore, Rate, RateChange, RateStore,
+    AcquireAll, AcquiredAll, Count, CountAnswer, CountStore, DataStore, FenceAnswer,
+    FenceStatements, FenceStore, LastHold, MultiStore, Part, QueueStore, REMEMBERED, Rate,
+    RateChange, RateStore,
 };
 pub(crate) use listing::{Found, FoundHolder, FoundWaiter, ListingStore, MOST_LISTED, Wanted};
 pub(crate) use owners::{Announced, LockStatus, MOST_CLIENTS, OwnerStore};
@@ -190,6 +191,9 @@ pub(crate) trait LockStore: Any + Send + Sync + std::fmt::Debug {
     fn rates(&self) -> Result<&dyn RateStore> {
         Err(Error::new(ErrorKind::Unsupported, NO_RATES))
     }
+
+    /// Data beside the holds of mutexes and fair locks.
+    fn data(&self) -> Result<&dyn DataStore>;
 
     /// Values that reject stale holders.
     fn fence(&self) -> Result<&dyn FenceStore>;

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::base::data::HoldData;
 use crate::base::error::Result;
 use crate::report::owner::HolderOwner;
 
@@ -14,6 +15,8 @@ pub(crate) struct LockStatus {
     pub(crate) holders: Vec<(String, u64)>,
     /// Owners of some holders, if the store keeps them beside the hold: holder id and owner.
     pub(crate) owners: Vec<(String, HolderOwner)>,
+    /// The data of the holder, if that is the only one.
+    pub(crate) data: Option<HoldData>,
 }
 
 /// Maximum number of client records that are read when all clients are queried.

@@ -76,7 +76,7 @@ impl FairMutex {
         Self { handle: Handle::new(client, name, Kind::Fair) }
     }
 
-    handle_methods!(name, lease, min_hold, token, cancel, thread, operator);
+    handle_methods!(name, lease, min_hold, data, token, cancel, thread, operator);
 
     waiting_method! {
         /// Takes the lock when it is this thread's turn, blocking until then.
@@ -156,7 +156,7 @@ impl FairMutex {
 #[clippy::has_significant_drop]
 pub struct FairMutexGuard(Guard<Hold, ThreadBound>);
 
-guard_methods!(FairMutexGuard: held, unlock, min_hold, fencing_token);
+guard_methods!(FairMutexGuard: held, unlock, min_hold, data, fencing_token);
 
 /// The fair lock is held while this guard lives. The guard can move to another thread and be
 /// dropped there.
@@ -164,4 +164,4 @@ guard_methods!(FairMutexGuard: held, unlock, min_hold, fencing_token);
 #[clippy::has_significant_drop]
 pub struct OwnedFairMutexGuard(Guard<Hold, Movable>);
 
-guard_methods!(OwnedFairMutexGuard: held, unlock, min_hold, fencing_token);
+guard_methods!(OwnedFairMutexGuard: held, unlock, min_hold, data, fencing_token);

@@ -190,6 +190,10 @@ impl<H: HeldLock, B> Guard<H, B> {
         }
     }
 
+    pub(crate) fn set_data(&self, data: &[u8]) -> Result<()> {
+        self.parts().iter().try_for_each(|hold| hold.set_data(data))
+    }
+
     pub(crate) fn unlock(mut self) -> Result<()> {
         self.release()
     }
@@ -316,7 +320,7 @@ impl<H: HeldLock, B> Drop for Guard<H, B> {
 
 /// Adds groups of documented methods to a public guard, a tuple struct around a [`Guard`]: those of
 /// all guards (`held`, with the trait [`Held`](crate::Held)), `unlock` (a permit has `release`
-/// instead), `min_hold` if the handle has that setting, and `fencing_token` for one lock that is
+/// instead), `min_hold` and `data` if the handle has that setting, and `fencing_token` for one lock that is
 /// held exclusively.
 macro_rules! guard_methods {
     ($guard:ty: $($group:ident),+) => {
@@ -534,6 +538,26 @@ macro_rules! guard_methods {
             /// no effect on a hold without a `min_hold`. No I/O. Safe to repeat.
             pub fn end_min_hold(&self) {
                 self.0.end_min_hold();
+            }
+        }
+    };
+    (@data $guard:ty) => {
+        impl $guard {
+            /// Replaces the [data](crate::ReentrantMutex::with_data) of this hold. One round trip,
+            /// or a few I/O timeouts if the server hangs.
+            ///
+            /// Each call has a number that is higher than those before it, and the store keeps the
+            /// data with the highest one. So a request that arrives late, or twice after a lost
+            /// reply, changes nothing, and neither does one that arrives after the release: then
+            /// another may have the lock. Safe to repeat.
+            ///
+            /// # Errors
+            /// [`InvalidInput`](crate::ErrorKind::InvalidInput) for more than 1024 bytes, and for a
+            /// hold that was taken without data; [`Lost`](crate::ErrorKind::Lost) when the hold is
+            /// gone; any failure of the request, after which the data may have been replaced or
+            /// not.
+            pub fn set_data(&self, data: impl AsRef<[u8]>) -> crate::Result<()> {
+                self.0.set_data(data.as_ref())
             }
         }
     };

@@ -10,7 +10,7 @@ use crate::base::lock_name::{Kind, LockName};
 use crate::hold::acquire::{acquire_for_thread, acquire_owned};
 use crate::hold::guarded::{Hold, Side};
 use crate::hold::terms::Terms;
-use crate::observe::LockHolder;
+use crate::observe::{LastHolder, LockHolder};
 use crate::os;
 use crate::signal::cancel::CancelToken;
 use crate::store::{LockStatus, TokenRule};
@@ -155,6 +155,13 @@ impl Handle {
             .map_or_else(Vec::new, |status| LockHolder::all_of(&self.client, name, status)))
     }
 
+    pub(crate) fn last_holder(&self) -> Result<Option<LastHolder>> {
+        let name = self.usable()?;
+        let last = self.client.store.data().and_then(|data| data.last_hold(name));
+        let last = last.map_err(|e| e.for_name(&name.name))?;
+        Ok(last.map(|last| LastHolder::of(&self.client, last)))
+    }
+
     pub(crate) fn force_unlock(&self) -> Result<bool> {
         let name = self.usable()?;
         // Listed before the request: a hold granted after the lock was freed is not the one that
@@ -235,7 +242,7 @@ macro_rules! waiting_method {
 }
 
 /// Adds groups of documented methods to a public handle, which has a [`Handle`] in its field
-/// `handle`: its `name`, the settings `lease`, `min_hold`, `token` and `cancel`, what its `thread`
+/// `handle`: its `name`, the settings `lease`, `min_hold`, `data`, `token` and `cancel`, what its `thread`
 /// holds, and the methods for an `operator`.
 macro_rules! handle_methods {
     ($($group:ident),+) => {
@@ -310,6 +317,42 @@ macro_rules! handle_methods {
         pub fn min_hold(mut self, least: std::time::Duration) -> Self {
             self.handle.terms.min_hold = least;
             self
+        }
+    };
+    (@data) => {
+        /// Gives each hold of this handle some data, for everybody who looks at the lock: which
+        /// build it is, who began it, how far it is. The store writes it with the grant, in the
+        /// same step, and [`holder`](Self::holder), [`locks`](crate::LockClient::locks) and
+        /// [`inspect`](crate::LockClient::inspect) show it from then on, for as long as that holder
+        /// has the lock. [`set_data`](crate::OwnedMutexGuard::set_data) of the guard replaces it.
+        ///
+        /// It decides nothing, and it can be missing although the lock is held: after a failover
+        /// that has lost it, for example. A call that re-enters a hold leaves its data as it is,
+        /// also if the hold has none. A hold with data never
+        /// [passes](crate::ReentrantMutex#turns) to another thread without a request.
+        ///
+        /// At most 1024 bytes of any kind: the first call returns
+        /// [`InvalidInput`](crate::ErrorKind::InvalidInput) for more. With
+        /// [Redlock](crate::guide::redlock) it returns
+        /// [`Unsupported`](crate::ErrorKind::Unsupported). Everybody who may read the lock reads
+        /// it, and the library never logs it.
+        #[must_use]
+        pub fn with_data(mut self, data: impl AsRef<[u8]>) -> Self {
+            self.handle.terms.data = Some($crate::base::data::HoldData::new(data.as_ref()));
+            self
+        }
+
+        /// The last holder that had data ([`with_data`](Self::with_data)): who it is, its data, and
+        /// how long ago its hold ended, also if it died. It may have the lock still. `None` if
+        /// there was none within the last hour. A later holder without data is not known here; see
+        /// [`holder`](Self::holder). One round trip, and a second one if it is another client.
+        ///
+        /// # Errors
+        /// [`Unsupported`](crate::ErrorKind::Unsupported) with ZooKeeper, where nothing is left of
+        /// a session that has ended, and with Redlock; otherwise the same as
+        /// [`is_locked`](Self::is_locked). Safe to repeat.
+        pub fn last_holder(&self) -> $crate::Result<Option<$crate::observe::LastHolder>> {
+            self.handle.last_holder()
         }
     };
     (@token) => {

@@ -74,7 +74,7 @@ impl ReentrantMutex {
         Self { handle: Handle::new(client, name, Kind::Mutex) }
     }
 
-    handle_methods!(name, lease, min_hold, token, cancel, thread, operator);
+    handle_methods!(name, lease, min_hold, data, token, cancel, thread, operator);
 
     /// Makes this a handle that never re-enters. While the calling thread holds the lock, every
     /// acquire through it returns [`Conflict`](crate::ErrorKind::Conflict), the `try_` and
@@ -162,7 +162,7 @@ impl ReentrantMutex {
 #[clippy::has_significant_drop]
 pub struct ReentrantMutexGuard(Guard<Hold, ThreadBound>);
 
-guard_methods!(ReentrantMutexGuard: held, unlock, min_hold, fencing_token);
+guard_methods!(ReentrantMutexGuard: held, unlock, min_hold, data, fencing_token);
 
 /// The lock is held while this guard lives. The guard can move to another thread and be dropped
 /// there.
@@ -170,4 +170,4 @@ guard_methods!(ReentrantMutexGuard: held, unlock, min_hold, fencing_token);
 #[clippy::has_significant_drop]
 pub struct OwnedMutexGuard(Guard<Hold, Movable>);
 
-guard_methods!(OwnedMutexGuard: held, unlock, min_hold, fencing_token);
+guard_methods!(OwnedMutexGuard: held, unlock, min_hold, data, fencing_token);

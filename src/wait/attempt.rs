@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::base::data::HoldData;
 use crate::base::deadline::Deadline;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::holder::Holder;
@@ -109,6 +110,13 @@ impl<'a> AcquireAttempt<'a> {
         };
         // A call that only re-enters holds of its own thread has nothing to wait for.
         if all.is_empty() { Ok(attempt) } else { attempt.ensure_waits().map(|()| attempt) }
+    }
+
+    /// Its grant writes this data beside the hold. Call it before the first request.
+    pub(crate) fn writes(&mut self, data: Option<&HoldData>) {
+        if data.is_some() {
+            self.holder = self.holder.clone().with_data(data.cloned());
+        }
     }
 
     /// # Errors

@@ -66,7 +66,9 @@ impl AcquireAttempt<'_> {
     fn take_fresh_holder(&mut self) -> Holder {
         (self.traces.has_marker, self.traces.queued, self.traces.unknown_since) =
             (false, false, None);
-        std::mem::replace(&mut self.holder, fresh_holder(self.client, self.name.kind))
+        let fresh = fresh_holder(self.client, self.name.kind);
+        let fresh = fresh.with_data(self.holder.data().cloned());
+        std::mem::replace(&mut self.holder, fresh)
     }
 
     /// Undoes in the background whatever was sent. Later requests have a new holder: a request of

@@ -6,7 +6,7 @@ use crate::rig::{Cluster, Server};
 use crate::support::Clients;
 
 /// Names that some store refuses, reserves, or gives a special meaning.
-const INPUTS: [&str; 26] = [
+const INPUTS: [&str; 27] = [
     "",
     ".",
     "..",
@@ -29,6 +29,7 @@ const INPUTS: [&str; 26] = [
     "redisson_lock_queue:{x}",
     "leasehold:node",
     "leasehold_once:{x}:opened",
+    "leasehold_data:{x}",
     "\0\u{1}\u{7f}\u{85}",
     "\u{fff0}\u{e000}\u{feff}",
     "*?[a]%_'\";--",

@@ -24,6 +24,7 @@ fn keys_of_ours_are_no_names() {
         "leasehold:probe",
         "redisson_lock_token:{x}",
         "leasehold_writer:{x}",
+        "leasehold_data:{x}",
         "{x}:timeout",
     ];
     for key in keys {

@@ -1,9 +1,11 @@
 //! What can exist under a name, and for how long.
 
 use super::limiter::Limiter;
+use crate::base::data::HoldData;
 use crate::base::error::{Error, ErrorKind};
 use crate::base::holder::Holder;
 use crate::base::lease::Moment;
+use crate::store::REMEMBERED;
 
 /// What exists under a name.
 #[derive(Debug)]
@@ -192,4 +194,20 @@ pub(super) struct Value {
     /// The highest token that has claimed it.
     pub(super) token: u64,
     pub(super) bytes: Option<Vec<u8>>,
+}
+
+/// What the last holder with data has written.
+#[derive(Debug)]
+pub(super) struct Written {
+    pub(super) holder: String,
+    pub(super) number: u64,
+    pub(super) data: HoldData,
+    /// When its lease ends, or when it was given up.
+    pub(super) until: Moment,
+}
+
+impl Written {
+    pub(super) fn is_forgotten(&self, now: Moment) -> bool {
+        now >= self.until.plus(REMEMBERED)
+    }
 }

@@ -27,6 +27,8 @@ pub enum Operation {
     ForceUnlock,
     /// Changes the count of a latch, or the number of permits of a semaphore.
     Count,
+    /// Replaces the data of a hold.
+    Data,
     /// Claims or writes a fenced value.
     Fence,
     /// Opens the subscription that receives release messages.

@@ -20,6 +20,7 @@ fn holder(entry: &HolderEntry, now: Moment) -> FoundHolder {
         id: entry.holder.as_str().to_owned(),
         count: entry.count.into(),
         left: Some(entry.until.since(now)),
+        data: None,
     }
 }
 
@@ -77,6 +78,11 @@ impl MemoryState {
             None if !queue.is_empty() => found(Kind::Fair),
             Some(Entry::RateLimiter(_) | Entry::Value(_)) | None => return None,
         };
+        if matches!(found.kind, Some(Kind::Mutex | Kind::Fair)) {
+            for holder in &mut found.holders {
+                holder.data = self.data_of(key, &holder.id);
+            }
+        }
         if found.kind == Some(Kind::Fair) {
             found.waiting = Some(queue.len() as u64);
             found.queue = queue;

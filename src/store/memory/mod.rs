@@ -6,6 +6,7 @@
 
 mod answers;
 mod counts;
+mod data;
 mod entry;
 mod fair;
 pub(crate) mod faults;
@@ -35,7 +36,9 @@ use self::faults::{Failure, Operation};
 pub(crate) use self::state::ClientInTest;
 pub(crate) use self::state::Memory;
 use self::state::MemoryState;
+use crate::base::data::HoldData;
 use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::holder::Holder;
 use crate::base::lease::Moment;
 use crate::base::lock_name::LockName;
 use crate::base::log;
@@ -47,10 +50,11 @@ use crate::os::{
 use crate::report::diagnosis::{Check, Finding};
 use crate::signal::clock::Clock;
 use crate::store::{
-    Acquire, AcquireAll, Acquired, AcquiredAll, Count, CountAnswer, CountStore, Diagnose,
-    FenceAnswer, FenceStore, Found, HandedOver, HoldCounts, ListingStore, LockStatus, LockStore,
-    MultiStore, OwnerStore, QueueStore, Rate, RateChange, RateStore, Release, Released, Renewal,
-    Renewed, Subscriber, SubscriptionSender, Undo, UnknownOutcomes, Wanted,
+    Acquire, AcquireAll, Acquired, AcquiredAll, Count, CountAnswer, CountStore, DataStore,
+    Diagnose, FenceAnswer, FenceStore, Found, HandedOver, HoldCounts, LastHold, ListingStore,
+    LockStatus, LockStore, MultiStore, OwnerStore, QueueStore, Rate, RateChange, RateStore,
+    Release, Released, Renewal, Renewed, Subscriber, SubscriptionSender, Undo, UnknownOutcomes,
+    Wanted,
 };
 
 /// The node's address in [`LockStore::nodes`].
@@ -288,6 +292,10 @@ impl LockStore for MemoryStore {
         Ok(self)
     }
 
+    fn data(&self) -> Result<&dyn DataStore> {
+        Ok(self)
+    }
+
     fn fence(&self) -> Result<&dyn FenceStore> {
         Ok(self)
     }
@@ -377,6 +385,24 @@ impl RateStore for MemoryStore {
 
     fn rate_of(&self, name: &LockName) -> Result<Option<(Rate, i64)>> {
         self.ask_freely(Operation::Inspect, |state, now| state.rate_of(name, now))
+    }
+}
+
+impl DataStore for MemoryStore {
+    fn set_data(
+        &self,
+        name: &LockName,
+        holder: &Holder,
+        number: u64,
+        data: &HoldData,
+    ) -> Result<bool> {
+        self.ask_freely(Operation::Data, |state, now| {
+            Ok(state.set_data(name, holder, number, data, now))
+        })
+    }
+
+    fn last_hold(&self, name: &LockName) -> Result<Option<LastHold>> {
+        self.ask_freely(Operation::Inspect, |state, now| Ok(state.last_hold(name, now)))
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::Weak;
 use std::time::Duration;
 
 use super::answers::Answers;
-use super::entry::{Entry, Marker, another_kind};
+use super::entry::{Entry, Marker, Written, another_kind};
 use super::faults::Faults;
 use super::queue::Queue;
 use super::subscriptions::Subscriptions;
@@ -61,6 +61,8 @@ pub(super) struct MemoryState {
     pub(super) queues: HashMap<Arc<str>, Queue>,
     /// The markers of waiting writers, whether or not the lock is held.
     pub(super) markers: HashMap<Arc<str>, Marker>,
+    /// What the last holder with data has written.
+    pub(super) data: HashMap<Arc<str>, Written>,
     pub(super) answers: Answers,
     pub(super) subscriptions: Subscriptions,
     pub(super) faults: Faults,
@@ -77,6 +79,7 @@ impl MemoryState {
             entries: HashMap::default(),
             queues: HashMap::default(),
             markers: HashMap::default(),
+            data: HashMap::default(),
             answers: Answers::default(),
             subscriptions: Subscriptions::default(),
             faults: Faults::default(),
@@ -167,19 +170,27 @@ impl MemoryState {
         place: Duration,
         now: Moment,
     ) -> Result<Acquired> {
-        match acquire.name.kind {
-            Kind::Mutex => self.acquire_mutex(acquire, now),
-            Kind::Fair => self.acquire_fair(acquire, place, now),
-            Kind::Read => self.acquire_read(acquire, now),
-            Kind::Write => self.acquire_write(acquire, place, now),
-            Kind::Semaphore => self.acquire_permits(acquire, now),
-            Kind::CountingSemaphore => self.acquire_counted(acquire, now),
-            Kind::RateLimiter => self.acquire_at_rate(acquire, now),
+        let acquired = match acquire.name.kind {
+            Kind::Mutex => self.acquire_mutex(acquire, now)?,
+            Kind::Fair => self.acquire_fair(acquire, place, now)?,
+            Kind::Read => self.acquire_read(acquire, now)?,
+            Kind::Write => self.acquire_write(acquire, place, now)?,
+            Kind::Semaphore => self.acquire_permits(acquire, now)?,
+            Kind::CountingSemaphore => self.acquire_counted(acquire, now)?,
+            Kind::RateLimiter => self.acquire_at_rate(acquire, now)?,
             Kind::Latch => unreachable!("a latch has no holders"),
-        }
+        };
+        self.data_granted(acquire, &acquired, now);
+        Ok(acquired)
     }
 
     pub(super) fn release(&mut self, release: &Release<'_>, now: Moment) -> Result<Released> {
+        let released = self.release_kind(release, now)?;
+        self.data_released(release, &released, now);
+        Ok(released)
+    }
+
+    fn release_kind(&mut self, release: &Release<'_>, now: Moment) -> Result<Released> {
         if let Some(rest) = release.keeps_for(|| now) {
             return Ok(self.keep(release, now.plus(rest), now));
         }
@@ -210,11 +221,13 @@ impl MemoryState {
             }
             _ => false,
         };
-        if stands {
+        let renewed = if stands {
             Renewed::Held { sent_at: now, again: false, beside: None }
         } else {
             Renewed::Gone
-        }
+        };
+        self.data_renewed(renewal, &renewed, now);
+        renewed
     }
 
     pub(super) fn inspect(&mut self, key: &str, now: Moment) -> Result<Option<LockStatus>> {
@@ -226,7 +239,8 @@ impl MemoryState {
             Some(Entry::ReadWrite(lock)) => lock.holders(),
             Some(_) => return Err(another_kind()),
         };
-        Ok(Some(LockStatus { ttl: Some(until.since(now)), holders, owners: Vec::new() }))
+        let data = holders.first().and_then(|(holder, _)| self.data_of(key, holder));
+        Ok(Some(LockStatus { ttl: Some(until.since(now)), holders, owners: Vec::new(), data }))
     }
 
     /// Returns false if it was free.

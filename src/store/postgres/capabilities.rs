@@ -1,4 +1,4 @@
-//! The capabilities that not every store has: several locks as one, queues, counts.
+//! The capabilities that not every store has: several locks as one, queues, counts, data of holds.
 
 use super::PostgresStore;
 use super::requests::{
@@ -6,12 +6,14 @@ use super::requests::{
 };
 use super::requests::{COUNTED, MULTI_ACQUIRE, MULTI_RELEASE, QUEUE};
 use super::wire::Request;
+use crate::base::data::HoldData;
 use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::holder::Holder;
 use crate::base::limits::IDEMPOTENCY_TTL;
 use crate::base::lock_name::LockName;
 use crate::store::{
-    AcquireAll, AcquiredAll, Count, CountAnswer, CountStore, HoldCounts, MultiStore, QueueStore,
-    Release, Released, TokenRule, UnknownOutcomes,
+    AcquireAll, AcquiredAll, Count, CountAnswer, CountStore, DataStore, HoldCounts, LastHold,
+    MultiStore, QueueStore, Release, Released, TokenRule, UnknownOutcomes,
 };
 
 /// The indexes of the names in byte order, in which their rows are locked.
@@ -125,6 +127,24 @@ impl MultiStore for PostgresStore {
             };
         }
         Ok(outcomes)
+    }
+}
+
+impl DataStore for PostgresStore {
+    fn set_data(
+        &self,
+        name: &LockName,
+        holder: &Holder,
+        number: u64,
+        data: &HoldData,
+    ) -> Result<bool> {
+        let answer = self.server.ask_freely(&requests::set_data(name, holder, number, data))?;
+        requests::set_data_answer(&answer.rows.map_err(|e| self.refused(&e, &[&name.key]))?)
+    }
+
+    fn last_hold(&self, name: &LockName) -> Result<Option<LastHold>> {
+        let answer = self.server.ask_freely(&requests::last_hold(name))?;
+        requests::last_hold_answer(&answer.rows.map_err(|e| e.to_error())?)
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::requests::{ANNOUNCE, ANNOUNCED, ANNOUNCED_BY_ALL, LIST, WITHDRAW};
-use super::requests::{integer, text, unexpected};
+use super::requests::{data_in, integer, text, unexpected};
 use super::wire::{Request, Row};
 use super::{PostgresStore, requests};
 use crate::base::deadline::ceil_millis;
@@ -98,6 +98,7 @@ fn names(rows: &[Row]) -> Result<Vec<Name>> {
             id: text(row, 3).unwrap_or_default().to_owned(),
             count: integer(row, 4).unwrap_or(0).unsigned_abs(),
             left,
+            data: data_in(row, 10),
         };
         match integer(row, 1) {
             Some(0) => names.push(Name {

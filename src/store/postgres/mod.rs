@@ -35,9 +35,9 @@ use crate::report::diagnosis::Finding;
 use crate::signal::clock::Clock;
 use crate::store::resolve::resolve_first;
 use crate::store::{
-    Acquire, Acquired, CountStore, Diagnose, FenceStatements, FenceStore, HandedOver, HoldCounts,
-    ListingStore, LockStatus, LockStore, MultiStore, NO_RATES, OwnerStore, QueueStore, Release,
-    Released, Renewal, Renewed, Subscriber, SubscriptionSender, Undo, UnknownOutcomes,
+    Acquire, Acquired, CountStore, DataStore, Diagnose, FenceStatements, FenceStore, HandedOver,
+    HoldCounts, ListingStore, LockStatus, LockStore, MultiStore, NO_RATES, OwnerStore, QueueStore,
+    Release, Released, Renewal, Renewed, Subscriber, SubscriptionSender, Undo, UnknownOutcomes,
 };
 
 /// When to try again if another transaction has locked the row: usually a fenced one.
@@ -419,6 +419,10 @@ impl LockStore for PostgresStore {
     }
 
     fn counts(&self) -> Result<&dyn CountStore> {
+        Ok(self)
+    }
+
+    fn data(&self) -> Result<&dyn DataStore> {
         Ok(self)
     }
 

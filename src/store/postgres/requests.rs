@@ -4,14 +4,16 @@
 use std::time::Duration;
 
 use super::wire::{Batching, Request, Row, Statement};
+use crate::base::data::HoldData;
 use crate::base::deadline::ceil_millis;
 use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::holder::Holder;
 use crate::base::lease::Moment;
 use crate::base::limits::{IDEMPOTENCY_TTL, TAKEN_TTL};
 use crate::base::lock_name::{Kind, LockName};
 use crate::store::{
-    Acquire, Acquired, FenceStatements, Granted, HoldCounts, LockStatus, Release, Released,
-    Renewal, Renewed, TokenRule, Waiting,
+    Acquire, Acquired, FenceStatements, Granted, HoldCounts, LastHold, LockStatus, REMEMBERED,
+    Release, Released, Renewal, Renewed, TokenRule, Waiting,
 };
 
 /// The channel of a name. If two names share one, that costs a needless try.
@@ -67,6 +69,17 @@ pub(super) fn acquire(request: &Acquire<'_>, waiter: &AcquireContext<'_>) -> Req
     let kept = if waits { millis(waiter.timeout) } else { 0 };
     let lock = |statement| Request::new(statement).arg(&*name.key).arg(holder.as_str());
     match name.kind {
+        Kind::Mutex | Kind::Fair if let Some(data) = holder.data() => {
+            let is_fair = name.kind == Kind::Fair;
+            lock(&DATA_ACQUIRE)
+                .number(millis(lease))
+                .number(held)
+                .number(if is_fair { kept } else { told })
+                .arg(hex(data.bytes()))
+                .flag(is_fair)
+                .number(waiter.place)
+                .arg(waiter.channel)
+        }
         Kind::Mutex => {
             let request =
                 lock(&ACQUIRE).number(millis(lease)).number(held).number(told).number(tokens);
@@ -177,6 +190,12 @@ pub(super) fn release(
         return lock(&KEEP).number(millis(rest)).arg(wake);
     }
     match name.kind {
+        Kind::Mutex | Kind::Fair if holder.data().is_some() => lock(&DATA_RELEASE)
+            .number(left.main)
+            .flag(name.kind == Kind::Fair)
+            .number(place)
+            .arg(wake)
+            .flag(granted),
         Kind::Mutex => lock(&RELEASE).number(left.main).arg(wake).batched(Batching::Release),
         Kind::Fair => lock(&FAIR_RELEASE).number(left.main).number(place).arg(wake),
         Kind::Read | Kind::Write => {
@@ -230,11 +249,12 @@ pub(super) fn release_answer(
 /// `waits`: for rows that others have locked.
 pub(super) fn renew<'a>(holds: impl Iterator<Item = &'a Renewal> + Clone, waits: bool) -> Request {
     let lease = |hold: &Renewal| if hold.lease.is_zero() { 0 } else { millis(hold.lease) };
-    Request::new(&RENEW)
+    let has_data = holds.clone().any(|hold| hold.holder.data().is_some());
+    Request::new(if has_data { &DATA_RENEW } else { &RENEW })
         .list(holds.clone().map(|hold| &*hold.name.key))
         .list(holds.clone().map(|hold| hold.holder.as_str()))
         .numbers(holds.map(lease))
-        .arg(if waits { "true" } else { "false" })
+        .flag(waits)
 }
 
 /// One answer for each hold; `None`: its row is locked at the moment.
@@ -261,7 +281,7 @@ pub(super) fn inspect(name: &LockName) -> Request {
 }
 
 pub(super) fn inspect_answer(rows: &[Row]) -> Result<Option<LockStatus>> {
-    let mut holders = Vec::new();
+    let (mut holders, mut data) = (Vec::new(), None);
     let mut longest = 0;
     for row in rows {
         let kind = text(row, 0).ok_or_else(|| unexpected("an inspection", None))?;
@@ -269,9 +289,53 @@ pub(super) fn inspect_answer(rows: &[Row]) -> Result<Option<LockStatus>> {
         let level = integer(row, 2).unwrap_or(0);
         longest = integer(row, 3).unwrap_or(0).max(longest);
         holders.push((holder.to_owned(), level.unsigned_abs()));
+        data = data.or(data_in(row, 4));
     }
     let ttl = Some(Duration::from_millis(longest.unsigned_abs()));
-    Ok((!holders.is_empty()).then_some(LockStatus { ttl, holders, owners: Vec::new() }))
+    Ok((!holders.is_empty()).then_some(LockStatus { ttl, holders, owners: Vec::new(), data }))
+}
+
+pub(super) fn set_data(name: &LockName, holder: &Holder, number: u64, data: &HoldData) -> Request {
+    let number = i64::try_from(number).unwrap_or(i64::MAX);
+    let request = Request::new(&DATA_SET).arg(&*name.key).arg(holder.as_str());
+    request.number(number).arg(hex(data.bytes()))
+}
+
+/// False: the holder does not have the lock.
+pub(super) fn set_data_answer(rows: &[Row]) -> Result<bool> {
+    match integer(one(rows, "a change of data")?, 0) {
+        Some(1) => Ok(true),
+        Some(0) => Ok(false),
+        other => Err(unexpected("a change of data", other)),
+    }
+}
+
+pub(super) fn last_hold(name: &LockName) -> Request {
+    let seconds = i64::try_from(REMEMBERED.as_secs()).expect("an hour");
+    Request::new(&DATA_LAST).arg(&*name.key).number(seconds)
+}
+
+pub(super) fn last_hold_answer(rows: &[Row]) -> Result<Option<LastHold>> {
+    let Some(row) = rows.first() else { return Ok(None) };
+    let bad = || unexpected("a question about the last holder", None);
+    let ended = integer(row, 2).ok_or_else(bad)?;
+    Ok(Some(LastHold {
+        holder: text(row, 0).ok_or_else(bad)?.to_owned(),
+        data: data_in(row, 1).ok_or_else(bad)?,
+        ended: u64::try_from(ended).ok().map(Duration::from_millis),
+    }))
+}
+
+/// Bytes in the text form of a parameter.
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold("\\x".to_owned(), |text, byte| text + &format!("{byte:02x}"))
+}
+
+/// Data in hexadecimal.
+pub(super) fn data_in(row: &Row, column: usize) -> Option<HoldData> {
+    let digits = text(row, column)?.as_bytes().chunks(2);
+    let byte = |pair| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok();
+    digits.map(byte).collect::<Option<Vec<u8>>>().map(|bytes| HoldData::new(&bytes))
 }
 
 pub(super) fn force(name: &LockName) -> Request {
@@ -355,7 +419,7 @@ statements! {
     PERMIT_ACQUIRE = 11: "SELECT status, value FROM leasehold_v1.permit_acquire($1, $2, $3, $4, $5)";
     PERMIT_RELEASE = 12: "SELECT status, value FROM leasehold_v1.permit_release($1, $2, $3)";
     COUNT = 13: "SELECT status, value FROM leasehold_v1.count($1, $2, $3, $4, $5, $6, $7, $8, $9)";
-    INSPECT = 14: "SELECT kind, holder, level, ms FROM leasehold_v1.inspect($1)";
+    INSPECT = 14: "SELECT kind, holder, level, ms, data FROM leasehold_v1.inspect($1)";
     COUNTED = 15: "SELECT status, number, more FROM leasehold_v1.counted($1, $2)";
     QUEUE = 16: "SELECT length, ahead FROM leasehold_v1.queue($1, $2)";
     FORCE = 17: "SELECT leasehold_v1.force($1, $2, $3)";
@@ -370,12 +434,13 @@ statements! {
     WITHDRAW = 23: "SELECT leasehold_v1.withdraw($1)";
     ANNOUNCED = 24: "SELECT owner, ms FROM leasehold_v1.announced($1)";
     LIST = 25: "WITH page AS MATERIALIZED (SELECT * FROM leasehold.lock WHERE name >= $1 AND name > $2 ORDER BY name LIMIT $3::bigint) \
-                SELECT name, 0 AS part, kind::text, holder, level, \
-                CASE WHEN ends > greatest(since, clock_timestamp()) THEN leasehold_v1.ms(ends - greatest(since, clock_timestamp())) END, \
-                number, token, (barred > greatest(since, clock_timestamp()))::int, 0::bigint AS place FROM page \
-                UNION ALL SELECT s.name, 1, NULL, s.holder, s.level, leasehold_v1.ms(s.ends - greatest(s.since, clock_timestamp())), NULL, NULL, NULL, 0 \
+                SELECT p.name, 0 AS part, p.kind::text, p.holder, p.level, \
+                CASE WHEN p.ends > greatest(p.since, clock_timestamp()) THEN leasehold_v1.ms(p.ends - greatest(p.since, clock_timestamp())) END, \
+                p.number, p.token, (p.barred > greatest(p.since, clock_timestamp()))::int, 0::bigint AS place, encode(d.data, 'hex') \
+                FROM page p LEFT JOIN leasehold.data d ON d.name = p.name AND d.holder = p.holder \
+                UNION ALL SELECT s.name, 1, NULL, s.holder, s.level, leasehold_v1.ms(s.ends - greatest(s.since, clock_timestamp())), NULL, NULL, NULL, 0, NULL \
                 FROM page JOIN leasehold.share s USING (name) WHERE s.ends > clock_timestamp() \
-                UNION ALL SELECT w.name, 2, NULL, w.holder, 0, leasehold_v1.ms(w.deadline - greatest(w.since, clock_timestamp())), NULL, NULL, NULL, w.place \
+                UNION ALL SELECT w.name, 2, NULL, w.holder, 0, leasehold_v1.ms(w.deadline - greatest(w.since, clock_timestamp())), NULL, NULL, NULL, w.place, NULL \
                 FROM page JOIN leasehold.waiter w USING (name) WHERE w.deadline > clock_timestamp() \
                 ORDER BY name, part, place, holder";
     ANNOUNCED_BY_ALL = 26: "SELECT id, owner, leasehold_v1.ms(ends - clock_timestamp()) FROM leasehold.client \
@@ -392,6 +457,11 @@ statements! {
                        WHERE k.name = ANY ($1::text[]) AND ($2::bool OR k.holder IS NULL OR k.ends <= clock_timestamp()) \
                        AND coalesce(clock_timestamp() - a.xact_start > current_setting('lock_timeout')::interval, true) LIMIT 1";
     SWEEP_LOCKS = 29: "SELECT leasehold_v1.sweep_locks($1, $2)";
+    DATA_ACQUIRE = 30: "SELECT status, value, place, next FROM leasehold_v1.data_acquire($1, $2, $3, $4, $5, $6, $7, $8, $9)";
+    DATA_RELEASE = 31: "SELECT status, value, next FROM leasehold_v1.data_release($1, $2, $3, $4, $5, $6, $7)";
+    DATA_RENEW = 32: "SELECT leasehold_v1.data_renew($1, $2, $3, $4)";
+    DATA_SET = 33: "SELECT leasehold_v1.data_set($1, $2, $3, $4)";
+    DATA_LAST = 34: "SELECT holder, data, ms FROM leasehold_v1.data_last($1, $2)";
 }
 
 #[cfg(test)]

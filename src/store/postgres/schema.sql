@@ -140,6 +140,15 @@ CREATE TABLE IF NOT EXISTS leasehold.client (
   ends    timestamptz NOT NULL          -- by this server's clock
 );
 
+-- What the last holder of a lock that has data has written: see data_keep.
+CREATE TABLE IF NOT EXISTS leasehold.data (
+  name    text COLLATE "C" PRIMARY KEY,
+  holder  text COLLATE "C" NOT NULL,
+  number  bigint NOT NULL,              -- of the change, for late ones
+  data    bytea NOT NULL,
+  ends    timestamptz NOT NULL          -- of the lease, or when it was given up
+) WITH (fillfactor = 60);
+
 -- Functions with a body like these have their operators bound when they are created, and need no
 -- search path.
 CREATE OR REPLACE FUNCTION leasehold_v1.ms(p interval) RETURNS bigint
@@ -1073,21 +1082,129 @@ BEGIN
   END IF;
 END $$;
 
--- inspect: who holds what under a name, and whether that is a count (a row without a holder). No
--- row: it is unused.
-CREATE OR REPLACE FUNCTION leasehold_v1.inspect(p_name text)
-    RETURNS TABLE (kind text, holder text, level int, ms bigint) LANGUAGE sql
+-- data_keep: called by whoever has locked the row of a lock, for its holder. Writes the data with
+-- the end of the hold, unless the holder has written it with this number or a higher one; without
+-- data only the end.
+CREATE OR REPLACE FUNCTION leasehold_v1.data_keep(p_name text, p_holder text, p_number bigint,
+    p_data bytea) RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+  IF p_data IS NULL THEN
+    UPDATE leasehold.data d SET ends = k.ends FROM leasehold.lock k
+      WHERE d.name = p_name AND d.holder = p_holder AND k.name = p_name AND k.holder = p_holder;
+    RETURN;
+  END IF;
+  INSERT INTO leasehold.data AS d (name, holder, number, data, ends)
+    SELECT p_name, p_holder, p_number, p_data, k.ends FROM leasehold.lock k
+      WHERE k.name = p_name AND k.holder = p_holder
+    ON CONFLICT (name) DO UPDATE SET ends = excluded.ends, holder = excluded.holder,
+      number = CASE WHEN d.holder = excluded.holder AND d.number >= excluded.number
+                    THEN d.number ELSE excluded.number END,
+      data = CASE WHEN d.holder = excluded.holder AND d.number >= excluded.number
+                  THEN d.data ELSE excluded.data END;
+END $$;
+
+-- data_acquire: acquire, or fair_acquire, for a holder that has data, which is written with the
+-- grant of an outermost acquire. p_fair: whether it is a fair lock, which p_place and p_wake are
+-- for; p_wait is its p_keeps. Answers and repeats as those do: a repeat finds its own data.
+CREATE OR REPLACE FUNCTION leasehold_v1.data_acquire(p_name text, p_holder text, p_lease bigint,
+    p_held int, p_wait int, p_data bytea, p_fair boolean, p_place bigint, p_wake text,
+    OUT status int, OUT value bigint, OUT place bigint, OUT next text) LANGUAGE plpgsql
   SET search_path = pg_catalog, pg_temp AS $$
-  SELECT kind::text, holder || CASE kind WHEN 'r' THEN ':write' ELSE '' END, level,
-      leasehold_v1.ms(ends - greatest(since, clock_timestamp())) FROM leasehold.lock
-    WHERE name = p_name AND holder IS NOT NULL AND ends > greatest(since, clock_timestamp())
+BEGIN
+  IF p_fair THEN
+    SELECT a.status, a.value, a.place, a.next INTO status, value, place, next FROM
+      leasehold_v1.fair_acquire(p_name, p_holder, p_lease, p_held, p_wait, p_place, p_wake) a;
+  ELSE
+    SELECT a.status, a.value INTO status, value FROM
+      leasehold_v1.acquire(p_name, p_holder, p_lease, p_held, p_wait) a;
+  END IF;
+  IF status = 1 THEN
+    PERFORM leasehold_v1.data_keep(p_name, p_holder, 0, CASE p_held WHEN 0 THEN p_data END);
+  END IF;
+END $$;
+
+-- data_release: release, or fair_release, for a holder that has data. With the last level the data
+-- gets its end, or goes with an attempt of which nobody knows whether it was granted. Answers and
+-- repeats as those do: a repeat finds no hold, and changes no data.
+CREATE OR REPLACE FUNCTION leasehold_v1.data_release(p_name text, p_holder text, p_left int,
+    p_fair boolean, p_place bigint, p_wake text, p_granted boolean, OUT status int,
+    OUT value bigint, OUT next text) LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+  IF p_fair THEN
+    SELECT r.status, r.value, r.next INTO status, value, next
+      FROM leasehold_v1.fair_release(p_name, p_holder, p_left, p_place, p_wake) r;
+  ELSE
+    SELECT r.status, r.value INTO status, value
+      FROM leasehold_v1.release(p_name, p_holder, p_left, p_wake) r;
+  END IF;
+  IF status = 2 AND p_granted THEN
+    UPDATE leasehold.data SET ends = clock_timestamp() WHERE name = p_name AND holder = p_holder;
+  ELSIF status = 2 THEN
+    DELETE FROM leasehold.data WHERE name = p_name AND holder = p_holder;
+  END IF;
+END $$;
+
+-- data_renew: renew, for a batch in which some holders have data: its end moves with the lease.
+-- Answers and repeats as renew does. Only data of rows that renew has locked is touched, so it waits
+-- for nobody.
+CREATE OR REPLACE FUNCTION leasehold_v1.data_renew(p_names text[], p_holders text[],
+    p_leases bigint[], p_waits boolean) RETURNS int[] LANGUAGE plpgsql
+  SET search_path = pg_catalog, pg_temp AS $$
+DECLARE answer int[] := leasehold_v1.renew(p_names, p_holders, p_leases, p_waits);
+BEGIN
+  UPDATE leasehold.data d SET ends = k.ends
+    FROM unnest(p_names, p_holders, p_leases, answer) AS a(n, h, l, held)
+      JOIN leasehold.lock k ON k.name = a.n AND k.holder = a.h
+    WHERE d.name = a.n AND d.holder = a.h AND a.held = 1 AND a.l > 0;
+  RETURN answer;
+END $$;
+
+-- data_set: replaces the data of a holder, if it has the lock. p_number: each change of the holder
+-- has a higher one. Answers 1 | 0 the holder does not have the lock. Repeat-safe, and it may run
+-- late: data with this number or a higher one is left.
+CREATE OR REPLACE FUNCTION leasehold_v1.data_set(p_name text, p_holder text, p_number bigint,
+    p_data bytea) RETURNS int LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+  PERFORM FROM leasehold.lock
+    WHERE name = p_name AND holder = p_holder AND ends > clock_timestamp() FOR NO KEY UPDATE;
+  IF NOT FOUND THEN RETURN 0; END IF;
+  PERFORM leasehold_v1.data_keep(p_name, p_holder, p_number, p_data);
+  RETURN 1;
+END $$;
+
+-- data_last: the last holder with data, its data in hexadecimal, and how many milliseconds ago its
+-- hold ended, -1 while it has the lock. No row: none within the last p_age seconds. Changes nothing.
+CREATE OR REPLACE FUNCTION leasehold_v1.data_last(p_name text, p_age int)
+    RETURNS TABLE (holder text, data text, ms bigint) LANGUAGE sql
+  SET search_path = pg_catalog, pg_temp AS $$
+  SELECT d.holder, encode(d.data, 'hex'), CASE WHEN EXISTS (SELECT FROM leasehold.lock k
+        WHERE k.name = d.name AND k.holder = d.holder
+          AND k.ends > greatest(k.since, clock_timestamp())) THEN -1
+      WHEN d.ends >= clock_timestamp() THEN 0
+      ELSE leasehold_v1.ms(clock_timestamp() - d.ends) END
+    FROM leasehold.data d
+    WHERE d.name = p_name AND d.ends > clock_timestamp() - p_age::float8 * interval '1 s'
+$$;
+
+-- inspect: who holds what under a name, with the data of the holder in hexadecimal, and whether that
+-- is a count (a row without a holder). No row: it is unused.
+CREATE OR REPLACE FUNCTION leasehold_v1.inspect(p_name text)
+    RETURNS TABLE (kind text, holder text, level int, ms bigint, data text) LANGUAGE sql
+  SET search_path = pg_catalog, pg_temp AS $$
+  SELECT k.kind::text, k.holder || CASE k.kind WHEN 'r' THEN ':write' ELSE '' END, k.level,
+      leasehold_v1.ms(k.ends - greatest(k.since, clock_timestamp())), encode(d.data, 'hex')
+    FROM leasehold.lock k
+      LEFT JOIN leasehold.data d ON d.name = k.name AND d.holder = k.holder
+    WHERE k.name = p_name AND k.holder IS NOT NULL
+      AND k.ends > greatest(k.since, clock_timestamp())
   UNION ALL
   SELECT k.kind::text, s.holder, s.level,
-      leasehold_v1.ms(s.ends - greatest(s.since, clock_timestamp()))
+      leasehold_v1.ms(s.ends - greatest(s.since, clock_timestamp())), NULL
     FROM leasehold.share s JOIN leasehold.lock k USING (name)
     WHERE s.name = p_name AND s.ends > greatest(s.since, clock_timestamp())
   UNION ALL
-  SELECT kind::text, NULL, 0, 0 FROM leasehold.lock WHERE name = p_name AND number IS NOT NULL
+  SELECT kind::text, NULL, 0, 0, NULL FROM leasehold.lock
+    WHERE name = p_name AND number IS NOT NULL
 $$;
 
 -- counted: reads a count: for a semaphore the free and the held permits, for a latch the remaining
@@ -1246,6 +1363,11 @@ BEGIN
   GET DIAGNOSTICS m = ROW_COUNT; n := n + m;
   DELETE FROM leasehold.once WHERE ctid = ANY (ARRAY(
     SELECT ctid FROM leasehold.once WHERE ends < now LIMIT p_most FOR UPDATE SKIP LOCKED));
+  GET DIAGNOSTICS m = ROW_COUNT; n := n + m;
+  -- For longer than anything else: people ask who had a lock last.
+  DELETE FROM leasehold.data WHERE ctid = ANY (ARRAY(
+    SELECT ctid FROM leasehold.data WHERE ends < now - greatest(now - past, interval '1 h')
+      LIMIT p_most FOR UPDATE SKIP LOCKED));
   GET DIAGNOSTICS m = ROW_COUNT; n := n + m;
   UPDATE leasehold.meta SET swept = CASE WHEN n < p_most THEN now ELSE '-infinity' END;
   RETURN n;

@@ -1,15 +1,18 @@
 //! The capabilities that not every store has: queues, and passing a fair lock from one thread of
-//! the client to the next; counts; fenced values.
+//! the client to the next; counts; the data of holds; fenced values.
 
 use super::keys::{RESERVED, Slot, is_reserved};
 use super::wire::RedisFailure;
 use super::{RedisStore, script, slot_of};
 use crate::base::advice::Advice;
+use crate::base::data::HoldData;
 use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::holder::Holder;
 use crate::base::lock_name::{Kind, LockName};
 use crate::store::{
-    Acquire, Acquired, Count, CountAnswer, CountStore, FenceAnswer, FenceStore, HandedOver,
-    LockStore, QueueStore, Rate, RateChange, RateStore, Release, Released, UnknownOutcomes,
+    Acquire, Acquired, Count, CountAnswer, CountStore, DataStore, FenceAnswer, FenceStore,
+    HandedOver, LastHold, LockStore, QueueStore, Rate, RateChange, RateStore, Release, Released,
+    UnknownOutcomes,
 };
 
 impl QueueStore for RedisStore {
@@ -66,6 +69,24 @@ impl RateStore for RedisStore {
         let reply =
             self.servers.ask_repeatable(slot_of(name), || script::rate_question(name))?.reply;
         script::rate_answer(reply)
+    }
+}
+
+impl DataStore for RedisStore {
+    fn set_data(
+        &self,
+        name: &LockName,
+        holder: &Holder,
+        number: u64,
+        data: &HoldData,
+    ) -> Result<bool> {
+        let request = || script::set_data(name, holder, number, data);
+        script::set_data_answer(self.servers.ask_repeatable(slot_of(name), request)?.reply)
+    }
+
+    fn last_hold(&self, name: &LockName) -> Result<Option<LastHold>> {
+        let reply = self.servers.ask_repeatable(slot_of(name), || script::last_hold(name))?.reply;
+        script::last_hold_answer(reply)
     }
 }
 

@@ -99,6 +99,11 @@ impl<'n> RedisKeys<'n> {
         format!("leasehold_writer:{}", self.tag)
     }
 
+    /// What the last holder with data has written. Not Redisson's.
+    pub(crate) fn data(&self) -> String {
+        format!("leasehold_data:{}", self.tag)
+    }
+
     /// The ends of the leases of a semaphore's permits.
     pub(crate) fn leases(&self) -> String {
         format!("{}:timeout", self.tag)
@@ -187,8 +192,9 @@ pub(crate) const RESERVED: &str = "with the prefix of the client this is a key t
 /// Redisson. A lock with this main key and that other one would overwrite each other. Auxiliary
 /// keys begin or end with a hash tag, so they contain a brace: `redisson_lock_token:x` is free.
 pub(crate) fn is_reserved(key: &str) -> bool {
-    const IN_FRONT: [&str; 7] = [
+    const IN_FRONT: [&str; 8] = [
         "leasehold_client:",
+        "leasehold_data:",
         "leasehold_once:",
         "leasehold_writer:",
         "redisson_lock_token:",
@@ -279,6 +285,7 @@ mod tests {
                 keys.queue(),
                 keys.deadlines(),
                 keys.marker(),
+                keys.data(),
                 keys.leases(),
                 free,
                 taken,

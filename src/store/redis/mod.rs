@@ -41,9 +41,9 @@ use crate::report::diagnosis::Finding;
 use crate::signal::clock::Clock;
 use crate::store::resolve::{Resolution, resolve_first};
 use crate::store::{
-    Acquire, Acquired, CountStore, Diagnose, FenceStore, HandedOver, HoldCounts, ListingStore,
-    LockStatus, LockStore, MultiStore, OwnerStore, QueueStore, RateStore, Release, Released,
-    Renewal, Renewed, Spent, Subscriber, SubscriptionSender, Undo, UnknownOutcomes,
+    Acquire, Acquired, CountStore, DataStore, Diagnose, FenceStore, HandedOver, HoldCounts,
+    ListingStore, LockStatus, LockStore, MultiStore, OwnerStore, QueueStore, RateStore, Release,
+    Released, Renewal, Renewed, Spent, Subscriber, SubscriptionSender, Undo, UnknownOutcomes,
 };
 
 /// The settings of a client of one server.
@@ -232,7 +232,9 @@ impl LockStore for RedisStore {
             // A grant without enough replicas must be released by the call that requested it.
             return None;
         }
+        let has_data = release.holder.data().or(next.holder.data()).is_some();
         if next.name.kind.has_queue()
+            && !has_data
             && let Some(handed_over) = self.pass_on(release, next, unknowns)
         {
             return Some(handed_over);
@@ -327,6 +329,10 @@ impl LockStore for RedisStore {
     }
 
     fn rates(&self) -> Result<&dyn RateStore> {
+        Ok(self)
+    }
+
+    fn data(&self) -> Result<&dyn DataStore> {
         Ok(self)
     }
 

@@ -13,7 +13,7 @@ const CHUNK: usize = 200;
 impl RedisStore {
     /// For holds of one family.
     fn renewal_request<'a>(&self, chunk: impl Iterator<Item = &'a Renewal> + Clone) -> Request {
-        let family = chunk.clone().next().map_or(Family::Hash, |first| Family::of(first.name.kind));
+        let family = chunk.clone().next().map_or(Family::Hash, Family::of);
         let replicas = self.replicas.map(|replicas| Replicas { grant: false, ..replicas });
         script::renew(family, chunk).acknowledged_by(replicas)
     }
@@ -28,9 +28,8 @@ impl RedisStore {
     fn renew_at_one(&self, server: &Server, batch: &[Renewal]) -> Vec<Renewed> {
         // One script serves one family. The outcomes are put in the order of the batch.
         let mut order: Vec<usize> = (0..batch.len()).collect();
-        order.sort_by_key(|&at| Family::of(batch[at].name.kind));
-        let families = order
-            .chunk_by(|&a, &b| Family::of(batch[a].name.kind) == Family::of(batch[b].name.kind));
+        order.sort_by_key(|&at| Family::of(&batch[at]));
+        let families = order.chunk_by(|&a, &b| Family::of(&batch[a]) == Family::of(&batch[b]));
         let chunks: Vec<&[usize]> = families.flat_map(|family| family.chunks(CHUNK)).collect();
         let requests: Vec<Request> = chunks
             .iter()

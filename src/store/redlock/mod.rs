@@ -37,9 +37,9 @@ use crate::store::redis::keys::check_name;
 use crate::store::redis::wire::Connector;
 use crate::store::redis::{script, subscribe_to};
 use crate::store::{
-    Acquire, Acquired, CountStore, Diagnose, FenceStore, HandedOver, HoldCounts, ListingStore,
-    LockStatus, LockStore, MultiStore, OwnerStore, QueueStore, Release, Released, Renewal, Renewed,
-    Subscriber, SubscriptionSender, Undo, UnknownOutcomes,
+    Acquire, Acquired, CountStore, DataStore, Diagnose, FenceStore, HandedOver, HoldCounts,
+    ListingStore, LockStatus, LockStore, MultiStore, OwnerStore, QueueStore, Release, Released,
+    Renewal, Renewed, Subscriber, SubscriptionSender, Undo, UnknownOutcomes,
 };
 
 /// Undos resolved in one call.
@@ -217,6 +217,7 @@ impl LockStore for RedlockStore {
             ttl: ttls.get(quorum - 1).copied(),
             holders: vec![(id.clone(), *count)],
             owners: Vec::new(),
+            data: None,
         }))
     }
 
@@ -317,6 +318,10 @@ impl LockStore for RedlockStore {
 
     fn counts(&self) -> Result<&dyn CountStore> {
         Err(unsupported("a count"))
+    }
+
+    fn data(&self) -> Result<&dyn DataStore> {
+        Err(unsupported("the data of a hold"))
     }
 
     fn fence(&self) -> Result<&dyn FenceStore> {

@@ -2,7 +2,8 @@
 
 use super::queue::{Recency, ZooKeeperResult, data_in};
 use super::wire::{Code, Request};
-use super::{ZooKeeperStore, names};
+use super::{ZooKeeperStore, data, names};
+use crate::base::data::HoldData;
 use crate::base::error::Result;
 use crate::base::lock_name::{Kind, LockName};
 use crate::report::owner::HolderOwner;
@@ -23,6 +24,7 @@ pub(super) enum Unreadable {
 pub(super) struct ListedPlace {
     pub(super) id: String,
     owner: Option<HolderOwner>,
+    pub(super) data: Option<HoldData>,
 }
 
 impl QueueStore for ZooKeeperStore {
@@ -53,9 +55,13 @@ impl ZooKeeperStore {
             return Ok(None);
         }
         let owners = owners_of(&places);
+        let data = match &places[..] {
+            [only] => only.data.clone(),
+            _ => None,
+        };
         let holders = places.into_iter().map(|place| (place.id, 1)).collect();
         // Only the server knows when a session that nobody renews ends.
-        Ok(Some(LockStatus { ttl: None, holders, owners }))
+        Ok(Some(LockStatus { ttl: None, holders, owners, data }))
     }
 
     /// Whose these nodes are, without nodes that are gone by now.
@@ -82,10 +88,14 @@ impl ZooKeeperStore {
                     None => continue,
                 },
             };
-            let id = holder_in(&data, node);
-            let owner = owner_in(&data, &id);
+            let (text, data) = data::split(&data);
+            let id = holder_in(text, node);
+            let owner = owner_in(text, &id);
+            // Only a client of this crate writes data.
+            let is_own = text.starts_with(id.as_bytes());
+            let data = data.filter(|_| is_own).map(|(_, data)| HoldData::new(data));
             let id = if names::is_write(node) { format!("{id}:write") } else { id };
-            places.push(ListedPlace { id, owner });
+            places.push(ListedPlace { id, owner, data });
         }
         Ok(places)
     }

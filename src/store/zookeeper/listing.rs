@@ -140,7 +140,7 @@ impl ZooKeeperStore {
         let owners = owners_of(&places);
         let queue = places.split_off(holding.min(places.len()));
         Ok(Some(Found {
-            holders: places.into_iter().map(|place| holder(place.id)).collect(),
+            holders: places.into_iter().map(holder).collect(),
             owners,
             unlisted: holding.saturating_sub(MOST_LISTED) as u64,
             waiting: Some(nodes.len().saturating_sub(holding) as u64),
@@ -164,10 +164,10 @@ impl ZooKeeperStore {
         let turns = self.places(&paths.locks, first(&turns), unreadable)?;
         let owners = owners_of(permits.iter().chain(&turns));
         let mut holders: Vec<FoundHolder> = Vec::new();
-        for ListedPlace { id, .. } in permits {
-            match holders.iter_mut().find(|one| one.id == id) {
+        for permit in permits {
+            match holders.iter_mut().find(|one| one.id == permit.id) {
                 Some(one) => one.count += 1,
-                None => holders.push(holder(id)),
+                None => holders.push(holder(permit)),
             }
         }
         Ok(Found {
@@ -183,8 +183,8 @@ impl ZooKeeperStore {
     }
 }
 
-fn holder(id: String) -> FoundHolder {
-    FoundHolder { id, count: 1, left: None }
+fn holder(ListedPlace { id, data, .. }: ListedPlace) -> FoundHolder {
+    FoundHolder { id, count: 1, left: None, data }
 }
 
 fn waiters(places: Vec<ListedPlace>) -> Vec<FoundWaiter> {

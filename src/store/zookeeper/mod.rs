@@ -6,6 +6,7 @@
 
 mod client;
 mod counts;
+mod data;
 mod diagnosis;
 mod directories;
 mod gate;
@@ -19,6 +20,7 @@ mod nodes;
 mod queue;
 mod remembered;
 mod semaphore;
+mod set_data;
 mod subscription;
 mod upkeep;
 pub(crate) mod url;
@@ -42,9 +44,9 @@ use crate::base::node_status::NodeStatus;
 use crate::report::diagnosis::Finding;
 use crate::report::owner::HolderOwner;
 use crate::store::{
-    Acquire, Acquired, CountStore, Diagnose, FenceStore, HandedOver, ListingStore, LockStatus,
-    LockStore, MultiStore, NO_RATES, QueueStore, Release, Released, Renewal, Renewed, Subscriber,
-    SubscriptionSender, Undo, UnknownOutcomes,
+    Acquire, Acquired, CountStore, DataStore, Diagnose, FenceStore, HandedOver, ListingStore,
+    LockStatus, LockStore, MultiStore, NO_RATES, QueueStore, Release, Released, Renewal, Renewed,
+    Subscriber, SubscriptionSender, Undo, UnknownOutcomes,
 };
 
 /// The settings of a store.
@@ -242,6 +244,10 @@ impl LockStore for ZooKeeperStore {
     }
 
     fn counts(&self) -> Result<&dyn CountStore> {
+        Ok(self)
+    }
+
+    fn data(&self) -> Result<&dyn DataStore> {
         Ok(self)
     }
 

@@ -13,6 +13,7 @@
 use std::time::Instant;
 
 use super::client::{Exchange, NodeWatch, WatchingWaiter, ZooKeeperFailure};
+use super::data::with_data;
 use super::nodes::Node;
 use super::wire::{Code, Created, Mode, Reply, Request, Stat, Transacted};
 use super::{ZooKeeperStore, names};
@@ -158,8 +159,17 @@ impl ZooKeeperStore {
     }
 
     /// The text that is written into a node: whose it is. The holder comes first, then the owner,
-    /// both for [`inspect`](super::inspect); the thread is for people.
+    /// both for [`inspect`](super::inspect); the thread is for people. Behind it is the data of the
+    /// hold.
     pub(super) fn data_of(&self, holder: &Holder) -> Vec<u8> {
+        let text = self.text_of(holder);
+        match holder.data() {
+            Some(data) => with_data(text, 0, data),
+            None => text,
+        }
+    }
+
+    fn text_of(&self, holder: &Holder) -> Vec<u8> {
         let Some(owner) = &self.owner else { return holder.as_str().into() };
         let thread = std::thread::current();
         let thread = thread.name().unwrap_or("without a name");

@@ -146,6 +146,12 @@ fn whole_life(server: &Server, url: &str, name: &str) -> leasehold::Result<()> {
         let waited = waiter.join().unwrap();
         unlocked.and(waited)
     })?;
+    let with_data = a.mutex(name).with_data("x").lock()?;
+    with_data.set_data("y")?;
+    with_data.extend(LEASE + ms(5000))?;
+    with_data.unlock()?;
+    assert!(b.mutex(name).last_holder()?.is_some_and(|last| last.data() == b"y"));
+    a.fair(name).with_data("x").lock()?.unlock()?;
     the_others(&a, &b, name)?;
     let forced = b.lock(name)?;
     assert!(a.mutex(name).force_unlock()?);
@@ -335,6 +341,7 @@ fn keys_and_channels_of_one_prefix_are_enough() {
         "~redisson_lock_timeout:{app:*",
         "~leasehold_writer:{app:*",
         "~leasehold_once:{app:*",
+        "~leasehold_data:{app:*",
         "~leasehold_client:{app:*",
     ];
     let url = acl.user(&strict);

@@ -241,14 +241,18 @@ fn of_handles(calls: &mut Vec<Call>) {
     locks!(calls, "ReentrantMutex", |cell: &Cell<'_>| Ok(mutex(&cell.client, cell.name())));
     calls!(calls, "ReentrantMutex", |cell: &Cell<'_>| Ok(mutex(&cell.client, cell.name()));
         Look "is_locked" |mutex: ReentrantMutex| mutex.is_locked();
+        Take "lock, with data" |mutex: ReentrantMutex| mutex.with_data("x").lock();
         Look "holder" |mutex: ReentrantMutex| mutex.holder();
+        Look "last_holder" |mutex: ReentrantMutex| mutex.last_holder();
         Local "is_held_by_current_thread" |mutex: ReentrantMutex| Ok(mutex.is_held_by_current_thread());
         Force "force_unlock" |mutex: ReentrantMutex| mutex.force_unlock();
     );
     locks!(calls, "FairMutex", |cell: &Cell<'_>| Ok(fair(&cell.client, cell.name())));
     calls!(calls, "FairMutex", |cell: &Cell<'_>| Ok(fair(&cell.client, cell.name()));
         Look "is_locked" |fair: FairMutex| fair.is_locked();
+        Take "lock, with data" |fair: FairMutex| fair.with_data("x").lock();
         Look "holder" |fair: FairMutex| fair.holder();
+        Look "last_holder" |fair: FairMutex| fair.last_holder();
         Local "is_held_by_current_thread" |fair: FairMutex| Ok(fair.is_held_by_current_thread());
         Look "queue_len" |fair: FairMutex| fair.queue_len();
         Look "position" |fair: FairMutex| fair.position();
@@ -311,7 +315,25 @@ macro_rules! guards {
     };
 }
 
+/// What a hold with data has.
+macro_rules! guards_with_data {
+    ($calls:ident, $($kind:literal $handle:ident $lock:ident $guard:ty;)*) => {
+        $(calls_on!($calls, $kind, |cell: &Cell<'_>| $handle(&cell.client, cell.name()).with_data("x").$lock();
+            Change "set_data" |guard: &$guard| guard.set_data("y");
+        );
+        calls!($calls, $kind, |cell: &Cell<'_>| $handle(&cell.client, cell.name()).with_data("x").$lock();
+            Release "unlock, with data" |guard: $guard| guard.unlock();
+        );)*
+    };
+}
+
 fn of_guards(calls: &mut Vec<Call>) {
+    guards_with_data!(calls,
+        "ReentrantMutexGuard" mutex lock ReentrantMutexGuard;
+        "OwnedMutexGuard" mutex lock_owned OwnedMutexGuard;
+        "FairMutexGuard" fair lock FairMutexGuard;
+        "OwnedFairMutexGuard" fair lock_owned OwnedFairMutexGuard;
+    );
     guards!(calls, "ReentrantMutexGuard", mutex, lock, ReentrantMutexGuard);
     guards!(calls, "OwnedMutexGuard", mutex, lock_owned, OwnedMutexGuard);
     guards!(calls, "FairMutexGuard", fair, lock, FairMutexGuard);

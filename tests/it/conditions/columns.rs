@@ -23,6 +23,7 @@ const EXCEPTIONS: [(&str, &[&str]); 5] = [
             "with_lease",
             "max_hold",
             "min_hold",
+            "with_data",
             "keep_token",
             "with_cancel",
             "non_reentrant",

@@ -98,8 +98,11 @@ impl Several {
     }
 }
 
-/// What Redlock supports: the plain lock.
+/// What Redlock supports: the plain lock without data.
 fn is_of_a_plain_lock(call: &str) -> bool {
+    if call.contains("data") || call.ends_with("last_holder") {
+        return false;
+    }
     ["LockClient::", "ReentrantMutex", "OwnedMutexGuard::"]
         .iter()
         .any(|kind| call.starts_with(kind))

@@ -11,6 +11,7 @@
 )]
 
 mod case;
+mod data;
 mod each_kind;
 mod exclusion;
 mod in_memory;
@@ -56,6 +57,14 @@ macro_rules! point {
     (postgres, on_its_own_server, $file:ident, $point:ident) => {};
     // The same; `on_zookeeper::loss` tests a server that is suspended or has lost its data.
     (zookeeper, on_its_own_server, $file:ident, $point:ident) => {};
+    // It refuses data, and nobody else does.
+    (redlock, one_row, $file:ident, $point:ident) => {};
+    (redlock, one_row_over_a_network, $file:ident, $point:ident) => {};
+    (redlock, redlock, $file:ident, $point:ident) => {
+        point!(redlock, one, $file, $point);
+    };
+    ($store:ident, redlock, $file:ident, $point:ident) => {};
+    (memory, one_row_over_a_network, $file:ident, $point:ident) => {};
     // They have the mutex alone, or the same code as `redis`. `cluster::primitives` tests names on
     // several nodes.
     (tls, once, $file:ident, $point:ident) => {};
@@ -66,7 +75,8 @@ macro_rules! point {
         #[test]
         fn $point() {
             let test = crate::contract::$file::$point;
-            let once = stringify!($needs) == "once";
+            let once = !["everywhere", "on_its_own_server", "over_a_network"]
+                .contains(&stringify!($needs));
             crate::contract::stores::$store(crate::contract::stores::Point { test, once });
         }
     };
@@ -139,6 +149,15 @@ macro_rules! contract_of {
                 everywhere a_hold_that_was_lost_is_reported_and_harms_nobody,
                 everywhere closing_keeps_it_too,
                 over_a_network a_lost_request_is_repeated_and_names_the_same_end,
+            ],
+            data: [
+                one_row it_is_shown_with_the_grant_and_only_while_its_writer_holds,
+                one_row it_has_a_limit_and_a_reentry_leaves_it,
+                one_row each_thread_has_its_own,
+                one_row a_hold_that_ended_with_its_lease_is_the_last_one,
+                one_row_over_a_network a_lost_reply_changes_nothing_more,
+                one_row_over_a_network a_late_change_changes_nothing,
+                redlock redlock_refuses_it,
             ],
             waits: [
                 everywhere a_cancelled_wait_leaves_nothing_and_who_is_behind_moves_up,

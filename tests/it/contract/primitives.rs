@@ -278,7 +278,16 @@ fn two(client: &LockClient, name: &str) -> MultiLock {
     client.multi([&*format!("{name}-too"), name])
 }
 
-pub(crate) static PRIMITIVES: [Primitive; 14] = [
+/// Locks with data: the same promises, by other requests.
+fn mutex_with_data(client: &LockClient, name: &str) -> ReentrantMutex {
+    client.mutex(name).with_data(name)
+}
+
+fn fair_with_data(client: &LockClient, name: &str) -> FairMutex {
+    client.fair(name).with_data(name)
+}
+
+pub(crate) static PRIMITIVES: [Primitive; 16] = [
     lock!("plain", ReentrantMutex by LockClient::mutex, lock, try_lock, try_lock_for, try_lock_until -> ReentrantMutexGuard stays),
     lock!(
         "plain-owned",
@@ -289,6 +298,16 @@ pub(crate) static PRIMITIVES: [Primitive; 14] = [
     lock!(
         "fair-owned",
         FairMutex by LockClient::fair,
+        lock_owned, try_lock_owned, try_lock_owned_for, try_lock_owned_until -> OwnedFairMutexGuard moves
+    ),
+    lock!(
+        "plain-with-data",
+        ReentrantMutex by mutex_with_data,
+        lock, try_lock, try_lock_for, try_lock_until -> ReentrantMutexGuard stays
+    ),
+    lock!(
+        "fair-with-data",
+        FairMutex by fair_with_data,
         lock_owned, try_lock_owned, try_lock_owned_for, try_lock_owned_until -> OwnedFairMutexGuard moves
     ),
     lock!("write", RwLock by LockClient::rw_lock, write, try_write, try_write_for, try_write_until -> RwLockWriteGuard stays),

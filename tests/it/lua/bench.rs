@@ -128,7 +128,9 @@ impl<'a> Bench<'a> {
             };
             let pair = |pair: &[Vec<u8>]| {
                 let (member, value) = (text(&pair[0]), text(&pair[1]));
-                (member, if kind == "zset" { score(&value) } else { value })
+                // `until` is a time in the data of a hold.
+                let is_time = kind == "zset" || kind == "hash" && member == "until";
+                (member, if is_time { score(&value) } else { value })
             };
             let mut body: Vec<_> = body.chunks(2).map(pair).collect();
             if kind != "list" {

@@ -350,8 +350,10 @@ impl<'a> Bench<'a> {
                 self.eval(script("lease_renew"), &[LOCK], &[who, &text(lease)])
             }
             Call::Inspect => {
-                let mut reply = self.eval(script("mutex_inspect"), &[LOCK], &[]);
+                let mut reply =
+                    self.eval(script("mutex_inspect"), &[LOCK, "leasehold_data:{L}"], &[]);
                 if let Ok(Value::Array(parts)) = &mut reply {
+                    assert_eq!(parts.remove(1), Value::Nil, "nobody writes data");
                     // Redis returns the fields in any order.
                     let mut pairs: Vec<_> =
                         parts.split_off(1).chunks(2).map(<[Value]>::to_vec).collect();

@@ -10,6 +10,7 @@
 //! is `&J2`; keys have the names used in the headers. In replies `>0` is a message
 //! `0`, and `>0@B` one to the channel of waiter B.
 
+mod data;
 mod keep;
 mod tables;
 
@@ -18,6 +19,7 @@ use std::fmt::Write as _;
 
 use redis::{RedisResult, Value};
 
+use self::data::DATA;
 use self::keep::KEEP;
 use self::tables::{
     CLIENT, COUNTS, FAIR, INDEX, LATCH, LOOK, MULTI, PERMITS, RATE, READ_WRITE, REDLOCK, RUN,
@@ -33,12 +35,13 @@ const HOLDERS: [(&str, &str); 4] = [
     ("$J", "dddddddd-dddd-4ddd-8ddd-dddddddddddd:57"),
 ];
 
-const KEYS: [(&str, &str); 16] = [
+const KEYS: [(&str, &str); 17] = [
     ("queue", "redisson_lock_queue:{L}"),
     ("deadlines", "redisson_lock_timeout:{L}"),
     ("token", "redisson_lock_token:{L}"),
     ("token2", "redisson_lock_token:{M}"),
     ("marker", "leasehold_writer:{L}"),
+    ("data", "leasehold_data:{L}"),
     ("leases", "{L}:timeout"),
     ("spare", "{N}:value"),
     ("uses", "{N}:permits"),
@@ -174,7 +177,8 @@ fn second_answer(call: &str, first: &str, after: &Picture) -> String {
     };
     match (script, answer.split(',').next().unwrap_or_default()) {
         // It was released, or left the queue, so it is gone now.
-        ("fair_release", "0" | "2") => "0,0".to_owned(),
+        ("fair_release" | "data_fair_release", "0" | "2") => "0,0".to_owned(),
+        ("data_release", "2") => "0,0".to_owned(),
         ("permit_release" | "rate_give_back", "2") | ("fair_hand_over", "1") => "0,0".to_owned(),
         // Permits that are known to have been taken have been returned; otherwise there is nothing
         // to return.
@@ -413,6 +417,11 @@ fn a_repeat_on_a_lock_that_is_kept_changes_nothing() {
 }
 
 #[test]
+fn a_repeat_for_a_hold_with_data_changes_nothing() {
+    every_call_twice(&DATA);
+}
+
+#[test]
 fn a_repeat_on_a_master_changes_nothing() {
     every_call_twice(&REDLOCK);
 }
@@ -617,6 +626,7 @@ fn no_script_is_left_out() {
         &CLIENT,
         &INDEX,
         &LOOK,
+        &DATA,
     ]
     .map(|primitive| primitive.calls)
     .concat();

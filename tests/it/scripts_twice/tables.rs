@@ -44,24 +44,33 @@ pub(super) const INDEX: Primitive = Primitive {
 
 /// Everything that is stored under a name.
 pub(super) const LOOK: Primitive = Primitive {
-    calls: &["name_look L token queue deadlines marker leases opened | tag 10 channel"],
+    calls: &["name_look L token queue deadlines marker leases opened data | tag 10 channel"],
     states: &[
-        ("", "0,nil,none,nil,0,none,-2,0,0,none,0,0"),
-        ("HSET L $A 1; PEXPIRE L 2ks; SET token 7", "1,nil,A,1,2ks,7,0,none,-2,0,0,none,0,0"),
-        ("HSET L $A 1; SET token x; SADD queue y", "1,nil,A,1,-1,x,0,none,-2,0,0,none,0,0"),
-        ("HSET L $A 1; HSET token x y", "1,nil,A,1,-1,nil,0,none,-2,0,0,none,0,0"),
+        ("", "0,nil,none,nil,0,none,-2,0,0,none,0,0,nil"),
+        ("HSET L $A 1; PEXPIRE L 2ks; SET token 7", "1,nil,A,1,2ks,7,0,none,-2,0,0,none,0,0,nil"),
+        (
+            "HSET L $A 1; PEXPIRE L 2ks; HSET data holder $A =data text",
+            "1,nil,A,1,2ks,nil,0,none,-2,0,0,none,0,0,text",
+        ),
+        (
+            "HSET L $A 1; PEXPIRE L 2ks; HSET data holder $B =data text",
+            "1,nil,A,1,2ks,nil,0,none,-2,0,0,none,0,0,nil",
+        ),
+        ("HSET L $A 1; PEXPIRE L 2ks; SET data x", "1,nil,A,1,2ks,nil,0,none,-2,0,0,none,0,0,nil"),
+        ("HSET L $A 1; SET token x; SADD queue y", "1,nil,A,1,-1,x,0,none,-2,0,0,none,0,0,nil"),
+        ("HSET L $A 1; HSET token x y", "1,nil,A,1,-1,nil,0,none,-2,0,0,none,0,0,nil"),
         (
             "RPUSH queue $B $C; ZADD deadlines @3ks $B",
-            "0,nil,none,nil,2,B,3ks,C,-2,-2,0,0,none,0,0",
+            "0,nil,none,nil,2,B,3ks,C,-2,-2,0,0,none,0,0,nil",
         ),
         (
             "HSET L mode read $A 1; PEXPIRE L 2ks; SET $A.1 1 PX 2ks; SET marker $B PX 3ks",
-            "2,nil,mode,read,2ks,A,1,2ks,nil,0,none,3ks,0,0,none,0,0",
+            "2,nil,mode,read,2ks,A,1,2ks,nil,0,none,3ks,0,0,none,0,0,nil",
         ),
-        ("HSET L mode dark $A 1", "4,nil,none,nil,0,none,-2,0,0,none,0,0"),
-        ("HSET L =token 7 value v", "4,nil,none,nil,0,none,-2,0,0,none,0,0"),
-        ("SET L 3; SET opened 5", "3,3,none,nil,0,none,-2,0,0,none,1,0"),
-        ("RPUSH L a", "4,nil,none,nil,0,none,-2,0,0,none,0,0"),
+        ("HSET L mode dark $A 1", "4,nil,none,nil,0,none,-2,0,0,none,0,0,nil"),
+        ("HSET L =token 7 value v", "4,nil,none,nil,0,none,-2,0,0,none,0,0,nil"),
+        ("SET L 3; SET opened 5", "3,3,none,nil,0,none,-2,0,0,none,1,0,nil"),
+        ("RPUSH L a", "4,nil,none,nil,0,none,-2,0,0,none,0,0,nil"),
     ],
 };
 

@@ -57,6 +57,7 @@ fn send_and_sync_are_promised() {
     both::<RateLimiter>();
     both::<HolderOwner>();
     both::<LockHolder>();
+    both::<leasehold::observe::LastHolder>();
     both::<AnnouncedLocks>();
     both::<LockSummary>();
     both::<LockReport>();

@@ -411,7 +411,7 @@ impl Server {
     }
 
     /// All keys except those that are meant to stay for a while: token counters, a Redlock master's
-    /// quarantine record, idempotency keys that expire, and the records of clients.
+    /// quarantine record, idempotency keys and data that expire, and the records of clients.
     pub fn lock_keys(&self) -> Vec<String> {
         let mut connection = self.connect();
         // A replica in a cluster reports the keys of others only then, and others refuse it.
@@ -424,6 +424,7 @@ impl Server {
                 || key.starts_with("leasehold_client:")
                 || key.starts_with("redisson_lock_token:")
                 || (key.starts_with("leasehold_once:") && expires(key))
+                || (key.starts_with("leasehold_data:") && expires(key))
         };
         keys.into_iter().filter(|key| !stays(key)).collect()
     }

@@ -1,5 +1,6 @@
 //! The scenarios, each with two to four threads.
 
+mod data;
 mod ending;
 mod exclusive;
 mod fair;
@@ -70,6 +71,9 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     soon("permits::added", permits::added),
     soon("permits::closed_as_they_are_given_back", permits::closed_as_they_are_given_back),
     soon("permits::latch", permits::latch),
+    soon("data::each_has_its_own", data::each_has_its_own),
+    within(20, "data::replaced_by_two", data::replaced_by_two),
+    within(20, "data::lost_replies", data::lost_replies),
     soon("rates::paced", rates::paced),
     soon("rates::set_anew", rates::set_anew),
     within(20, "rates::lost_replies", rates::lost_replies),

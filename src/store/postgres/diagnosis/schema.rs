@@ -35,7 +35,7 @@ fn all_rights(role: &str, missing: usize) -> Finding {
     let grants = [
         "GRANT USAGE ON SCHEMA leasehold, leasehold_v1",
         "GRANT SELECT, INSERT, UPDATE, DELETE ON leasehold.lock, leasehold.share, leasehold.waiter, leasehold.once, \
-         leasehold.fenced, leasehold.client",
+         leasehold.fenced, leasehold.client, leasehold.data",
         "GRANT SELECT, UPDATE ON leasehold.meta",
         "GRANT USAGE ON ALL SEQUENCES IN SCHEMA leasehold",
     ];

@@ -70,6 +70,10 @@ impl Request {
         self.arg(value.to_string())
     }
 
+    pub(crate) fn flag(self, value: bool) -> Self {
+        self.arg(if value { "true" } else { "false" })
+    }
+
     /// An array in its text form.
     pub(crate) fn list<'a>(self, values: impl Iterator<Item = &'a str>) -> Self {
         let mut text = String::from("{");

@@ -78,6 +78,7 @@ pub(super) fn key_forms(subject: &Subject) -> Vec<KeyForm> {
         forms.push(form(&keys.deadlines(), "~redisson_lock_timeout:*"));
         forms.push(form(&keys.marker(), "~leasehold_writer:*"));
         forms.push(form(&keys.idempotency_key("probe"), "~leasehold_once:*"));
+        forms.push(form(&keys.data(), "~leasehold_data:*"));
     }
     let client = client_key(&format!("{prefix}probe"));
     forms.push(KeyForm { helpful: true, ..form(&client, "~leasehold_client:*") });

@@ -1,5 +1,5 @@
 //! The table of all Lua scripts, shared by the crate, its tests and its benches through `#[path]`.
-//! A new script is added here: the name of its file, `with` a library in front of it, `then` a
+//! A new script is added here: the name of its file, `with` a library in front of it (or another script, between `inner` and `outer`), `then` a
 //! library behind it, and the shape of its replies, which only the crate reads.
 
 /// Calls the macro `$callback` with the whole table.
@@ -20,6 +20,13 @@ macro_rules! for_each_script {
             FAIR_HAND_OVER = "fair_hand_over" then "token" then "turn" => Shape::status(1);
             FAIR_FORCE_UNLOCK = "fair_force_unlock" with "holder" with "force" with "queue" => Shape::Number;
             FAIR_QUEUE = "fair_queue" => Shape::Pair;
+            DATA_ACQUIRE = "data_acquire" with "data" with "inner" with "../mutex_acquire" with "plain" with "token" with "token_run" with "hold" with "outer" then "data_granted" => Shape::status(3);
+            DATA_RELEASE = "data_release" with "data" with "inner" with "release_level" with "../mutex_release" with "outer" then "data_released" => Shape::status(2);
+            DATA_FAIR_ACQUIRE = "data_fair_acquire" with "data" with "inner" with "holder" with "queue" with "../fair_acquire" with "token" with "hold" with "outer" then "data_granted" => Shape::status(3);
+            DATA_FAIR_RELEASE = "data_fair_release" with "data" with "inner" with "release_level" with "queue" with "../fair_release" with "outer" then "data_released" => Shape::status(2);
+            DATA_RENEW = "data_renew" with "data" with "inner" with "../lease_renew" with "renew_hashes" with "outer" => Shape::List;
+            DATA_SET = "data_set" with "data" => Shape::Number;
+            DATA_LOOK = "data_look" with "data" => Shape::List;
             READ_ACQUIRE = "read_acquire" with "holder" then "token" then "hold" => Shape::status(3);
             WRITE_ACQUIRE = "write_acquire" with "holder" then "token" then "hold" => Shape::status(3);
             RW_RELEASE = "rw_release" with "holder" => Shape::status(2);

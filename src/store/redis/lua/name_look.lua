@@ -6,12 +6,14 @@
 -- KEYS[5] marker     string, a writer waits for the readers to leave
 -- KEYS[6] leases     sorted set, permit of 16 bytes -> epoch ms at which its lease ends
 -- KEYS[7] opened     integer, there for a while after a latch was opened
+-- KEYS[8] data       hash, what the last holder with data has written
 -- ARGV[1] hash tag of the lock, the prefix of its timeout keys
 -- ARGV[2] how many holders, waiters and permits are listed
 -- Further arguments: the channels on which waiters of each kind listen
 -- Returns {what, number, {field, value, ms left, ...}, token, queue length, {waiter, ms left, ...},
 --   ms left of the marker, not listed, permits ended, {permit, ms left, ...}, 1 if opened,
---   {clients that listen on each channel}, empty for a user who may not ask}
+--   {clients that listen on each channel}, empty for a user who may not ask, data of the holder of a
+--   plain lock or nil}
 -- what: 0 nothing, 1 a plain lock, 2 a read-write lock, 3 a number or other text, 4 something else.
 -- not listed: holders, or permits whose lease has not ended, beyond those that are listed.
 -- ms left: -1 without an end, -2 if there is none. Number and token are nil where there is none.
@@ -151,6 +153,11 @@ if what == 3 and #leases > 0 then
   unlisted = redis.call('zcard', KEYS[6]) - ended - live
 end
 
+local data
+if what == 1 then
+  data = read('hget', KEYS[8], 'holder') == holders[1] and redis.call('hget', KEYS[8], 'data')
+end
+
 local listeners = {}
 local counted = redis.pcall('pubsub', 'numsub', unpack(ARGV, 3))
 if type(counted) == 'table' and not counted.err then
@@ -160,4 +167,5 @@ if type(counted) == 'table' and not counted.err then
 end
 
 return {what, number, holders, start_of(KEYS[2]) or false, length_of(#queue), waiters,
-  redis.call('pttl', KEYS[5]), unlisted, ended, permits, redis.call('exists', KEYS[7]), listeners}
+  redis.call('pttl', KEYS[5]), unlisted, ended, permits, redis.call('exists', KEYS[7]), listeners,
+  data or false}

@@ -8,6 +8,7 @@ use super::{
     RW_FORCE_UNLOCK, fail_on_error, look::looks_like_a_holder, pair, unexpected,
 };
 use crate::base::advice::Advice;
+use crate::base::data::HoldData;
 use crate::base::deadline::ceil_millis;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::lock_name::{Kind, LockName};
@@ -16,7 +17,8 @@ use crate::store::redis::wire::{Reply, Request};
 use crate::store::{Announced, LockStatus};
 
 pub(crate) fn inspect(name: &LockName) -> Request {
-    Request::script(&MUTEX_INSPECT, &[name.key.as_bytes()])
+    let keys = RedisKeys::of(name);
+    Request::script(&MUTEX_INSPECT, &[keys.lock.as_bytes(), keys.data().as_bytes()])
 }
 
 /// As in `lib/holder.lua`: the scripts that free a lock by force refuse what is no hold.
@@ -30,6 +32,10 @@ pub(crate) fn inspect_answer(reply: Reply) -> Result<Option<LockStatus>> {
     let mut parts = parts.into_iter();
     let Some(Reply::Int(pttl)) = parts.next() else {
         return Err(unexpected("a question about the holder", "no TTL"));
+    };
+    let data = match parts.next() {
+        Some(Reply::Bytes(data)) => Some(HoldData::new(&data)),
+        _ => None,
     };
     let mut holders = Vec::new();
     while let (Some(Reply::Bytes(field)), Some(Reply::Bytes(value))) = (parts.next(), parts.next())
@@ -48,7 +54,7 @@ pub(crate) fn inspect_answer(reply: Reply) -> Result<Option<LockStatus>> {
         holders.push((String::from_utf8_lossy(&field).into_owned(), count));
     }
     let ttl = u64::try_from(pttl).ok().map(Duration::from_millis);
-    Ok((!holders.is_empty()).then(|| LockStatus { ttl, holders, owners: Vec::new() }))
+    Ok((!holders.is_empty()).then(|| LockStatus { ttl, holders, owners: Vec::new(), data }))
 }
 
 /// Enters a client into the index of clients that have announced an owner.
@@ -113,6 +119,6 @@ mod tests {
 
     #[test]
     fn nobody_holds_a_lock_that_is_not_there() {
-        assert_eq!(inspect_answer(Reply::Array(vec![Reply::Int(-2)])).unwrap(), None);
+        assert_eq!(inspect_answer(Reply::Array(vec![Reply::Int(-2), Reply::Nil])).unwrap(), None);
     }
 }

@@ -3,11 +3,11 @@
 
 use std::time::Duration;
 
+use super::data::{begin_acquire, begin_release};
 use super::{
-    COUNT_ACQUIRE, COUNT_RELEASE, FAIR_ACQUIRE, FAIR_HAND_OVER, FAIR_KEEP, FAIR_RELEASE,
-    LEASE_RENEW, LOCK_KEEP, MUTEX_ACQUIRE, MUTEX_RELEASE, PERMIT_ACQUIRE, PERMIT_RELEASE,
-    PERMIT_RENEW, READ_ACQUIRE, RW_RELEASE, RW_RENEW, WRITE_ACQUIRE, fail_on_error, pair, rate,
-    unexpected,
+    COUNT_ACQUIRE, COUNT_RELEASE, DATA_RENEW, FAIR_HAND_OVER, FAIR_KEEP, LEASE_RENEW, LOCK_KEEP,
+    PERMIT_ACQUIRE, PERMIT_RELEASE, PERMIT_RENEW, READ_ACQUIRE, RW_RELEASE, RW_RENEW,
+    WRITE_ACQUIRE, fail_on_error, pair, rate, unexpected,
 };
 use crate::base::deadline::ceil_millis;
 use crate::base::error::Result;
@@ -32,9 +32,9 @@ pub(crate) struct WaiterTimeouts {
     pub(crate) redisson: Duration,
 }
 
-pub(crate) fn acquire(request: &Acquire<'_>, timeouts: WaiterTimeouts) -> Request {
+pub(crate) fn acquire(acquire: &Acquire<'_>, timeouts: WaiterTimeouts) -> Request {
     let Acquire { name, holder, permits, lease, held, token, tokens, waiting, goes_on: _ } =
-        *request;
+        *acquire;
     let keys = RedisKeys::of(name);
     let lock = keys.lock.as_bytes();
     let lease = ceil_millis(lease);
@@ -42,7 +42,7 @@ pub(crate) fn acquire(request: &Acquire<'_>, timeouts: WaiterTimeouts) -> Reques
     let own_wait = if waiting == Waiting::No { 0 } else { ceil_millis(timeouts.own) };
     let request = match name.kind {
         Kind::Mutex => {
-            let request = Request::script(&MUTEX_ACQUIRE, &[lock, keys.token.as_bytes()]);
+            let request = begin_acquire(acquire, &[lock, keys.token.as_bytes()]);
             with_token(request.arg(holder.as_str()).number(lease).number(held), token)
                 .number(u64::from(tokens))
                 .with_floor_and_limit()
@@ -51,10 +51,8 @@ pub(crate) fn acquire(request: &Acquire<'_>, timeouts: WaiterTimeouts) -> Reques
             let queue = keys.queue();
             let deadlines = keys.deadlines();
             let names = [lock, queue.as_bytes(), deadlines.as_bytes(), keys.token.as_bytes()];
-            let request = Request::script(&FAIR_ACQUIRE, &names)
-                .arg(holder.as_str())
-                .number(lease)
-                .number(held);
+            let request =
+                begin_acquire(acquire, &names).arg(holder.as_str()).number(lease).number(held);
             let again = u64::from(waiting == Waiting::Again);
             // Redisson's timeout is needed even without waiting: every attempt corrects the
             // deadlines of the queue.
@@ -142,14 +140,15 @@ pub(crate) fn release(request: &Release<'_>, now: impl FnOnce() -> Moment) -> Re
     let keys = RedisKeys::of(name);
     let lock = keys.lock.as_bytes();
     match name.kind {
-        Kind::Mutex => Request::script(&MUTEX_RELEASE, &[lock])
+        Kind::Mutex => begin_release(request, &[lock])
             .arg(holder.as_str())
             .number(u64::from(left.main) + 1)
             .arg(keys.channel),
         Kind::Fair => {
             let queue = keys.queue();
             let deadlines = keys.deadlines();
-            Request::script(&FAIR_RELEASE, &[lock, queue.as_bytes(), deadlines.as_bytes()])
+            let names = [lock, queue.as_bytes(), deadlines.as_bytes()];
+            begin_release(request, &names)
                 .arg(holder.as_str())
                 .number(u64::from(left.main) + 1)
                 .arg(keys.channel)
@@ -252,13 +251,15 @@ pub(crate) fn passed_on_answer(reply: Reply, sent_at: Moment) -> Result<Option<G
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Family {
     Hash,
+    HashWithData,
     ReadWrite,
     Permits,
 }
 
 impl Family {
-    pub(crate) fn of(kind: Kind) -> Self {
-        match kind {
+    pub(crate) fn of(hold: &Renewal) -> Self {
+        match hold.name.kind {
+            Kind::Mutex | Kind::Fair if hold.holder.data().is_some() => Self::HashWithData,
             Kind::Mutex | Kind::Fair => Self::Hash,
             Kind::Read | Kind::Write => Self::ReadWrite,
             Kind::Semaphore => Self::Permits,
@@ -275,7 +276,7 @@ pub(crate) fn renew<'a>(
     holds: impl Iterator<Item = &'a Renewal> + Clone,
 ) -> Request {
     let keys_of = |hold: &'a Renewal| RedisKeys::of(&hold.name);
-    let leases: Vec<String>;
+    let beside: Vec<String>;
     let (script, keys): (_, Vec<&[u8]>) = match family {
         Family::Hash => {
             (&LEASE_RENEW, holds.clone().map(|hold| keys_of(hold).lock.as_bytes()).collect())
@@ -283,12 +284,18 @@ pub(crate) fn renew<'a>(
         Family::ReadWrite => {
             (&RW_RENEW, holds.clone().map(|hold| keys_of(hold).lock.as_bytes()).collect())
         }
+        Family::HashWithData => {
+            beside = holds.clone().map(|hold| keys_of(hold).data()).collect();
+            let locks = holds.clone().map(|hold| keys_of(hold).lock.as_bytes());
+            (&DATA_RENEW, locks.chain(beside.iter().map(String::as_bytes)).collect())
+        }
         Family::Permits => {
-            leases = holds.clone().map(|hold| keys_of(hold).leases()).collect();
-            (&PERMIT_RENEW, leases.iter().map(String::as_bytes).collect())
+            beside = holds.clone().map(|hold| keys_of(hold).leases()).collect();
+            (&PERMIT_RENEW, beside.iter().map(String::as_bytes).collect())
         }
     };
-    let mut request = Request::script(script, &keys).answered_by(Shape::Each(keys.len() as u32));
+    let count = holds.clone().count();
+    let mut request = Request::script(script, &keys).answered_by(Shape::Each(count as u32));
     for Renewal { holder, .. } in holds.clone() {
         request = match family {
             Family::Permits => request.arg(holder.permit_bytes()),
@@ -302,7 +309,7 @@ pub(crate) fn renew<'a>(
         request = match family {
             Family::Permits => request.number(u64::from(hold.permits)),
             Family::ReadWrite => request.arg(keys_of(hold).tag),
-            Family::Hash => request,
+            Family::Hash | Family::HashWithData => request,
         };
     }
     request

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::{NAME_LOOK, fail_on_error, unexpected};
 use crate::base::advice::Advice;
+use crate::base::data::HoldData;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::lock_name::{Kind, LockName};
 use crate::store::redis::keys::{RedisKeys, channel_of};
@@ -18,8 +19,9 @@ pub(crate) fn look(name: &LockName) -> Request {
     let marker = keys.marker();
     let leases = keys.leases();
     let opened = keys.opened();
-    let names =
-        [keys.lock, keys.token, &queue, &deadlines, &marker, &leases, &opened].map(str::as_bytes);
+    let data = keys.data();
+    let names = [keys.lock, keys.token, &queue, &deadlines, &marker, &leases, &opened, &data];
+    let names = names.map(str::as_bytes);
     let request = Request::script(&NAME_LOOK, &names).arg(keys.tag).number(MOST_LISTED as u64);
     CHANNELS.iter().fold(request, |request, kind| request.arg(channel_of(*kind, &name.key)))
 }
@@ -108,7 +110,7 @@ struct Seen {
 impl Seen {
     /// `None`: not an answer of this script.
     fn read(reply: Reply) -> Option<Self> {
-        let parts: [Reply; 12] = reply.into_list()?.try_into().ok()?;
+        let parts: [Reply; 13] = reply.into_list()?.try_into().ok()?;
         let [
             what,
             number,
@@ -122,6 +124,7 @@ impl Seen {
             permits,
             opened,
             listeners,
+            data,
         ] = parts;
         let integer = |reply: &Reply| if let Reply::Int(n) = reply { Some(*n) } else { None };
         let mut what = match integer(&what)? {
@@ -152,7 +155,11 @@ impl Seen {
                 id,
                 count: count.unwrap_or(1),
                 left: time_left(integer(&left)?),
+                data: None,
             });
+        }
+        if let (Reply::Bytes(data), [only]) = (&data, &mut found[..]) {
+            only.data = Some(HoldData::new(data));
         }
         let mut queued = Vec::new();
         for [waiter, left] in groups(queue.into_list()?)? {
@@ -235,7 +242,7 @@ fn acquisitions(permits: &[(Vec<u8>, Option<Duration>)]) -> Vec<FoundHolder> {
         let id = if is_ours { hex(acquisition) } else { hex(permit) };
         match all.iter_mut().find(|one| is_ours && one.id == id) {
             Some(one) => one.count += 1,
-            None => all.push(FoundHolder { id, count: 1, left: *left }),
+            None => all.push(FoundHolder { id, count: 1, left: *left, data: None }),
         }
     }
     all

@@ -5,6 +5,7 @@
 #[path = "../lua/manifest.rs"]
 mod manifest;
 
+mod data;
 mod handshake;
 mod inspect;
 mod lock;
@@ -14,6 +15,7 @@ mod rate;
 mod redlock;
 mod without_holder;
 
+pub(crate) use self::data::{last_hold, last_hold_answer, set_data, set_data_answer};
 pub(crate) use self::handshake::{
     handshake, handshake_in_cluster, handshake_with_master, refused_by_probe,
 };

@@ -207,7 +207,7 @@ fn is_supported(call: &str) -> bool {
         "Semaphore::extend",
         "RateLimiter",
     ];
-    !refused.iter().any(|kind| call.starts_with(kind))
+    !refused.iter().any(|kind| call.starts_with(kind)) && !call.ends_with("::last_holder")
 }
 
 /// A call that is already waiting does not wait for it to pass, because somebody must act; but it may

@@ -1,0 +1,16 @@
+-- data_renew: lease_renew, for holders that have data: its end moves with the lease.
+-- KEYS[i] lock       hash, holder -> hold count
+-- KEYS[n + i] data   hash, what the last holder of the i-th lock with data has written
+-- ARGV[i] holder of KEYS[i]
+-- ARGV[n + i] lease of KEYS[i] in ms; 0 only checks whether the holder is still there
+-- Returns what lease_renew returns
+-- Repeat-safe: yes, as lease_renew. Only the holder's own data is touched.
+local n = #KEYS / 2
+local answers = inner({unpack(KEYS, 1, n)}, ARGV)
+for i = 1, n do
+  -- By pcall: whatever has the name of the data, the lease is extended.
+  if answers[i] == 1 and ARGV[n + i] ~= '0' then
+    pcall(keep_data, KEYS[n + i], redis.call('pttl', KEYS[i]), ARGV[i])
+  end
+end
+return answers

@@ -1,0 +1,3 @@
+
+end
+-- lib/outer: ends the function that lib/inner begins.
