@@ -2,7 +2,7 @@
 
 use leasehold::observe::{HolderOwner, LockHolder};
 
-use crate::text::visible;
+use crate::text::{fit, visible};
 
 /// Who holds the lock: the owner or, if it is not known, the id.
 pub(crate) fn who(holder: &LockHolder) -> String {
@@ -14,4 +14,9 @@ pub(crate) fn who(holder: &LockHolder) -> String {
 
 pub(crate) fn who_or_id(owner: Option<&HolderOwner>, id: &str) -> String {
     visible(&owner.map_or_else(|| id.to_owned(), ToString::to_string))
+}
+
+/// What the holder has written beside its hold, in at most this many columns.
+pub(crate) fn data_of(holder: &LockHolder, columns: usize) -> Option<String> {
+    holder.data().map(|data| fit(&visible(&String::from_utf8_lossy(data)), columns))
 }

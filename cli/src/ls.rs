@@ -6,7 +6,7 @@ use leasehold::Primitive;
 use leasehold::observe::LockSummary;
 
 use crate::failure::{Failure, say};
-use crate::holders::who;
+use crate::holders::{data_of, who};
 use crate::output::{write_json, write_out};
 use crate::store::StoreArgs;
 use crate::text::{padded, time, visible, width};
@@ -29,7 +29,8 @@ HELD BY is the owner's name, or the holder's id: Redisson announces no owner. FO
 themselves. LEFT is the remaining lease, which a living holder renews. WAITING is the length of the queue of a fair
 lock, and of every lock in ZooKeeper; for other locks in Redis, it is the number of clients that are subscribed to the
 release (`w`: writers wait for a read lock); `-` means unknown. For a semaphore the free and taken permits are shown,
-for Redlock the number of masters on which the lock is held.
+for Redlock the number of masters on which the lock is held. DATA, what a holder has written beside its hold, is there if
+any of them has.
 
 With --json it prints an array. The status is 0 even if there are no locks.";
 
@@ -70,10 +71,14 @@ pub(crate) fn ls(store: &StoreArgs, args: &LsArgs) -> Result<u8, Failure> {
         let others = if args.all { "" } else { "; --all also finds those of other libraries" };
         say(format_args!("no locks match {}{others}", visible(&args.pattern)));
     } else {
-        let rows: Vec<Vec<String>> = locks.iter().map(row).collect();
-        let _ = write_out(
-            table(&["NAME", "KIND", "HELD BY", "FOR", "LEFT", "WAITING"], &rows).as_bytes(),
-        )?;
+        let mut rows: Vec<Vec<String>> = locks.iter().map(row).collect();
+        let mut header = vec!["NAME", "KIND", "HELD BY", "FOR", "LEFT", "WAITING"];
+        let data: Vec<Option<String>> = locks.iter().map(data).collect();
+        if data.iter().any(Option::is_some) {
+            header.push("DATA");
+            rows.iter_mut().zip(data).for_each(|(row, data)| row.push(data.unwrap_or_default()));
+        }
+        let _ = write_out(table(&header, &rows).as_bytes())?;
     }
     Ok(0)
 }
@@ -101,6 +106,12 @@ fn held_by(lock: &LockSummary) -> String {
         text.push_str(&format!(", on {on} of {of} masters"));
     }
     text
+}
+
+/// Exclusive locks have one holder at most.
+fn data(lock: &LockSummary) -> Option<String> {
+    const COLUMNS: usize = 60;
+    data_of(lock.holders().first()?, COLUMNS)
 }
 
 fn waiting(lock: &LockSummary) -> String {

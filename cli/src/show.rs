@@ -5,14 +5,14 @@ use leasehold::observe::{LockHolder, LockReport, LockSummary};
 use serde::Serialize;
 
 use crate::failure::{Failure, status};
-use crate::holders::{who, who_or_id};
+use crate::holders::{data_of, who, who_or_id};
 use crate::output::{write_json, write_out};
 use crate::store::StoreArgs;
 use crate::text::{time, visible};
 
 const DETAILS: &str = "\
-Shows everything under the name: the kind, the holders with their owners and ids, the remaining leases, the queue in its
-order, the permits, and the last fencing token.
+Shows everything under the name: the kind, the holders with their owners, ids and data, the remaining leases, the queue
+in its order, the permits, and the last fencing token.
 
 A holder without an owner is a client of Redisson, or a client of this library that does not announce itself. Redisson's
 ids are the ones in its own logs: the client's UUID and the number of the thread.
@@ -79,6 +79,9 @@ fn text_of(report: &LockReport) -> String {
                     add("permit", format!("{}, {}", describe(holder), made_by(holder)));
                 }
                 _ => add("held by", describe(holder)),
+            }
+            if let Some(data) = data_of(holder, usize::MAX) {
+                add("data", data);
             }
         }
         match lock.waiting() {

@@ -87,7 +87,9 @@
 //! [`extend`](crate::ReentrantMutexGuard::extend) moves that limit and asks the leader once; it
 //! cannot lengthen the session. [`min_hold`](crate::ReentrantMutex::min_hold) is refused with
 //! `Unsupported`: the node ends with its session at the latest. Hold the guard for that time
-//! instead.
+//! instead. The [data](crate::ReentrantMutex::with_data) of a hold is in its node, behind the text
+//! that says whose it is, and ends with it:
+//! [`last_holder`](crate::ReentrantMutex::last_holder) is refused.
 //!
 //! # Fencing tokens
 //!

@@ -24,7 +24,7 @@ impl Scene {
 
     fn play(&self, look: impl FnOnce()) {
         let Self { client, waiter } = self;
-        let mutex = client.lock("job \u{1b}[31m").unwrap();
+        let mutex = client.mutex("job \u{1b}[31m").with_data("build 812\u{1b}[31m").lock().unwrap();
         let again = client.lock("job \u{1b}[31m").unwrap();
         let (fair, read) =
             (client.fair("line").lock_owned().unwrap(), client.rw_lock("rw").read_owned().unwrap());
@@ -69,12 +69,16 @@ fn looks_right(url: &str) {
     let job = by_name(&locks, "job \u{1b}[31m");
     assert_eq!((&job["kind"], &job["holders"][0]["hold_count"]), (&json!("mutex"), &json!(2)));
     assert_eq!(job["holders"][0]["owner"]["label"], "billing-7");
+    assert_eq!(job["holders"][0]["data"], "build 812\u{1b}[31m");
     let pool = by_name(&locks, "pool");
     assert_eq!(pool["permits"], json!({ "free": 1, "taken": 2 }));
 
     let (_, table, _) = run(leasehold_at(url, &["ls"]));
     assert!(table.starts_with("NAME") && table.lines().count() >= 5, "{table}");
     assert!(!table.contains('\u{1b}') && table.contains("job \\u{1b}[31m"), "{table}");
+    assert!(table.contains(" DATA\n") && table.contains("build 812\\u{1b}[31m\n"), "{table}");
+    let job = shown(url, "job \u{1b}[31m");
+    assert!(job.contains("\n  data     build 812\\u{1b}[31m\n"), "{job}");
     let (_, some, _) = run(leasehold_at(url, &["ls", "po*"]));
     assert_eq!(some.lines().count(), 2, "{some}");
 
