@@ -10,6 +10,7 @@ use crate::observe::{self, AnnouncedLocks, LockReport, LockSummary, Snapshot, St
 use crate::report::diagnosis::{Check, Diagnosis, Finding};
 use crate::store::Diagnose;
 use crate::sync::counting_semaphore::CountingSemaphore;
+use crate::sync::election::Election;
 use crate::sync::fair_mutex::FairMutex;
 use crate::sync::latch::CountDownLatch;
 use crate::sync::multi_lock::MultiLock;
@@ -119,6 +120,15 @@ impl LockClient {
     #[must_use]
     pub fn rate_limiter(&self, name: impl AsRef<str>) -> RateLimiter {
         RateLimiter::new(&self.state, name.as_ref())
+    }
+
+    /// A handle to the election of a leader among all who stand for it under this name, which is
+    /// that of a plain lock; no I/O.
+    #[doc(alias = "LeaderSelector")]
+    #[doc(alias = "leader election")]
+    #[must_use]
+    pub fn election(&self, name: impl AsRef<str>) -> Election {
+        Election::new(&self.state, name.as_ref())
     }
 
     /// Short for [`mutex(name).lock()`](ReentrantMutex::lock): blocks until the caller holds the

@@ -271,6 +271,7 @@ pub use signal::cancel::CancelToken;
 #[cfg(feature = "postgres")]
 pub use store::postgres::POSTGRES_SCHEMA;
 pub use sync::counting_semaphore::{CountingPermit, CountingSemaphore};
+pub use sync::election::{Election, Leader, LeaderWatch, Term};
 pub use sync::fair_mutex::{FairMutex, FairMutexGuard, OwnedFairMutexGuard};
 pub use sync::held::Held;
 pub use sync::latch::CountDownLatch;

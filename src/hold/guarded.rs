@@ -281,7 +281,8 @@ impl Hold {
     /// Applies the reply to an [`extension`](Self::extension).
     pub(crate) fn extended(&self, lease: Duration, renewed: Renewed) -> Result<()> {
         match renewed {
-            Renewed::Held { sent_at, again, beside } => {
+            Renewed::Held { sent_at, again, beside, asked } => {
+                self.tenure.store_hold.note_asked(asked);
                 self.tenure.store_hold.inspected(sent_at, beside);
                 let confirmed = self.confirmed(sent_at, lease);
                 // The same as for a renewal. If the lease has ended, no release is under way.

@@ -5,7 +5,7 @@ use std::convert::Infallible;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::{Arc, Weak};
 
-use crossbeam_channel::{Receiver, Sender};
+use crossbeam_channel::Receiver;
 
 use crate::base::loss::{Loss, RenewalFailure};
 use crate::os::{
@@ -17,8 +17,8 @@ use crate::signal::event::Event;
 
 pub(crate) enum Callback {
     Run(Box<dyn FnOnce(&Loss) + Send>),
-    /// Dropping it disconnects the receivers.
-    Disconnect(Sender<Infallible>),
+    /// Dropping it disconnects receivers, or cancels a token.
+    Disconnect(Box<dyn Send>),
     /// Never runs again, and is only dropped.
     Drop(TroubleCallback),
 }
@@ -34,6 +34,12 @@ pub(super) type CallbackPlace = Mutex<Option<Callback>>;
 impl OnLost {
     pub(crate) fn new(callback: impl FnOnce(&Loss) + Send + 'static) -> Self {
         Self::of(Callback::Run(Box::new(callback)))
+    }
+
+    /// Drops this when a lease is lost, or its guard is given up, at once: no callback can delay
+    /// it.
+    pub(crate) fn by_drop(what: impl Send + 'static) -> Self {
+        Self::of(Callback::Disconnect(Box::new(what)))
     }
 
     fn of(callback: Callback) -> Self {
@@ -109,7 +115,7 @@ impl Callbacks {
             return lost.clone();
         }
         let (sender, receiver) = crossbeam_channel::bounded(0);
-        let on_lost = OnLost::of(Callback::Disconnect(sender));
+        let on_lost = OnLost::by_drop(sender);
         registered.lost = Some(receiver.clone());
         drop(own);
         // Without the mutex: this may start a thread and log.

@@ -2,6 +2,7 @@
 //! ends.
 
 pub(crate) mod announcer;
+mod asked_for;
 pub(crate) mod callbacks;
 mod ending;
 mod give_up;

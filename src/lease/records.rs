@@ -60,6 +60,8 @@ pub(crate) struct StoreHold {
     pub(super) visits: Visits,
     pub(super) release_race: ReleaseRace,
     pub(super) min_hold: MinHold,
+    /// `None` for a hold without data.
+    pub(super) asked_for: Option<Box<AskedFor>>,
     pub(super) users: Mutex<Users>,
     pub(super) caretaker: Arc<dyn Caretaker>,
 }
@@ -68,6 +70,15 @@ pub(crate) struct StoreHold {
 /// [`min_hold`](crate::lease::min_hold). Only one word, because every hold has it and few use it.
 #[derive(Debug, Default)]
 pub(super) struct MinHold(pub(super) AtomicU64);
+
+/// The last question that a renewal has brought: others ask the holder for its lock.
+#[derive(Debug, Default)]
+pub(super) struct AskedFor {
+    /// Its id; 0 for none.
+    pub(super) id: AtomicU64,
+    /// When it came, in nanoseconds.
+    pub(super) at: AtomicU64,
+}
 
 /// Renews holds, and gives up those that nobody else gives up: the watchdog of a client.
 pub(crate) trait Caretaker: Send + Sync {

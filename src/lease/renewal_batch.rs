@@ -147,7 +147,8 @@ impl RenewalThread {
     ) -> Moment {
         let now = self.clock.now();
         match outcome {
-            Renewed::Held { sent_at, again, beside } => {
+            Renewed::Held { sent_at, again, beside, asked } => {
+                hold.note_asked(asked);
                 self.apply_confirmation(hold, renewal.lease, (sent_at, again, beside), news)
             }
             Renewed::Gone => {

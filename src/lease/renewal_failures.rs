@@ -110,7 +110,7 @@ mod tests {
         let holds: Vec<_> = ["a", "b"]
             .map(|name| (tenure(name, &clock, Duration::from_secs(10)).store_hold.clone(), at))
             .into();
-        let held = || Renewed::Held { sent_at: at, again: false, beside: None };
+        let held = || Renewed::Held { sent_at: at, again: false, beside: None, asked: 0 };
         let failed = |kind| {
             Renewed::Failed(
                 Error::new(kind, "why").caused_by(std::io::Error::other("too many files")),

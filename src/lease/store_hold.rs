@@ -114,6 +114,7 @@ impl StoreHold {
             visits: Visits::default(),
             release_race: ReleaseRace::default(),
             min_hold: MinHold::default(),
+            asked_for: asked.holder.data().map(|_| Box::default()),
             users: Mutex::new(users),
             asked,
             caretaker,

@@ -157,6 +157,15 @@ impl CancelToken {
     /// Interrupts a wait when the token is cancelled, at once if it already is, until the returned
     /// value is dropped. The interrupted wait then checks [`is_cancelled`](Self::is_cancelled).
     pub(crate) fn wakes(&self, wait: Arc<dyn Interrupt>) -> Waking<'_> {
+        Waking { token: self, key: self.enter(wait) }
+    }
+
+    /// The same, for as long as the token lives.
+    pub(crate) fn tells(&self, wait: Arc<dyn Interrupt>) {
+        let _key = self.enter(wait);
+    }
+
+    fn enter(&self, wait: Arc<dyn Interrupt>) -> u64 {
         let key = {
             let mut below = self.0.below.lock();
             let key = below.next();
@@ -168,7 +177,23 @@ impl CancelToken {
         if self.is_cancelled() {
             wait.interrupt();
         }
-        Waking { token: self, key }
+        key
+    }
+}
+
+/// A token that is cancelled together with another one, although it is no child of it.
+impl Interrupt for CancelToken {
+    fn interrupt(&self) {
+        self.cancel();
+    }
+}
+
+/// Cancels its token when it is dropped.
+pub(crate) struct CancelledByDrop(pub(crate) CancelToken);
+
+impl Drop for CancelledByDrop {
+    fn drop(&mut self) {
+        self.0.cancel();
     }
 }
 

@@ -168,6 +168,11 @@ pub(crate) trait DataStore {
         data: &HoldData,
     ) -> Result<bool>;
 
+    /// Asks the holder for the lock: its next renewal
+    /// [learns of it](crate::store::Renewed::Held). False: nobody with data has it. May be
+    /// repeated, and goes with the hold.
+    fn ask_for(&self, name: &LockName) -> Result<bool>;
+
     /// [Remembered](REMEMBERED) after its end.
     fn last_hold(&self, name: &LockName) -> Result<Option<LastHold>>;
 }

@@ -168,11 +168,13 @@ pub(crate) struct Renewal {
 pub(crate) enum Renewed {
     /// `again`: the hold was missing on some server and was taken anew there. If it was released in
     /// the meantime, that must be undone. `beside`: holders of another library share the lock, and
-    /// may shorten its lease to this at any time from now on.
+    /// may shorten its lease to this at any time from now on. `asked`: not 0 if somebody has
+    /// [asked](crate::store::DataStore::ask_for) for the lock; each question has another number.
     Held {
         sent_at: Moment,
         again: bool,
         beside: Option<Duration>,
+        asked: u64,
     },
     Gone,
     Failed(Error),

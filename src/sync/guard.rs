@@ -23,7 +23,7 @@ use crate::base::loss::{Loss, LossWait, RenewalFailure};
 use crate::fencing::{FencingToken, TransactionFence};
 use crate::hold::guarded::{Hold, Side};
 use crate::lease::callbacks::{Callbacks, OnLost};
-use crate::signal::cancel::{CancelToken, cancelled};
+use crate::signal::cancel::{CancelToken, CancelledByDrop, cancelled};
 
 /// What a guard owns: one hold, or the holds of several locks taken as one.
 pub(crate) trait HeldLock {
@@ -153,6 +153,18 @@ impl<H: HeldLock, B> Guard<H, B> {
                 hold.on_lost(on_lost);
             }
         })
+    }
+
+    /// Cancels the token when the lease is lost, or the guard is given up.
+    pub(crate) fn cancels(&self, token: CancelToken) {
+        if self.is_forked() {
+            return;
+        }
+        let on_lost = OnLost::by_drop(CancelledByDrop(token));
+        for hold in self.parts() {
+            hold.on_lost(&on_lost);
+        }
+        self.callbacks.add(on_lost);
     }
 
     pub(crate) fn on_renewal_failed(

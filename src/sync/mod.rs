@@ -1,6 +1,7 @@
 //! The primitives, their handles and their guards.
 
 pub(crate) mod counting_semaphore;
+pub(crate) mod election;
 pub(crate) mod fair_mutex;
 pub(crate) mod guard;
 pub(crate) mod handle;

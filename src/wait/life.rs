@@ -9,12 +9,13 @@ use crate::os::{
     self, Condvar, Mutex,
     atomic::{AtomicBool, Ordering},
 };
+use crate::signal::cancel::CancelToken;
 
 #[derive(Default)]
 pub(crate) struct Life {
     closed: AtomicBool,
     /// See [`has_stopped`](Self::has_stopped).
-    stopped: AtomicBool,
+    stops: CancelToken,
     closing: Mutex<Closing>,
     closing_changed: Condvar,
     /// Acquires and releases under way: a close waits until they have nothing left to undo.
@@ -39,7 +40,7 @@ impl Life {
     /// Whether its calls have stopped waiting and take nothing new: it was closed, or asked to stop
     /// waiting. In the latter case what it holds stays held.
     pub(crate) fn has_stopped(&self) -> bool {
-        self.stopped.load(Ordering::Acquire) || self.is_closed()
+        self.stops.is_cancelled() || self.is_closed()
     }
 
     /// # Errors
@@ -57,7 +58,12 @@ impl Life {
     }
 
     pub(crate) fn stop_waiting(&self) {
-        self.stopped.store(true, Ordering::Release);
+        self.stops.cancel();
+    }
+
+    /// Cancelled when the client stops waiting or is closed.
+    pub(crate) fn stops(&self) -> &CancelToken {
+        &self.stops
     }
 
     /// The last handle of the client is gone.
@@ -91,6 +97,7 @@ impl Life {
         *closing = Closing::UnderWay;
         drop(closing);
         self.end();
+        self.stops.cancel();
         let mut done = CloseEnds { life: self, outcome: None };
         let outcome = close();
         done.outcome = Some(outcome.clone());

@@ -12,7 +12,7 @@ impl MemoryState {
     /// Called after every request that grants, with its answer.
     pub(super) fn data_granted(&mut self, acquire: &Acquire<'_>, acquired: &Acquired, now: Moment) {
         let Acquire { name, holder, held, .. } = *acquire;
-        let (Some(data), Acquired::Granted(_)) = (holder.data(), acquired) else { return };
+        let (Some(data), Acquired::Granted(granted)) = (holder.data(), acquired) else { return };
         let Some(until) = self.lock_until(name, holder, now) else { return };
         match self.data.get_mut(&name.key) {
             // A repeat, or one more level: the data may have been replaced since the grant.
@@ -21,7 +21,8 @@ impl MemoryState {
             _ => {
                 self.data.retain(|_, written| !written.is_forgotten(now));
                 let holder = holder.as_str().to_owned();
-                let written = Written { holder, number: 0, data: data.clone(), until };
+                let (data, token) = (data.clone(), granted.token);
+                let written = Written { holder, number: 0, data, token, asked: 0, until };
                 self.data.insert(name.key.clone(), written);
             }
         }
@@ -48,9 +49,10 @@ impl MemoryState {
     }
 
     /// Called after every renewal, with its answer.
-    pub(super) fn data_renewed(&mut self, renewal: &Renewal, renewed: &Renewed, now: Moment) {
+    pub(super) fn data_renewed(&mut self, renewal: &Renewal, renewed: &mut Renewed, now: Moment) {
         let Renewal { name, holder, .. } = renewal;
-        if holder.data().is_none() || !matches!(renewed, Renewed::Held { .. }) {
+        let Renewed::Held { asked, .. } = renewed else { return };
+        if holder.data().is_none() {
             return;
         }
         let until = self.lock_until(name, holder, now);
@@ -58,13 +60,31 @@ impl MemoryState {
             && written.holder == holder.as_str()
         {
             written.until = until;
+            *asked = written.asked;
         }
+    }
+
+    /// False: nobody with data has the lock.
+    pub(super) fn ask_for(&mut self, name: &LockName, now: Moment) -> bool {
+        let holder = match self.entry(&name.key, now) {
+            Some(Entry::Lock(current)) => current.holder.as_str().to_owned(),
+            _ => return false,
+        };
+        match self.data.get_mut(&name.key).filter(|written| written.holder == holder) {
+            Some(written) => written.asked += 1,
+            None => return false,
+        }
+        true
+    }
+
+    /// What this holder of the lock has written.
+    pub(super) fn written_by(&self, key: &str, holder: &str) -> Option<&Written> {
+        self.data.get(key).filter(|written| written.holder == holder)
     }
 
     /// The data of this holder of the lock.
     pub(super) fn data_of(&self, key: &str, holder: &str) -> Option<HoldData> {
-        let written = self.data.get(key).filter(|written| written.holder == holder);
-        written.map(|written| written.data.clone())
+        self.written_by(key, holder).map(|written| written.data.clone())
     }
 
     pub(super) fn set_data(
@@ -80,7 +100,9 @@ impl MemoryState {
             |written: &Written| written.holder == holder.as_str() && written.number >= number;
         if !self.data.get(&name.key).is_some_and(is_late) {
             let holder = holder.as_str().to_owned();
-            let written = Written { holder, number, data: data.clone(), until };
+            let before = self.data.get(&name.key).filter(|written| written.holder == holder);
+            let (token, asked) = before.map_or((0, 0), |written| (written.token, written.asked));
+            let written = Written { holder, number, data: data.clone(), token, asked, until };
             self.data.insert(name.key.clone(), written);
         }
         true

@@ -202,6 +202,10 @@ pub(super) struct Written {
     pub(super) holder: String,
     pub(super) number: u64,
     pub(super) data: HoldData,
+    /// The fencing token of the holder; 0 for none.
+    pub(super) token: u64,
+    /// How often somebody has asked for the lock.
+    pub(super) asked: u64,
     /// When its lease ends, or when it was given up.
     pub(super) until: Moment,
 }

@@ -80,7 +80,9 @@ impl MemoryState {
         };
         if matches!(found.kind, Some(Kind::Mutex | Kind::Fair)) {
             for holder in &mut found.holders {
-                holder.data = self.data_of(key, &holder.id);
+                let Some(written) = self.written_by(key, &holder.id) else { continue };
+                holder.data = Some(written.data.clone());
+                found.token = Some(written.token).filter(|token| *token > 0);
             }
         }
         if found.kind == Some(Kind::Fair) {

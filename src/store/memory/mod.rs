@@ -401,6 +401,10 @@ impl DataStore for MemoryStore {
         })
     }
 
+    fn ask_for(&self, name: &LockName) -> Result<bool> {
+        self.ask_freely(Operation::Data, |state, now| Ok(state.ask_for(name, now)))
+    }
+
     fn last_hold(&self, name: &LockName) -> Result<Option<LastHold>> {
         self.ask_freely(Operation::Inspect, |state, now| Ok(state.last_hold(name, now)))
     }

@@ -221,12 +221,12 @@ impl MemoryState {
             }
             _ => false,
         };
-        let renewed = if stands {
-            Renewed::Held { sent_at: now, again: false, beside: None }
+        let mut renewed = if stands {
+            Renewed::Held { sent_at: now, again: false, beside: None, asked: 0 }
         } else {
             Renewed::Gone
         };
-        self.data_renewed(renewal, &renewed, now);
+        self.data_renewed(renewal, &mut renewed, now);
         renewed
     }
 

@@ -142,6 +142,11 @@ impl DataStore for PostgresStore {
         requests::set_data_answer(&answer.rows.map_err(|e| self.refused(&e, &[&name.key]))?)
     }
 
+    fn ask_for(&self, name: &LockName) -> Result<bool> {
+        let answer = self.server.ask_freely(&requests::ask_for(name))?;
+        requests::set_data_answer(&answer.rows.map_err(|e| self.refused(&e, &[&name.key]))?)
+    }
+
     fn last_hold(&self, name: &LockName) -> Result<Option<LastHold>> {
         let answer = self.server.ask_freely(&requests::last_hold(name))?;
         requests::last_hold_answer(&answer.rows.map_err(|e| e.to_error())?)

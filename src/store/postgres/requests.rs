@@ -267,8 +267,15 @@ pub(super) fn renew_answers(
     if answers.len() != count {
         return Err(unexpected("a renewal", None));
     }
-    let outcome = |answer| match answer {
-        1 => Ok(Some(Renewed::Held { sent_at, again: false, beside: None })),
+    let outcome = |answer: i64| match answer {
+        1 => Ok(Some(Renewed::Held { sent_at, again: false, beside: None, asked: 0 })),
+        // Somebody asks for the lock.
+        id @ ..=-2 => Ok(Some(Renewed::Held {
+            sent_at,
+            again: false,
+            beside: None,
+            asked: id.unsigned_abs(),
+        })),
         0 => Ok(Some(Renewed::Gone)),
         2 => Ok(None),
         other => Err(unexpected("a renewal", Some(other))),
@@ -301,7 +308,11 @@ pub(super) fn set_data(name: &LockName, holder: &Holder, number: u64, data: &Hol
     request.number(number).arg(hex(data.bytes()))
 }
 
-/// False: the holder does not have the lock.
+pub(super) fn ask_for(name: &LockName) -> Request {
+    Request::new(&DATA_ASK).arg(&*name.key)
+}
+
+/// False: the holder does not have the lock, or nobody with data has it.
 pub(super) fn set_data_answer(rows: &[Row]) -> Result<bool> {
     match integer(one(rows, "a change of data")?, 0) {
         Some(1) => Ok(true),
@@ -462,6 +473,7 @@ statements! {
     DATA_RENEW = 32: "SELECT leasehold_v1.data_renew($1, $2, $3, $4)";
     DATA_SET = 33: "SELECT leasehold_v1.data_set($1, $2, $3, $4)";
     DATA_LAST = 34: "SELECT holder, data, ms FROM leasehold_v1.data_last($1, $2)";
+    DATA_ASK = 35: "SELECT leasehold_v1.data_ask($1)";
 }
 
 #[cfg(test)]

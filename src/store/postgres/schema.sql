@@ -146,6 +146,7 @@ CREATE TABLE IF NOT EXISTS leasehold.data (
   holder  text COLLATE "C" NOT NULL,
   number  bigint NOT NULL,              -- of the change, for late ones
   data    bytea NOT NULL,
+  asked   bigint NOT NULL DEFAULT 0,    -- when somebody last asked the holder for the lock
   ends    timestamptz NOT NULL          -- of the lease, or when it was given up
 ) WITH (fillfactor = 60);
 
@@ -1097,6 +1098,7 @@ BEGIN
     SELECT p_name, p_holder, p_number, p_data, k.ends FROM leasehold.lock k
       WHERE k.name = p_name AND k.holder = p_holder
     ON CONFLICT (name) DO UPDATE SET ends = excluded.ends, holder = excluded.holder,
+      asked = CASE WHEN d.holder = excluded.holder THEN d.asked ELSE 0 END,
       number = CASE WHEN d.holder = excluded.holder AND d.number >= excluded.number
                     THEN d.number ELSE excluded.number END,
       data = CASE WHEN d.holder = excluded.holder AND d.number >= excluded.number
@@ -1145,18 +1147,35 @@ BEGIN
 END $$;
 
 -- data_renew: renew, for a batch in which some holders have data: its end moves with the lease.
--- Answers and repeats as renew does. Only data of rows that renew has locked is touched, so it waits
+-- Answers and repeats as renew does, or a number below -1 instead of 1: somebody has asked for the
+-- lock, each time another number. Only data of rows that renew has locked is touched, so it waits
 -- for nobody.
 CREATE OR REPLACE FUNCTION leasehold_v1.data_renew(p_names text[], p_holders text[],
-    p_leases bigint[], p_waits boolean) RETURNS int[] LANGUAGE plpgsql
+    p_leases bigint[], p_waits boolean) RETURNS bigint[] LANGUAGE plpgsql
   SET search_path = pg_catalog, pg_temp AS $$
-DECLARE answer int[] := leasehold_v1.renew(p_names, p_holders, p_leases, p_waits);
+DECLARE answer bigint[] := leasehold_v1.renew(p_names, p_holders, p_leases, p_waits);
 BEGIN
   UPDATE leasehold.data d SET ends = k.ends
     FROM unnest(p_names, p_holders, p_leases, answer) AS a(n, h, l, held)
       JOIN leasehold.lock k ON k.name = a.n AND k.holder = a.h
     WHERE d.name = a.n AND d.holder = a.h AND a.held = 1 AND a.l > 0;
-  RETURN answer;
+  RETURN (SELECT array_agg(CASE WHEN a.held = 1 AND d.asked > 1 THEN -d.asked ELSE a.held END
+      ORDER BY a.i)
+    FROM unnest(p_names, p_holders, answer) WITH ORDINALITY AS a(n, h, held, i)
+      LEFT JOIN leasehold.data d ON d.name = a.n AND d.holder = a.h);
+END $$;
+
+-- data_ask: asks the holder of a lock that has data to give it up: its next renewal learns of it.
+-- Answers 1 | 0 nobody with data has the lock. Repeat-safe: a repeat asks again.
+CREATE OR REPLACE FUNCTION leasehold_v1.data_ask(p_name text) RETURNS int LANGUAGE plpgsql
+  SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+  UPDATE leasehold.data d
+    SET asked = greatest(d.asked + 1, leasehold_v1.micros(clock_timestamp()))
+    FROM leasehold.lock k
+    WHERE d.name = p_name AND k.name = p_name AND k.holder = d.holder
+      AND k.ends > greatest(k.since, clock_timestamp());
+  RETURN CASE WHEN FOUND THEN 1 ELSE 0 END;
 END $$;
 
 -- data_set: replaces the data of a holder, if it has the lock. p_number: each change of the holder

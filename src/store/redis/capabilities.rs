@@ -84,6 +84,11 @@ impl DataStore for RedisStore {
         script::set_data_answer(self.servers.ask_repeatable(slot_of(name), request)?.reply)
     }
 
+    fn ask_for(&self, name: &LockName) -> Result<bool> {
+        let reply = self.servers.ask_repeatable(slot_of(name), || script::ask_for(name))?.reply;
+        script::set_data_answer(reply)
+    }
+
     fn last_hold(&self, name: &LockName) -> Result<Option<LastHold>> {
         let reply = self.servers.ask_repeatable(slot_of(name), || script::last_hold(name))?.reply;
         script::last_hold_answer(reply)

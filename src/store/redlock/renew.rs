@@ -53,7 +53,7 @@ impl RedlockStore {
                     for index in lost_at {
                         missing[index].push(n);
                     }
-                    Renewed::Held { sent_at: round.sent_at, again: false, beside: None }
+                    Renewed::Held { sent_at: round.sent_at, again: false, beside: None, asked: 0 }
                 } else if is_final(gone, all) {
                     Renewed::Gone
                 } else {

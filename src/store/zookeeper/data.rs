@@ -1,24 +1,32 @@
-//! How the data of a hold is written into its node: behind the text, after a zero byte and a number.
+//! How the data of a hold is written into its node: behind the text, after a zero byte and two
+//! numbers.
 
-use crate::base::data::HoldData;
-
-/// Appends data to the text of a node.
-pub(super) fn with_data(mut text: Vec<u8>, number: u64, data: &HoldData) -> Vec<u8> {
-    text.extend_from_slice(format!("\0{number} ").as_bytes());
-    text.extend_from_slice(data.bytes());
-    text
+/// What a node has behind its text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Written<'n> {
+    /// Of the last change of the data.
+    pub(super) number: u64,
+    /// How often somebody has asked for the lock.
+    pub(super) asked: u64,
+    pub(super) data: &'n [u8],
 }
 
-/// The text of a node, and its data with the number.
-pub(super) fn split(node: &[u8]) -> (&[u8], Option<(u64, &[u8])>) {
+impl Written<'_> {
+    /// The whole content of a node with this text.
+    pub(super) fn behind(self, text: &[u8]) -> Vec<u8> {
+        let Self { number, asked, data } = self;
+        [text, format!("\0{number} {asked} ").as_bytes(), data].concat()
+    }
+}
+
+/// The text of a node, and what is behind it.
+pub(super) fn split(node: &[u8]) -> (&[u8], Option<Written<'_>>) {
     let Some(end) = node.iter().position(|byte| *byte == 0) else { return (node, None) };
-    let rest = &node[end + 1..];
-    let numbered = || {
-        let space = rest.iter().position(|byte| *byte == b' ')?;
-        let number = std::str::from_utf8(&rest[..space]).ok()?.parse().ok()?;
-        Some((number, &rest[space + 1..]))
-    };
-    (&node[..end], numbered())
+    let mut parts = node[end + 1..].splitn(3, |byte| *byte == b' ');
+    let mut number = || std::str::from_utf8(parts.next()?).ok()?.parse().ok();
+    let written = number().zip(number()).zip(parts.next());
+    let written = written.map(|((number, asked), data)| Written { number, asked, data });
+    (&node[..end], written)
 }
 
 #[cfg(test)]
@@ -27,11 +35,11 @@ mod tests {
 
     #[test]
     fn data_comes_behind_the_text() {
-        let data = HoldData::new(b"a\0 b\xff");
-        let node = with_data(b"h:1 name".to_vec(), 7, &data);
-        assert_eq!(split(&node), (&b"h:1 name"[..], Some((7, data.bytes()))));
+        let written = Written { number: 7, asked: 2, data: b"a\0 b\xff" };
+        let node = written.behind(b"h:1 name");
+        assert_eq!(split(&node), (&b"h:1 name"[..], Some(written)));
         assert_eq!(split(b"h:1 name"), (&b"h:1 name"[..], None));
-        for odd in [&b"h\0"[..], b"h\0x y", b"h\07", b"h\0 7"] {
+        for odd in [&b"h\0"[..], b"h\0x y z", b"h\07", b"h\0 7", b"h\01 2", b"h\01 x y"] {
             assert_eq!(split(odd), (&b"h"[..], None), "{odd:?}");
         }
     }

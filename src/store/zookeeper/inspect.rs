@@ -25,6 +25,8 @@ pub(super) struct ListedPlace {
     pub(super) id: String,
     owner: Option<HolderOwner>,
     pub(super) data: Option<HoldData>,
+    /// The number of the change that made the node; 0 if the node may not be read.
+    pub(super) czxid: i64,
 }
 
 impl QueueStore for ZooKeeperStore {
@@ -81,10 +83,14 @@ impl ZooKeeperStore {
         let exchange = self.ask(&looks)?;
         let mut places = Vec::with_capacity(nodes.len());
         for (reply, node) in exchange.replies.iter().zip(nodes) {
+            let mut czxid = 0;
             let data = match reply.code {
                 Code::NO_AUTH if unreadable == Unreadable::HasAnId => Vec::new(),
                 _ => match data_in(reply, directory)? {
-                    Some((data, _)) => data,
+                    Some((data, stat)) => {
+                        czxid = stat.czxid;
+                        data
+                    }
                     None => continue,
                 },
             };
@@ -93,9 +99,9 @@ impl ZooKeeperStore {
             let owner = owner_in(text, &id);
             // Only a client of this crate writes data.
             let is_own = text.starts_with(id.as_bytes());
-            let data = data.filter(|_| is_own).map(|(_, data)| HoldData::new(data));
+            let data = data.filter(|_| is_own).map(|written| HoldData::new(written.data));
             let id = if names::is_write(node) { format!("{id}:write") } else { id };
-            places.push(ListedPlace { id, owner, data });
+            places.push(ListedPlace { id, owner, data, czxid });
         }
         Ok(places)
     }

@@ -138,6 +138,7 @@ impl ZooKeeperStore {
             return Ok(None);
         }
         let owners = owners_of(&places);
+        let token = places.first().filter(|_| kind == Kind::Mutex).map(|first| first.czxid);
         let queue = places.split_off(holding.min(places.len()));
         Ok(Some(Found {
             holders: places.into_iter().map(holder).collect(),
@@ -145,6 +146,7 @@ impl ZooKeeperStore {
             unlisted: holding.saturating_sub(MOST_LISTED) as u64,
             waiting: Some(nodes.len().saturating_sub(holding) as u64),
             queue: waiters(queue),
+            token: token.filter(|czxid| *czxid > 0).map(|czxid| self.token_of(czxid)),
             ..Found::new(&name.key, if is_written { Kind::Write } else { kind })
         }))
     }

@@ -13,7 +13,7 @@
 use std::time::Instant;
 
 use super::client::{Exchange, NodeWatch, WatchingWaiter, ZooKeeperFailure};
-use super::data::with_data;
+use super::data::Written;
 use super::nodes::Node;
 use super::wire::{Code, Created, Mode, Reply, Request, Stat, Transacted};
 use super::{ZooKeeperStore, names};
@@ -164,7 +164,7 @@ impl ZooKeeperStore {
     pub(super) fn data_of(&self, holder: &Holder) -> Vec<u8> {
         let text = self.text_of(holder);
         match holder.data() {
-            Some(data) => with_data(text, 0, data),
+            Some(data) => Written { number: 0, asked: 0, data: data.bytes() }.behind(&text),
             None => text,
         }
     }

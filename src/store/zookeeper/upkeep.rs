@@ -59,10 +59,28 @@ impl ZooKeeperStore {
                 Some(error) if node.as_ref().is_some_and(|node| is_new(&node)) => {
                     Renewed::Failed(error.clone())
                 }
-                _ => Renewed::Held { sent_at, again: false, beside: None },
+                _ => Renewed::Held { sent_at, again: false, beside: None, asked: 0 },
             }
         };
-        chunk.iter().zip(&nodes).map(outcome).collect()
+        let mut outcomes: Vec<Renewed> = chunk.iter().zip(&nodes).map(outcome).collect();
+        self.note_questions(chunk, &nodes, &mut outcomes);
+        outcomes
+    }
+
+    /// Holds with data learn whether somebody asks for them.
+    fn note_questions(&self, chunk: &[Renewal], nodes: &[Option<Node>], outcomes: &mut [Renewed]) {
+        let (mut paths, mut questions) = (Vec::new(), Vec::new());
+        for ((one, node), outcome) in chunk.iter().zip(nodes).zip(outcomes) {
+            if let (Some(_), Some(node), Renewed::Held { asked, .. }) =
+                (one.holder.data(), node, outcome)
+            {
+                paths.push(&*node.path);
+                questions.push(asked);
+            }
+        }
+        for (question, asked) in questions.into_iter().zip(self.asked_for(&paths)) {
+            *question = asked;
+        }
     }
 
     /// Whether its node is the same as before the request. A downgrade that was sent in between has
@@ -142,7 +160,8 @@ impl ZooKeeperStore {
             if !exists {
                 self.leave_later(&one.name, &one.holder);
             }
-            let held = Renewed::Held { sent_at: exchange.sent_at, again: false, beside: None };
+            let held =
+                Renewed::Held { sent_at: exchange.sent_at, again: false, beside: None, asked: 0 };
             outcomes.push(if exists { held } else { Renewed::Gone });
         }
         Ok(outcomes)

@@ -223,6 +223,10 @@ fn of_clients(calls: &mut Vec<Call>) {
         Local "snapshot" |(client, _): Named| Ok(client.snapshot());
         Report "diagnose" |(client, _): Named| Ok(client.diagnose());
     );
+    calls!(calls, "Election", client;
+        Look "leader" |(client, name): Named| client.election(name).leader();
+        Change "request" |(client, name): Named| client.election(name).request();
+    );
     type Fenced = (FencedValue, FencingToken, ReentrantMutexGuard);
     fn held(cell: &Cell<'_>) -> Result<Fenced> {
         let guard = cell.client.lock(cell.name())?;

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use super::calls;
 
 /// Methods that have no column, and why.
-const EXCEPTIONS: [(&str, &[&str]); 5] = [
+const EXCEPTIONS: [(&str, &[&str]); 7] = [
     (
         "makes or configures a handle and sends nothing; what is wrong with its name is told by its calls",
         &[
@@ -24,6 +24,8 @@ const EXCEPTIONS: [(&str, &[&str]); 5] = [
             "max_hold",
             "min_hold",
             "with_data",
+            "election",
+            "again",
             "keep_token",
             "with_cancel",
             "non_reentrant",
@@ -43,6 +45,14 @@ const EXCEPTIONS: [(&str, &[&str]); 5] = [
             "names",
             "token_rounds",
         ],
+    ),
+    (
+        "takes the plain lock again and again, or looks at it, until its client stops",
+        &["run", "watch"],
+    ),
+    (
+        "of a term or a leader: what it sends has a column among those of the guard",
+        &["data", "term", "number", "is_leader", "cancel_token", "resign", "is_requested"],
     ),
     ("makes a text for a database that is not the store", &["fence_sql"]),
     (

@@ -13,6 +13,7 @@
 mod case;
 mod data;
 mod each_kind;
+mod election;
 mod exclusion;
 mod in_memory;
 mod leases;
@@ -57,7 +58,7 @@ macro_rules! point {
     (postgres, on_its_own_server, $file:ident, $point:ident) => {};
     // The same; `on_zookeeper::loss` tests a server that is suspended or has lost its data.
     (zookeeper, on_its_own_server, $file:ident, $point:ident) => {};
-    // It refuses data, and nobody else does.
+    // It refuses data and elections, and nobody else does.
     (redlock, one_row, $file:ident, $point:ident) => {};
     (redlock, one_row_over_a_network, $file:ident, $point:ident) => {};
     (redlock, redlock, $file:ident, $point:ident) => {
@@ -157,6 +158,14 @@ macro_rules! contract_of {
                 one_row a_hold_that_ended_with_its_lease_is_the_last_one,
                 one_row_over_a_network a_lost_reply_changes_nothing_more,
                 one_row_over_a_network a_late_change_changes_nothing,
+                redlock redlock_refuses_it,
+            ],
+            election: [
+                one_row one_leads_and_when_it_resigns_another_one_does,
+                one_row an_error_a_panic_and_a_value,
+                one_row whatever_ends_a_term_tells_its_closure,
+                one_row a_request_reaches_the_leader_and_ends_with_its_term,
+                one_row whoever_watches_sees_each_change,
                 redlock redlock_refuses_it,
             ],
             waits: [

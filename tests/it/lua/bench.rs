@@ -128,8 +128,9 @@ impl<'a> Bench<'a> {
             };
             let pair = |pair: &[Vec<u8>]| {
                 let (member, value) = (text(&pair[0]), text(&pair[1]));
-                // `until` is a time in the data of a hold.
-                let is_time = kind == "zset" || kind == "hash" && member == "until";
+                // These are times in the data of a hold.
+                let is_time = kind == "zset"
+                    || kind == "hash" && ["until", "asked"].contains(&member.as_str());
                 (member, if is_time { score(&value) } else { value })
             };
             let mut body: Vec<_> = body.chunks(2).map(pair).collect();

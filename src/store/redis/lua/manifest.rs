@@ -26,6 +26,7 @@ macro_rules! for_each_script {
             DATA_FAIR_RELEASE = "data_fair_release" with "data" with "inner" with "release_level" with "queue" with "../fair_release" with "outer" then "data_released" => Shape::status(2);
             DATA_RENEW = "data_renew" with "data" with "inner" with "../lease_renew" with "renew_hashes" with "outer" => Shape::List;
             DATA_SET = "data_set" with "data" => Shape::Number;
+            DATA_ASK = "data_ask" with "data" => Shape::Number;
             DATA_LOOK = "data_look" with "data" => Shape::List;
             READ_ACQUIRE = "read_acquire" with "holder" then "token" then "hold" => Shape::status(3);
             WRITE_ACQUIRE = "write_acquire" with "holder" then "token" then "hold" => Shape::status(3);

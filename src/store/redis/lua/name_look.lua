@@ -1,6 +1,6 @@
 -- name_look: returns everything under a name, whatever its kind.
 -- KEYS[1] lock       hash of a lock, integer of a latch or a semaphore, or anything else
--- KEYS[2] token      integer, the last fencing token
+-- KEYS[2] token      integer, the last fencing token; that of a holder with data is in its data
 -- KEYS[3] queue      list of waiting holders, first come first
 -- KEYS[4] deadlines  sorted set, waiter -> epoch ms
 -- KEYS[5] marker     string, a writer waits for the readers to leave
@@ -166,6 +166,8 @@ if type(counted) == 'table' and not counted.err then
   end
 end
 
-return {what, number, holders, start_of(KEYS[2]) or false, length_of(#queue), waiters,
+local token = data and tonumber(redis.call('hget', KEYS[8], 'token')) or 0
+token = token > 0 and string.format('%.0f', token) or start_of(KEYS[2]) or false
+return {what, number, holders, token, length_of(#queue), waiters,
   redis.call('pttl', KEYS[5]), unlisted, ended, permits, redis.call('exists', KEYS[7]), listeners,
   data or false}

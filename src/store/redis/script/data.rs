@@ -5,8 +5,8 @@
 use std::time::Duration;
 
 use super::{
-    DATA_ACQUIRE, DATA_FAIR_ACQUIRE, DATA_FAIR_RELEASE, DATA_LOOK, DATA_RELEASE, DATA_SET,
-    FAIR_ACQUIRE, FAIR_RELEASE, MUTEX_ACQUIRE, MUTEX_RELEASE, fail_on_error, unexpected,
+    DATA_ACQUIRE, DATA_ASK, DATA_FAIR_ACQUIRE, DATA_FAIR_RELEASE, DATA_LOOK, DATA_RELEASE,
+    DATA_SET, FAIR_ACQUIRE, FAIR_RELEASE, MUTEX_ACQUIRE, MUTEX_RELEASE, fail_on_error, unexpected,
 };
 use crate::base::data::HoldData;
 use crate::base::error::Result;
@@ -54,7 +54,13 @@ pub(crate) fn set_data(name: &LockName, holder: &Holder, number: u64, data: &Hol
         .arg(data.bytes())
 }
 
-/// False: the holder does not have the lock.
+/// Asks the holder with data for the lock.
+pub(crate) fn ask_for(name: &LockName) -> Request {
+    let keys = RedisKeys::of(name);
+    Request::script(&DATA_ASK, &[keys.data().as_bytes(), keys.lock.as_bytes()])
+}
+
+/// False: the holder does not have the lock, or nobody with data has it.
 pub(crate) fn set_data_answer(reply: Reply) -> Result<bool> {
     match fail_on_error(reply)? {
         Reply::Int(1) => Ok(true),

@@ -320,7 +320,7 @@ pub(crate) fn renew_answers(reply: Reply, sent_at: Moment) -> Result<Vec<Renewed
     let Some(answers) = fail_on_error(reply)?.into_list() else {
         return Err(unexpected("a renewal", "no list"));
     };
-    let held = |beside| Renewed::Held { sent_at, again: false, beside };
+    let held = |beside| Renewed::Held { sent_at, again: false, beside, asked: 0 };
     Ok(answers
         .into_iter()
         .map(|answer| match answer {
@@ -328,6 +328,10 @@ pub(crate) fn renew_answers(reply: Reply, sent_at: Moment) -> Result<Vec<Renewed
             Reply::Int(0) => Renewed::Gone,
             // A Redisson reader holds it as well, and its next renewal may cut the TTL to this.
             Reply::Int(millis @ 2..) => held(Some(Duration::from_millis(millis.unsigned_abs()))),
+            // Somebody asks for the lock.
+            Reply::Int(id @ ..=-2) => {
+                Renewed::Held { sent_at, again: false, beside: None, asked: id.unsigned_abs() }
+            }
             other => Renewed::Failed(match fail_on_error(other) {
                 Err(e) => e,
                 Ok(other) => unexpected("a renewal", &format!("{other:?}")),
@@ -383,7 +387,7 @@ mod tests {
     #[test]
     fn each_hold_of_a_renewal_has_its_answer() {
         let sent_at = Moment::from_nanos(5);
-        let held = |beside| Renewed::Held { sent_at, again: false, beside };
+        let held = |beside| Renewed::Held { sent_at, again: false, beside, asked: 0 };
         let list = Reply::Array(vec![Reply::Int(1), Reply::Int(0), Reply::Int(2)]);
         let answers = renew_answers(list, sent_at).unwrap();
         let expected = [held(None), Renewed::Gone, held(Some(Duration::from_millis(2)))];

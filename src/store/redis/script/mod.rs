@@ -15,7 +15,7 @@ mod rate;
 mod redlock;
 mod without_holder;
 
-pub(crate) use self::data::{last_hold, last_hold_answer, set_data, set_data_answer};
+pub(crate) use self::data::{ask_for, last_hold, last_hold_answer, set_data, set_data_answer};
 pub(crate) use self::handshake::{
     handshake, handshake_in_cluster, handshake_with_master, refused_by_probe,
 };

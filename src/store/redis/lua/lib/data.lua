@@ -1,5 +1,5 @@
--- lib/data: the data of a hold, a hash with the fields holder, number, data and until (epoch ms);
--- put in front of the scripts that take, renew, replace or give up a hold with data.
+-- lib/data: the data of a hold, a hash with the fields holder, number, data, token, until (epoch ms)
+-- and asked (when somebody last asked for the lock, epoch ms); put in front of the scripts that take, renew, replace or give up a hold with data.
 
 local function now_ms()
   local time = redis.call('time')
@@ -13,12 +13,17 @@ local function set_until(data, left)
 end
 
 -- Of a holder that has the lock for `left` ms: its data, unless it was replaced with this number or
--- a higher one; without a text only its end.
-local function keep_data(data, left, holder, number, text)
+-- a higher one; without a text only its end. Its token is known to its grant.
+local function keep_data(data, left, holder, number, text, token)
   local is_own = redis.call('hget', data, 'holder') == holder
   local last = is_own and tonumber(redis.call('hget', data, 'number')) or -1
   if text and last < tonumber(number) then
     redis.call('hset', data, 'holder', holder, 'number', number, 'data', text)
+    if not is_own then
+      redis.call('hset', data, 'token', string.format('%.0f', token or 0))
+      -- The question was for an earlier holder.
+      redis.call('hdel', data, 'asked')
+    end
     is_own = true
   end
   if is_own then

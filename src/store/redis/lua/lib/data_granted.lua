@@ -9,6 +9,7 @@ end
 local answer = inner({unpack(KEYS, 2)}, {unpack(ARGV, 3)})
 if answer[1] == 1 then
   -- A repeat finds its own data, which may have been replaced since the grant, and keeps it.
-  keep_data(data, redis.call('pttl', lock), holder, '0', outermost == '1' and text)
+  keep_data(data, redis.call('pttl', lock), holder, '0', outermost == '1' and text,
+    answer[2])
 end
 return answer
