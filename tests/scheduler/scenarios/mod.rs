@@ -1,6 +1,7 @@
 //! The scenarios, each with two to four threads.
 
 mod data;
+mod elections;
 mod ending;
 mod exclusive;
 mod fair;
@@ -74,6 +75,8 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     soon("data::each_has_its_own", data::each_has_its_own),
     within(20, "data::replaced_by_two", data::replaced_by_two),
     within(20, "data::lost_replies", data::lost_replies),
+    within(20, "elections::follow_each_other", elections::follow_each_other),
+    soon("elections::ends_of_terms", elections::ends_of_terms),
     soon("rates::paced", rates::paced),
     soon("rates::set_anew", rates::set_anew),
     within(20, "rates::lost_replies", rates::lost_replies),

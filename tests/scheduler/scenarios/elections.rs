@@ -1,0 +1,68 @@
+//! Elections of a leader.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use leasehold::ErrorKind;
+
+use crate::book::{As, pause};
+use crate::stage::{Stage, choose, join_all, wait_until};
+
+/// Three stand for election, of two clients. Each leader resigns, fails, panics or is done, and
+/// another one follows at once: no two lead, and nobody waits for a lease.
+pub(crate) fn follow_each_other() {
+    const TERMS: u32 = 8;
+    let stage = Stage::new();
+    let terms = Arc::new(AtomicU32::new(0));
+    let candidates = [true, true, false].map(|is_one| {
+        let terms = terms.clone();
+        stage.spawn(move |stage| {
+            let election = stage.client(is_one).election("job").again();
+            let ended = election.run(|term| {
+                stage.book.enter("job", As::Writer, Some(term.number().get()));
+                assert!(term.is_leader(), "nothing has ended it");
+                pause();
+                terms.fetch_add(1, Ordering::SeqCst);
+                if choose(2) == 0 {
+                    term.resign();
+                    assert!(!term.is_leader());
+                }
+                stage.book.leave("job", As::Writer);
+                if choose(4) == 0 { Err("a failure") } else { Ok(()) }
+            });
+            assert_eq!(ended.expect_err("it stands again").kind(), ErrorKind::Closed);
+        })
+    });
+    wait_until("they follow each other", || terms.load(Ordering::SeqCst) >= TERMS);
+    for client in [&stage.one, &stage.other] {
+        client.stop_waiting();
+    }
+    join_all(candidates);
+    stage.end();
+}
+
+/// The leader loses its lease, or its client stops waiting or is closed, at any moment: the closure
+/// is told, and the call ends or stands again.
+pub(crate) fn ends_of_terms() {
+    let stage = Stage::new();
+    let candidate = stage.spawn(|stage| {
+        stage.one.election("job").run(|term| {
+            let _ = term.cancel_token().wait_timeout(Duration::from_secs(1000));
+            assert!(!term.is_leader(), "it was told to end");
+            Ok::<(), &str>(())
+        })
+    });
+    if choose(2) == 0 {
+        pause();
+        stage.one.mutex("job").force_unlock().expect("the store answers");
+    }
+    pause();
+    match choose(2) {
+        0 => stage.one.stop_waiting(),
+        _ => stage.one.close(Duration::from_secs(1)).expect("it closes in time"),
+    }
+    let ended = candidate.join().expect("it does not panic").expect_err("the client has stopped");
+    assert_eq!(ended.kind(), ErrorKind::Closed);
+    stage.close();
+}
