@@ -76,6 +76,7 @@
 //! | a start signal, or to wait until *n* things are done | [`latch(name)`](LockClient::latch) | all waiters continue together |
 //! | a count shared with Java's `RSemaphore`, or a count of things that nobody holds | [`counting_semaphore(name)`](LockClient::counting_semaphore) | like `semaphore` |
 //! | at most *n* within a second, a minute, a day | [`rate_limiter(name)`](LockClient::rate_limiter), on Redis and in memory | who asks for few permits is served before who waits for many |
+//! | one leader, which another one follows when it ends or dies | [`election(name)`](LockClient::election) | like `lock` |
 //! | one at a time, even when a server is lost | `lock` or `mutex` with [`Redlock`] | like `lock` |
 //!
 //! All but the latch, the counting semaphore and the rate limiter are leases. Their guards have the

@@ -7,7 +7,7 @@ use crate::doctor::DoctorArgs;
 use crate::exporter::ExporterArgs;
 use crate::ls::LsArgs;
 use crate::permits::PermitsArgs;
-use crate::run::RunArgs;
+use crate::run::{LeadArgs, RunArgs};
 use crate::schema::SchemaArgs;
 use crate::show::ShowArgs;
 use crate::store::StoreArgs;
@@ -48,6 +48,7 @@ pub(crate) struct Cli {
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Subcommand {
     Run(RunArgs),
+    Lead(LeadArgs),
     Ls(LsArgs),
     Show(ShowArgs),
     Unlock(UnlockArgs),

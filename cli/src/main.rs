@@ -71,6 +71,7 @@ fn main() -> ExitCode {
 fn dispatch(cli: &Cli) -> Result<u8, Failure> {
     match &cli.subcommand {
         Subcommand::Run(args) => run::run(&cli.store, args),
+        Subcommand::Lead(args) => run::lead(&cli.store, args),
         Subcommand::Ls(args) => ls::ls(&cli.store, args),
         Subcommand::Show(args) => show::show(&cli.store, args),
         Subcommand::Unlock(args) => unlock::unlock(&cli.store, args),

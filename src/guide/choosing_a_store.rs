@@ -43,6 +43,7 @@
 //! | who is next | no client starves; a fair lock keeps the order | the same | no client starves | like one Redis | clients in the order of arrival, for plain, fair and read-write locks |
 //! | stays taken after its guard ([`min_hold`](crate::ReentrantMutex::min_hold)) | yes | yes | yes | yes | no: it ends with its session |
 //! | [data](crate::ReentrantMutex::with_data) beside a hold | yes | yes | no | yes | yes, but nothing of a holder that is gone |
+//! | [elections](crate::LockClient::election) | yes | yes | no | yes | yes |
 //! | fencing tokens grow over | restarts, even without data | a failover | masters that forget, one after the other | a failover | an election |
 //! | what can check them | Redis, SQL, the program | the same | SQL, the program | the transaction itself, SQL, the program | SQL, the program |
 //! | shared with Java | Redisson | Redisson | no | no | Curator |
@@ -125,6 +126,9 @@
 //! - **[data](crate::ReentrantMutex::with_data) beside a hold**:
 //!   `it::contract::data::it_is_shown_with_the_grant_and_only_while_its_writer_holds`,
 //!   `it::contract::data::redlock_refuses_it`
+//! - **[elections](crate::LockClient::election)**:
+//!   `it::contract::election::one_leads_and_when_it_resigns_another_one_does`,
+//!   `it::contract::election::redlock_refuses_it`
 //! - **fencing tokens grow over**:
 //!   `it::restarts::a_restart_without_data_is_a_loss_and_tokens_grow_over_it`,
 //!   `it::sentinel::failover::a_master_that_is_cut_off_alive_is_left`,

@@ -51,7 +51,8 @@ fn the_small_examples_succeed() {
     let server = Server::start();
     for (name, last_line) in [
         ("quickstart", "released: now it does"),
-        ("leader", "the job ran 1 time(s)"),
+        ("leader", "no change of an earlier term came late"),
+        ("cron", "the job ran 1 time(s)"),
         ("lost_lease", "the lost guard is gone: the lock can be taken again"),
         ("fixed_lease", "and the lock is free for the next"),
         ("owned_pool", "6 jobs done"),
@@ -233,6 +234,7 @@ fn no_example_is_left_out() {
         "calls_per_second",
         "cluster",
         "config_readers",
+        "cron",
         "fencing_sqlite",
         "fixed_lease",
         "graceful_stop",

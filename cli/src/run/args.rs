@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use clap::ValueHint;
 
+use crate::failure::status;
 use crate::{duration, permits};
 
 /// Maximum number of characters in an owner's label.
@@ -60,11 +61,11 @@ pub(crate) struct RunArgs {
     /// Wait at most this long for the lock (500ms, 30s, 5m, 1h30m). Without --wait or --no-wait,
     /// wait as long as it takes
     #[arg(long, short, value_name = "TIME", value_parser = duration::parse)]
-    wait: Option<Duration>,
+    pub(super) wait: Option<Duration>,
 
     /// Do not wait: exit with status 75 if somebody else holds the lock
     #[arg(long, short, conflicts_with = "wait")]
-    no_wait: bool,
+    pub(super) no_wait: bool,
 
     /// The exit status if somebody else holds the lock, instead of 75. With 0, a cron job that
     /// comes second does not count as a failure
@@ -77,7 +78,7 @@ pub(crate) struct RunArgs {
 
     /// Say who holds the lock while waiting, even if stderr is not a terminal
     #[arg(long, short)]
-    verbose: bool,
+    pub(super) verbose: bool,
 
     /// If the store is unavailable at the start, retry for this long. Without it, the run fails at
     /// once with status 69
@@ -132,9 +133,17 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "TIME", value_parser = duration::parse, default_value = "10s")]
     pub(super) kill_after: Duration,
 
+    /// What others see of the holder in `ls` and `show`: at most 1024 bytes. A plain or a fair lock
+    #[arg(long, value_name = "TEXT", conflicts_with_all = ["read", "write", "permits"])]
+    pub(super) data: Option<String>,
+
+    /// Ends the command while the lease still lasts, if that is not renewed: for `lead`.
+    #[arg(skip)]
+    pub(super) ends_before_its_lease: bool,
+
     /// The owner's name that others see: 1 to 100 characters. Defaults to the name of the command
     #[arg(long, value_name = "LABEL")]
-    owner: Option<String>,
+    pub(super) owner: Option<String>,
 
     /// The command and its arguments
     #[arg(last = true, required = true, value_name = "COMMAND", value_hint = ValueHint::CommandWithArguments)]
@@ -160,6 +169,33 @@ impl Wait {
 }
 
 impl RunArgs {
+    /// A run of this command under a plain lock, with the default settings.
+    pub(super) fn of(name: &str, command: &[OsString]) -> Self {
+        Self {
+            name: name.to_owned(),
+            wait: None,
+            no_wait: false,
+            conflict_status: status::NOT_HAD,
+            quiet: false,
+            verbose: false,
+            retry_store: None,
+            fair: false,
+            read: false,
+            write: false,
+            permits: None,
+            permits_as_set: false,
+            lease: Duration::ZERO,
+            max_hold: None,
+            min_hold: None,
+            min_hold_on_success: false,
+            kill_after: Duration::ZERO,
+            data: None,
+            ends_before_its_lease: false,
+            owner: None,
+            command: command.to_vec(),
+        }
+    }
+
     pub(super) fn wait(&self) -> Wait {
         match self.wait {
             Some(longest) => Wait::AtMost(longest),

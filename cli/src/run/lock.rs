@@ -92,13 +92,21 @@ impl Lock {
         if let Some(permits) = args.permits {
             Self::Permit(with_settings!(client.semaphore(name), args, token), permits)
         } else if args.fair {
-            Self::Fair(with_settings!(client.fair(name), args, token).min_hold(min_hold))
+            let fair = with_settings!(client.fair(name), args, token).min_hold(min_hold);
+            Self::Fair(match &args.data {
+                Some(data) => fair.with_data(data),
+                None => fair,
+            })
         } else if args.read {
             Self::Read(with_settings!(client.rw_lock(name), args, token))
         } else if args.write {
             Self::Write(with_settings!(client.rw_lock(name), args, token).min_hold(min_hold))
         } else {
-            Self::Exclusive(with_settings!(client.mutex(name), args, token).min_hold(min_hold))
+            let mutex = with_settings!(client.mutex(name), args, token).min_hold(min_hold);
+            Self::Exclusive(match &args.data {
+                Some(data) => mutex.with_data(data),
+                None => mutex,
+            })
         }
     }
 

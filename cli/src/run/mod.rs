@@ -3,6 +3,7 @@
 mod args;
 mod command;
 mod help;
+mod lead;
 mod lock;
 mod nested;
 mod patience;
@@ -26,6 +27,7 @@ use crate::text::visible;
 use crate::words::{self, chain};
 pub(crate) use args::RunArgs;
 use args::Wait;
+pub(crate) use lead::{LeadArgs, lead};
 use lock::{Guard, GuardOfAnyKind, Lock};
 use nested::{held_above, may_be_nested};
 use patience::Patience;

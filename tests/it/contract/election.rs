@@ -30,13 +30,29 @@ impl Drop for Ends<'_> {
     }
 }
 
-/// Leads until it is told to end.
-fn until_told(term: &Term) -> Result<(), Error> {
-    assert!(term.cancel_token().wait_timeout(CAP), "it is told to end");
-    assert!(!term.is_leader());
-    // The channel says the same.
-    assert!(term.lost().recv_timeout(CAP).is_err());
-    Ok(())
+/// What leaders have found to be wrong: a panic of theirs would only begin another term.
+#[derive(Default)]
+struct Checks(Mutex<Vec<&'static str>>);
+
+impl Checks {
+    fn that(&self, is_right: bool, what: &'static str) {
+        if !is_right {
+            self.0.lock().push(what);
+        }
+    }
+
+    #[track_caller]
+    fn end(self) {
+        assert_eq!(self.0.into_inner(), [""; 0]);
+    }
+
+    /// Leads until it is told to end.
+    fn until_told(&self, term: &Term) -> Result<(), Error> {
+        self.that(term.cancel_token().wait_timeout(CAP), "it is told to end");
+        self.that(!term.is_leader(), "it leads no more");
+        self.that(term.lost().recv_timeout(CAP).is_err(), "the channel says the same");
+        Ok(())
+    }
 }
 
 /// Waits until this client leads, and returns its term.
@@ -55,6 +71,7 @@ pub(super) fn one_leads_and_when_it_resigns_another_one_does(case: &mut Case) {
     let [a, b, seen] = clients(case);
     let seen = election(&seen);
     assert!(seen.leader().unwrap().is_none() && !seen.request().unwrap());
+    let checks = Checks::default();
     let leading = AtomicU32::new(0);
     let numbers = Mutex::new(Vec::new());
     let resigns = AtomicBool::new(false);
@@ -62,11 +79,11 @@ pub(super) fn one_leads_and_when_it_resigns_another_one_does(case: &mut Case) {
         let _ends = [Ends(&a), Ends(&b)];
         let stand = |client: &LockClient| {
             let election = election(client);
-            let (leading, numbers, resigns) = (&leading, &numbers, &resigns);
+            let (leading, numbers, resigns, checks) = (&leading, &numbers, &resigns, &checks);
             s.spawn(move || {
                 election.run(|term| {
-                    assert_eq!(leading.fetch_add(1, Ordering::SeqCst), 0, "two lead");
-                    assert!(term.is_leader() && term.remaining() > Duration::ZERO);
+                    checks.that(leading.fetch_add(1, Ordering::SeqCst) == 0, "one leads");
+                    checks.that(term.remaining() > Duration::ZERO, "it has a lease");
                     numbers.lock().push(term.number());
                     while term.is_leader() {
                         if resigns.swap(false, Ordering::SeqCst) {
@@ -100,6 +117,7 @@ pub(super) fn one_leads_and_when_it_resigns_another_one_does(case: &mut Case) {
             assert_eq!(ended.kind(), ErrorKind::Closed, "{ended}");
         }
     });
+    checks.end();
     assert!(numbers.lock().windows(2).all(|pair| pair[0] < pair[1]), "{numbers:?}");
     assert!(seen.leader().unwrap().is_none());
 }
@@ -135,6 +153,7 @@ pub(super) fn an_error_a_panic_and_a_value(case: &mut Case) {
 pub(super) fn whatever_ends_a_term_tells_its_closure(case: &mut Case) {
     let seen = case.client(|builder| builder.lease(LONG));
     let seen = election(&seen);
+    let checks = Checks::default();
     let token = CancelToken::new();
     let ends: [(ErrorKind, &dyn Fn(&LockClient)); 3] = [
         (ErrorKind::Closed, &|client| client.stop_waiting()),
@@ -146,7 +165,7 @@ pub(super) fn whatever_ends_a_term_tells_its_closure(case: &mut Case) {
         let candidate = election(&a).with_cancel(&token);
         std::thread::scope(|s| {
             let _ends = Ends(&a);
-            let runs = s.spawn(|| candidate.run(until_told));
+            let runs = s.spawn(|| candidate.run(|term| checks.until_told(term)));
             wait_for_leader(&seen, &a);
             end(&a);
             assert_eq!(runs.join().unwrap().unwrap_err().kind(), kind);
@@ -160,7 +179,7 @@ pub(super) fn whatever_ends_a_term_tells_its_closure(case: &mut Case) {
         let runs = s.spawn(|| {
             election(&a).run(|term| {
                 terms.fetch_add(1, Ordering::SeqCst);
-                until_told(term)
+                checks.until_told(term)
             })
         });
         let first = wait_for_leader(&seen, &a);
@@ -172,18 +191,20 @@ pub(super) fn whatever_ends_a_term_tells_its_closure(case: &mut Case) {
         runs.join().unwrap()
     });
     assert_eq!(ended.unwrap_err().kind(), ErrorKind::Closed);
+    checks.end();
 }
 
 /// The leader learns of a request with a renewal, and gives way when it likes to.
 pub(super) fn a_request_reaches_the_leader_and_ends_with_its_term(case: &mut Case) {
     let [a, b] = [(); 2].map(|()| case.client(super::short));
     let seen = election(&b);
+    let checks = Checks::default();
     let asked = AtomicU32::new(0);
     std::thread::scope(|s| {
         let _ends = [Ends(&a), Ends(&b)];
         let first = s.spawn(|| {
             election(&a).run(|term| {
-                assert!(!term.is_requested(), "it was for an earlier term");
+                checks.that(!term.is_requested(), "a request is for one term");
                 while term.is_leader() {
                     if term.is_requested() {
                         asked.fetch_add(1, Ordering::SeqCst);
@@ -206,6 +227,7 @@ pub(super) fn a_request_reaches_the_leader_and_ends_with_its_term(case: &mut Cas
         a.stop_waiting();
         assert_eq!(first.join().unwrap().unwrap_err().kind(), ErrorKind::Closed);
     });
+    checks.end();
     // Whoever holds the lock without standing for election is asked for nothing.
     let other = case.client(super::short);
     let plain = other.lock(NAME).unwrap();
@@ -221,6 +243,7 @@ pub(super) fn whoever_watches_sees_each_change(case: &mut Case) {
     let mut watch = election(&watching).watch();
     assert!(watch.next().unwrap().unwrap().is_none(), "the first answers at once");
     let mut next = || watch.next().expect("it goes on").unwrap();
+    let checks = Checks::default();
     let mut last = None;
     std::thread::scope(|s| {
         let _ends = [Ends(&a), Ends(&b)];
@@ -229,7 +252,7 @@ pub(super) fn whoever_watches_sees_each_change(case: &mut Case) {
                 election(client).run(|term| {
                     let _ = term.cancel_token().wait_timeout(SHORT * 2);
                     term.set_data("changed")?;
-                    until_told(term)
+                    checks.until_told(term)
                 })
             });
             let leader = next().expect("somebody leads");
@@ -243,6 +266,7 @@ pub(super) fn whoever_watches_sees_each_change(case: &mut Case) {
             assert!(next().is_none(), "nobody leads");
         }
     });
+    checks.end();
     watching.stop_waiting();
     let ended = watch.next().expect("it says why it ends").unwrap_err();
     assert_eq!(ended.kind(), ErrorKind::Closed, "{ended}");

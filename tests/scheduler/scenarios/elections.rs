@@ -1,12 +1,12 @@
 //! Elections of a leader.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use leasehold::ErrorKind;
 
-use crate::book::{As, pause};
+use crate::book::pause;
 use crate::stage::{Stage, choose, join_all, wait_until};
 
 /// Three stand for election, of two clients. Each leader resigns, fails, panics or is done, and
@@ -15,20 +15,27 @@ pub(crate) fn follow_each_other() {
     const TERMS: u32 = 8;
     let stage = Stage::new();
     let terms = Arc::new(AtomicU32::new(0));
+    // A panic would only begin another term.
+    let wrong = Arc::new(AtomicU32::new(0));
+    let leading = Arc::new(AtomicU32::new(0));
+    let last = Arc::new(AtomicU64::new(0));
     let candidates = [true, true, false].map(|is_one| {
-        let terms = terms.clone();
+        let (terms, wrong) = (terms.clone(), wrong.clone());
+        let (leading, last) = (leading.clone(), last.clone());
         stage.spawn(move |stage| {
             let election = stage.client(is_one).election("job").again();
             let ended = election.run(|term| {
-                stage.book.enter("job", As::Writer, Some(term.number().get()));
-                assert!(term.is_leader(), "nothing has ended it");
+                let is_alone = leading.fetch_add(1, Ordering::SeqCst) == 0;
+                let number = term.number().get();
+                let is_later = last.swap(number, Ordering::SeqCst) < number;
                 pause();
+                wrong.fetch_add(u32::from(!is_alone || !is_later), Ordering::SeqCst);
                 terms.fetch_add(1, Ordering::SeqCst);
                 if choose(2) == 0 {
                     term.resign();
-                    assert!(!term.is_leader());
+                    wrong.fetch_add(u32::from(term.is_leader()), Ordering::SeqCst);
                 }
-                stage.book.leave("job", As::Writer);
+                leading.fetch_sub(1, Ordering::SeqCst);
                 if choose(4) == 0 { Err("a failure") } else { Ok(()) }
             });
             assert_eq!(ended.expect_err("it stands again").kind(), ErrorKind::Closed);
@@ -39,6 +46,7 @@ pub(crate) fn follow_each_other() {
         client.stop_waiting();
     }
     join_all(candidates);
+    assert_eq!(wrong.load(Ordering::SeqCst), 0, "two led, or a number did not grow");
     stage.end();
 }
 
@@ -46,10 +54,12 @@ pub(crate) fn follow_each_other() {
 /// is told, and the call ends or stands again.
 pub(crate) fn ends_of_terms() {
     let stage = Stage::new();
-    let candidate = stage.spawn(|stage| {
+    let wrong = Arc::new(AtomicU32::new(0));
+    let leads_on = wrong.clone();
+    let candidate = stage.spawn(move |stage| {
         stage.one.election("job").run(|term| {
-            let _ = term.cancel_token().wait_timeout(Duration::from_secs(1000));
-            assert!(!term.is_leader(), "it was told to end");
+            let is_told = term.cancel_token().wait_timeout(Duration::from_secs(1000));
+            leads_on.fetch_add(u32::from(!is_told || term.is_leader()), Ordering::SeqCst);
             Ok::<(), &str>(())
         })
     });
@@ -64,5 +74,6 @@ pub(crate) fn ends_of_terms() {
     }
     let ended = candidate.join().expect("it does not panic").expect_err("the client has stopped");
     assert_eq!(ended.kind(), ErrorKind::Closed);
+    assert_eq!(wrong.load(Ordering::SeqCst), 0, "it was not told to end");
     stage.close();
 }

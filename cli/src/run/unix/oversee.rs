@@ -85,12 +85,20 @@ impl<'r> Oversight<'r> {
                 }
                 // Not only after a renewal: a lease that is not renewed (the store is away,
                 // --max-hold is over, this process is stopped) is then known to end.
-                recv(note) -> _ => self.child.protect(self.guard.remaining()),
+                recv(note) -> _ => {
+                    let left = self.guard.remaining();
+                    self.child.protect(left);
+                    if self.has_to_end(left) {
+                        kill = at(self.end_before_its_lease(left));
+                    }
+                }
                 recv(stop) -> _ => self.stop_now(),
                 recv(lost) -> _ => {
                     // The channel stays ready.
                     lost = never();
-                    kill = at(self.end_for_loss());
+                    if self.kill_at.is_none() {
+                        kill = at(self.end_for_loss());
+                    }
                 }
                 recv(kill) -> _ => self.child.signal(Signal::KILL),
             }
@@ -149,6 +157,25 @@ impl<'r> Oversight<'r> {
             return Some(Interrupt::OfThisProcess);
         }
         terminal.is_lent().then_some(Interrupt::OfCommand)
+    }
+
+    /// Whether only the time is left that the command has to end, and until the next look.
+    fn has_to_end(&self, left: Duration) -> bool {
+        let look = self.args.lease / NOTES;
+        let is_short = left <= self.args.kill_after + look;
+        self.args.ends_before_its_lease && self.kill_at.is_none() && is_short
+    }
+
+    /// Ends the command because its lease was not renewed, and so will end. Returns when to kill
+    /// what is left of it.
+    fn end_before_its_lease(&mut self, left: Duration) -> Instant {
+        let kill_at = self.child.ask_to_end().min(Instant::now() + left * 9 / 10);
+        self.kill_at = Some(kill_at);
+        say(format_args!(
+            "{}: the lease was not renewed and ends in {left:.1?}, so the command is ended",
+            self.args.name
+        ));
+        kill_at
     }
 
     /// Ends the command because the lock is lost. Returns when to kill what is left of it.

@@ -65,9 +65,16 @@ impl<'r> Oversight<'r> {
                 recv(lost) -> _ => {
                     // The channel stays ready.
                     lost = never();
-                    self.end_for_loss();
+                    if !self.is_lost {
+                        self.end_for_loss();
+                    }
                 }
-                default(LOOK) => {}
+                default(LOOK) => {
+                    let is_short = self.guard.remaining() <= self.args.kill_after;
+                    if self.args.ends_before_its_lease && is_short && !self.is_lost {
+                        self.end_for_loss();
+                    }
+                }
             }
         }
     }

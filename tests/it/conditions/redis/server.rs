@@ -133,7 +133,7 @@ rows! {
         Class::Keep | Class::Release => &[Some(Lost)],
         // A renewal may have found it out.
         Class::Local => &[None, Some(Lost)],
-        Class::Change => &[None, Some(Stale)],
+        Class::Change => &[None, Some(Stale), Some(Lost)],
         _ => DONE,
     }, &["the server forgot it", "has no permits", "nobody has set the rate", "were already returned", "no claim is left"]);
 
@@ -178,8 +178,8 @@ rows! {
         OneRedis { lease_of_the_other: PROMPT / 2, ..stepped(3600) }
     }).failing(|class| match class {
         Class::Keep | Class::Release => &[Some(Lost)],
-        // A renewal may have found it out.
-        Class::Local => &[None, Some(Lost)],
+        // A renewal may have found it out. The data of a hold is changed, too.
+        Class::Local | Class::Change => &[None, Some(Lost)],
         _ => DONE,
     }, &["the server forgot it", "or their lease has ended"]);
 
