@@ -236,7 +236,9 @@ mod tests {
         const SECRET: &str = "S3cr3t";
         let some = [
             "run",
+            "lead",
             "job",
+            "--data",
             "--wait",
             "5s",
             "--lease=30s",

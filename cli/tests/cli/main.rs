@@ -8,6 +8,7 @@ mod doctor;
 mod exporter;
 mod json;
 mod killed;
+mod lead;
 mod looking;
 mod loss;
 mod outages;
