@@ -14,6 +14,7 @@ use crate::sync::fair_mutex::FairMutex;
 use crate::sync::latch::CountDownLatch;
 use crate::sync::multi_lock::MultiLock;
 use crate::sync::mutex::{ReentrantMutex, ReentrantMutexGuard};
+use crate::sync::once::{Occurrence, ScheduledJob};
 use crate::sync::rate_limiter::RateLimiter;
 use crate::sync::rwlock::RwLock;
 use crate::sync::semaphore::Semaphore;
@@ -119,6 +120,28 @@ impl LockClient {
     #[must_use]
     pub fn rate_limiter(&self, name: impl AsRef<str>) -> RateLimiter {
         RateLimiter::new(&self.state, name.as_ref())
+    }
+
+    /// A handle to one occurrence of the scheduled job of this name, which runs once however many
+    /// machines start it; no I/O. The occurrence is a label, such as `"2026-11-23T02:00Z"`, or the
+    /// last fire time by the clock of the store, such as
+    /// `Every::new(Duration::from_secs(3600))`. The name and a lock of the same name have nothing
+    /// to do with each other. On all stores but Redlock.
+    ///
+    /// # Examples
+    /// ```
+    /// # use leasehold::{LockClient, Once};
+    /// # let client = LockClient::in_memory();
+    /// let send = || client.once("report", "2026-11-23").run(|_job| Ok::<_, String>("sent"));
+    /// assert!(matches!(send()?, Once::Done("sent")));
+    /// assert!(matches!(send()?, Once::AlreadyDone { .. }));
+    /// # Ok::<(), leasehold::Error>(())
+    /// ```
+    #[doc(alias = "cron")]
+    #[doc(alias = "schedule")]
+    #[must_use]
+    pub fn once(&self, name: impl AsRef<str>, occurrence: impl Into<Occurrence>) -> ScheduledJob {
+        ScheduledJob::new(&self.state, name.as_ref(), occurrence.into())
     }
 
     /// Short for [`mutex(name).lock()`](ReentrantMutex::lock): blocks until the caller holds the

@@ -8,6 +8,7 @@
 mod capabilities;
 #[cfg(any(feature = "redis", feature = "postgres", feature = "zookeeper"))]
 mod findings;
+mod jobs;
 mod listing;
 pub(crate) mod memory;
 #[cfg(any(feature = "redis", feature = "postgres", feature = "zookeeper"))]
@@ -34,6 +35,7 @@ pub(crate) use capabilities::{
     AcquireAll, AcquiredAll, Count, CountAnswer, CountStore, FenceAnswer, FenceStatements,
     FenceStore, MultiStore, Part, QueueStore, Rate, RateChange, RateStore,
 };
+pub(crate) use jobs::{AttemptEnd, BeginJob, EndJob, JobState, JobStore, NEWEST_KEPT};
 pub(crate) use listing::{Found, FoundHolder, FoundWaiter, ListingStore, MOST_LISTED, Wanted};
 pub(crate) use owners::{Announced, LockStatus, MOST_CLIENTS, OwnerStore};
 pub(crate) use requests::{
@@ -190,6 +192,9 @@ pub(crate) trait LockStore: Any + Send + Sync + std::fmt::Debug {
     fn rates(&self) -> Result<&dyn RateStore> {
         Err(Error::new(ErrorKind::Unsupported, NO_RATES))
     }
+
+    /// Scheduled jobs.
+    fn jobs(&self) -> Result<&dyn JobStore>;
 
     /// Values that reject stale holders.
     fn fence(&self) -> Result<&dyn FenceStore>;

@@ -30,17 +30,18 @@ fn fnv(text: &str) -> u64 {
     })
 }
 
-const NOT_HERE: &str = "no handle of a rate limiter is made";
+const NOT_HERE: &str = "no handle of a rate limiter is made, and the record of a job is no lock";
+const NOBODY: &str = "nobody holds a latch, or the record of a job";
 
 /// The letter in the column `kind`.
 pub(super) fn letter(kind: Kind) -> &'static str {
     match kind {
-        Kind::Mutex | Kind::Fair => "x",
+        Kind::Mutex | Kind::Fair | Kind::Job => "x",
         Kind::Read | Kind::Write => "r",
         Kind::Semaphore => "s",
         Kind::CountingSemaphore => "c",
         Kind::Latch => "l",
-        Kind::RateLimiter => unreachable!("{NOT_HERE}"),
+        Kind::RateLimiter | Kind::Done => unreachable!("{NOT_HERE}"),
     }
 }
 
@@ -67,7 +68,7 @@ pub(super) fn acquire(request: &Acquire<'_>, waiter: &AcquireContext<'_>) -> Req
     let kept = if waits { millis(waiter.timeout) } else { 0 };
     let lock = |statement| Request::new(statement).arg(&*name.key).arg(holder.as_str());
     match name.kind {
-        Kind::Mutex => {
+        Kind::Mutex | Kind::Job => {
             let request =
                 lock(&ACQUIRE).number(millis(lease)).number(held).number(told).number(tokens);
             request.batched(Batching::Acquire(&ACQUIRE_IN_BATCH))
@@ -94,7 +95,7 @@ pub(super) fn acquire(request: &Acquire<'_>, waiter: &AcquireContext<'_>) -> Req
                 waiter.used_marks,
             )
         }
-        Kind::Latch => unreachable!("a latch has no holders"),
+        Kind::Latch | Kind::Done => unreachable!("{NOBODY}"),
         Kind::RateLimiter => unreachable!("{NOT_HERE}"),
     }
 }
@@ -177,7 +178,9 @@ pub(super) fn release(
         return lock(&KEEP).number(millis(rest)).arg(wake);
     }
     match name.kind {
-        Kind::Mutex => lock(&RELEASE).number(left.main).arg(wake).batched(Batching::Release),
+        Kind::Mutex | Kind::Job => {
+            lock(&RELEASE).number(left.main).arg(wake).batched(Batching::Release)
+        }
         Kind::Fair => lock(&FAIR_RELEASE).number(left.main).number(place).arg(wake),
         Kind::Read | Kind::Write => {
             lock(&RW_RELEASE).number(left.main).number(left.reads).arg(wake)
@@ -196,7 +199,7 @@ pub(super) fn release(
                 used_marks,
             )
         }
-        Kind::Latch => unreachable!("a latch has no holders"),
+        Kind::Latch | Kind::Done => unreachable!("{NOBODY}"),
         Kind::RateLimiter => unreachable!("{NOT_HERE}"),
     }
 }
@@ -392,6 +395,11 @@ statements! {
                        WHERE k.name = ANY ($1::text[]) AND ($2::bool OR k.holder IS NULL OR k.ends <= clock_timestamp()) \
                        AND coalesce(clock_timestamp() - a.xact_start > current_setting('lock_timeout')::interval, true) LIMIT 1";
     SWEEP_LOCKS = 29: "SELECT leasehold_v1.sweep_locks($1, $2)";
+    TIME = 30: "SELECT leasehold_v1.micros(clock_timestamp())";
+    JOB_LOOK = 31: "SELECT status, value, who, label FROM leasehold_v1.job_look($1, $2, $3)";
+    JOB_BEGIN = 32: "SELECT status, value, who FROM leasehold_v1.job_begin($1, $2, $3, $4, $5, $6)";
+    JOB_END = 33: "SELECT leasehold_v1.job_end($1, $2, $3, $4, $5, $6, $7)";
+    JOB_FORGET = 34: "SELECT leasehold_v1.job_forget($1, $2, $3, $4)";
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 use crate::base::advice::Advice;
 use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::job_keys::is_key_of_job;
 use crate::base::lock_name::{Kind, LockName};
 
 /// The hash slot of a key. Without a cluster it has no meaning.
@@ -122,13 +123,15 @@ impl<'n> RedisKeys<'n> {
 
 pub(crate) fn channel_of(kind: Kind, lock: &str) -> String {
     match kind {
-        Kind::Mutex | Kind::Fair => prefixed(LOCK_CHANNEL, lock),
+        Kind::Mutex | Kind::Fair | Kind::Job => prefixed(LOCK_CHANNEL, lock),
         Kind::Read | Kind::Write => prefixed("redisson_rwlock", lock),
         Kind::Semaphore | Kind::CountingSemaphore => prefixed("redisson_sc", lock),
         // Redisson's rule for latches differs: always braces.
         Kind::Latch => format!("redisson_countdownlatch__channel__{{{lock}}}"),
         // Nobody sends a message when permits come back.
         Kind::RateLimiter => String::new(),
+        // Its key has the hash tag of the job, and nothing else has this name.
+        Kind::Done => lock.to_owned(),
     }
 }
 
@@ -199,6 +202,7 @@ pub(crate) fn is_reserved(key: &str) -> bool {
     let tagged = |rest: Option<&str>| rest.is_some_and(|rest| rest.contains('{'));
     // The probe's name may follow the prefix of any client.
     key == NODE_KEY
+        || is_key_of_job(key)
         || key.ends_with(PROBE_NAME)
         || IN_FRONT.iter().any(|prefix| tagged(key.strip_prefix(prefix)))
         || [":timeout", ":value", ":permits"].iter().any(|suffix| tagged(key.strip_suffix(suffix)))

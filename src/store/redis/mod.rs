@@ -6,6 +6,7 @@ mod cluster;
 mod diagnosis;
 #[cfg(test)]
 mod fuzz_tests;
+mod jobs;
 pub(crate) mod keys;
 mod kinds;
 pub(crate) mod listing;
@@ -41,9 +42,9 @@ use crate::report::diagnosis::Finding;
 use crate::signal::clock::Clock;
 use crate::store::resolve::{Resolution, resolve_first};
 use crate::store::{
-    Acquire, Acquired, CountStore, Diagnose, FenceStore, HandedOver, HoldCounts, ListingStore,
-    LockStatus, LockStore, MultiStore, OwnerStore, QueueStore, RateStore, Release, Released,
-    Renewal, Renewed, Spent, Subscriber, SubscriptionSender, Undo, UnknownOutcomes,
+    Acquire, Acquired, CountStore, Diagnose, FenceStore, HandedOver, HoldCounts, JobStore,
+    ListingStore, LockStatus, LockStore, MultiStore, OwnerStore, QueueStore, RateStore, Release,
+    Released, Renewal, Renewed, Spent, Subscriber, SubscriptionSender, Undo, UnknownOutcomes,
 };
 
 /// The settings of a client of one server.
@@ -327,6 +328,10 @@ impl LockStore for RedisStore {
     }
 
     fn rates(&self) -> Result<&dyn RateStore> {
+        Ok(self)
+    }
+
+    fn jobs(&self) -> Result<&dyn JobStore> {
         Ok(self)
     }
 

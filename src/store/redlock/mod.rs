@@ -37,9 +37,9 @@ use crate::store::redis::keys::check_name;
 use crate::store::redis::wire::Connector;
 use crate::store::redis::{script, subscribe_to};
 use crate::store::{
-    Acquire, Acquired, CountStore, Diagnose, FenceStore, HandedOver, HoldCounts, ListingStore,
-    LockStatus, LockStore, MultiStore, OwnerStore, QueueStore, Release, Released, Renewal, Renewed,
-    Subscriber, SubscriptionSender, Undo, UnknownOutcomes,
+    Acquire, Acquired, CountStore, Diagnose, FenceStore, HandedOver, HoldCounts, JobStore,
+    ListingStore, LockStatus, LockStore, MultiStore, OwnerStore, QueueStore, Release, Released,
+    Renewal, Renewed, Subscriber, SubscriptionSender, Undo, UnknownOutcomes,
 };
 
 /// Undos resolved in one call.
@@ -317,6 +317,10 @@ impl LockStore for RedlockStore {
 
     fn counts(&self) -> Result<&dyn CountStore> {
         Err(unsupported("a count"))
+    }
+
+    fn jobs(&self) -> Result<&dyn JobStore> {
+        Err(unsupported("a scheduled job"))
     }
 
     fn fence(&self) -> Result<&dyn FenceStore> {

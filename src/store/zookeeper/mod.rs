@@ -10,6 +10,7 @@ mod diagnosis;
 mod directories;
 mod gate;
 mod inspect;
+mod jobs;
 mod lease;
 mod listing;
 mod locks;
@@ -42,9 +43,9 @@ use crate::base::node_status::NodeStatus;
 use crate::report::diagnosis::Finding;
 use crate::report::owner::HolderOwner;
 use crate::store::{
-    Acquire, Acquired, CountStore, Diagnose, FenceStore, HandedOver, ListingStore, LockStatus,
-    LockStore, MultiStore, NO_RATES, QueueStore, Release, Released, Renewal, Renewed, Subscriber,
-    SubscriptionSender, Undo, UnknownOutcomes,
+    Acquire, Acquired, CountStore, Diagnose, FenceStore, HandedOver, JobStore, ListingStore,
+    LockStatus, LockStore, MultiStore, NO_RATES, QueueStore, Release, Released, Renewal, Renewed,
+    Subscriber, SubscriptionSender, Undo, UnknownOutcomes,
 };
 
 /// The settings of a store.
@@ -161,7 +162,7 @@ impl LockStore for ZooKeeperStore {
             Kind::Semaphore => self.release_permits(release, unknowns),
             // A change of a count whose outcome was unknown: its mark is removed when the session
             // ends.
-            Kind::CountingSemaphore | Kind::Latch => Ok(Released::NotHeld),
+            Kind::CountingSemaphore | Kind::Latch | Kind::Done => Ok(Released::NotHeld),
             _ => self.release_lock(release, unknowns),
         }
     }
@@ -242,6 +243,10 @@ impl LockStore for ZooKeeperStore {
     }
 
     fn counts(&self) -> Result<&dyn CountStore> {
+        Ok(self)
+    }
+
+    fn jobs(&self) -> Result<&dyn JobStore> {
         Ok(self)
     }
 
