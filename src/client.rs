@@ -405,7 +405,8 @@ impl LockClient {
     /// Everything under one name, of any kind: who holds it, who waits in which order, permits,
     /// counts, and the last fencing token. `None` if there is nothing. It only reads, and may be
     /// repeated. One round trip (over ZooKeeper two to four; with Redlock to every master), another
-    /// for a rate limiter, and one for each client, up to 256, that is asked for its owner.
+    /// for a rate limiter, or if there is nothing but perhaps a [job](ScheduledJob) that runs, and
+    /// one for each client, up to 256, that is asked for its owner.
     ///
     /// It shows more than [`locks`](Self::locks), because the caller states that the name is a
     /// lock: holders may have ids of any form, and a plain number is [returned](LockReport::number)

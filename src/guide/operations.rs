@@ -351,6 +351,8 @@
 //! | subcommand | what it does |
 //! |---|---|
 //! | `run NAME -- command` | runs a command under a lock, a read or write lock or a permit: the lease is renewed while the command runs, and the command is ended if the lock is lost, or `leasehold` is killed |
+//! | `run --once KEY=OCCURRENCE -- command`, `run --once KEY --every 1d --offset 2h -- command` | runs it [once for each occurrence](crate::guide::scheduled_jobs), whoever else starts it: the success is recorded |
+//! | `once forget KEY=OCCURRENCE`, `once force-out KEY` | lets an occurrence run again; ends the lease of the run that is under way |
 //! | `ls [PATTERN]`, `show NAME` | what is locked by this library or waited for (`--all`: by anybody, found by a search over all keys); everything about one name |
 //! | `top`, `watch NAME` | a live screen of these locks; a time line of one, also as an SVG |
 //! | `unlock NAME` | frees a lock by force |
@@ -368,6 +370,9 @@
 //! `~/.cargo/bin`, hence the path; with the `.deb`, or `cargo install --root /usr`, it is
 //! `/usr/bin/leasehold`. A `PATH=` line of the crontab does the same, if it spells the home
 //! directory: cron expands no variable there.
+//!
+//! A job that must not be done again by a machine that is late is `--once job --every 1d` in place
+//! of `job --min-hold 5m`; several lines then try it again, and do nothing if it was done.
 //!
 //! `--min-hold` keeps the lock taken after a quick job, for as long as clocks may differ, also if
 //! the job has failed; with `--min-hold-on-success` another machine may then do it. `-nq`

@@ -52,6 +52,7 @@ fn the_small_examples_succeed() {
     for (name, last_line) in [
         ("quickstart", "released: now it does"),
         ("leader", "the job ran 1 time(s)"),
+        ("nightly_report", "three hosts, one death, one report"),
         ("lost_lease", "the lost guard is gone: the lock can be taken again"),
         ("fixed_lease", "and the lock is free for the next"),
         ("owned_pool", "6 jobs done"),
@@ -239,6 +240,7 @@ fn no_example_is_left_out() {
         "leader",
         "lost_lease",
         "metrics",
+        "nightly_report",
         "owned_pool",
         "postgres",
         "quickstart",

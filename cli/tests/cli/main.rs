@@ -10,6 +10,7 @@ mod json;
 mod killed;
 mod looking;
 mod loss;
+mod once;
 mod outages;
 mod pages;
 mod permits;

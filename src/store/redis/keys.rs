@@ -55,7 +55,9 @@ pub(crate) fn check_name(name: &LockName) -> Result<()> {
         let error = refused("the braces in this name leave its keys without a common hash tag");
         return Err(error.advise("use no braces, or one non-empty pair as in \"a{b}c\""));
     }
-    if is_reserved(&name.key) { Err(refused(RESERVED).advise(Advice::ChooseName)) } else { Ok(()) }
+    // Nobody but a job has such a name.
+    let is_taken = is_reserved(&name.key) && !is_key_of_job(&name.key);
+    if is_taken { Err(refused(RESERVED).advise(Advice::ChooseName)) } else { Ok(()) }
 }
 
 /// For a cluster.

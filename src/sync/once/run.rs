@@ -12,14 +12,16 @@ use crate::base::deadline::Deadline;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::job_name::JobName;
 use crate::base::log;
-use crate::base::loss::Loss;
+use crate::base::loss::{Loss, LossWait, RenewalFailure};
 use crate::base::random::Backoff;
 use crate::fencing::{DoneStatement, FencingToken};
 use crate::hold::acquire::acquire_for_thread;
 use crate::hold::guarded::{Hold, Side};
 use crate::os;
+use crate::signal::cancel::CancelToken;
 use crate::store::{AttemptEnd, BeginJob, EndJob, JobState, Released, UnknownOutcomes};
 use crate::sync::guard::{Guard, ThreadBound};
+use crate::sync::held::{Held, sealed::Sealed};
 use crate::wait::client_state::ClientState;
 
 /// How often a call that found the lease taken, and nobody running when it looked, tries again.
@@ -125,6 +127,68 @@ impl JobRun {
             let ended = EndJob { job: name, holder: hold.holder(), by: &by, end, keep: job.keep };
             hold.release_by(|unknowns| repeat_end(client, &ended, patience, unknowns))
         })
+    }
+}
+
+impl Sealed for JobRun {}
+
+/// The run of a job is a guard of its lease, for functions that take any guard. To
+/// [unlock](Held::unlock) it would end it as one that failed; the closure has only a reference.
+impl Held for JobRun {
+    fn name(&self) -> &str {
+        self.guard.name()
+    }
+
+    fn is_held(&self) -> bool {
+        self.guard.is_held()
+    }
+
+    fn remaining(&self) -> Duration {
+        self.guard.remaining()
+    }
+
+    fn ensure_held(&self) -> Result<()> {
+        self.guard.ensure_held()
+    }
+
+    fn wait_lost(&self, timeout: Duration) -> LossWait {
+        self.guard.wait_lost(timeout)
+    }
+
+    fn wait_lost_or_cancelled(&self, timeout: Duration, token: &CancelToken) -> Result<LossWait> {
+        self.guard.wait_lost_or_cancelled(timeout, token)
+    }
+
+    fn lost(&self) -> Receiver<Infallible> {
+        self.guard.lost()
+    }
+
+    fn loss(&self) -> Option<Loss> {
+        self.guard.loss()
+    }
+
+    fn on_lost(&self, callback: Box<dyn FnOnce(&Loss) + Send>) {
+        self.guard.on_lost(callback);
+    }
+
+    fn on_renewal_failed(&self, callback: Box<dyn Fn(&RenewalFailure) + Send + Sync>) {
+        self.guard.on_renewal_failed(callback);
+    }
+
+    fn fencing_token(&self) -> Result<FencingToken> {
+        Ok(Self::fencing_token(self))
+    }
+
+    fn hold_count(&self) -> u32 {
+        self.guard.hold_count()
+    }
+
+    fn extend(&self, lease: Duration) -> Result<()> {
+        self.guard.extend(lease)
+    }
+
+    fn unlock(mut self) -> Result<()> {
+        self.end(AttemptEnd::Failed { pause: self.job.pause })
     }
 }
 

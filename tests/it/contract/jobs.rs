@@ -147,6 +147,8 @@ pub(super) fn one_runs_at_a_time_and_others_see_it(case: &mut Case) {
         let listed = b.locks("*").unwrap();
         let listed = listed.iter().find(|one| one.name() == name).expect("it is listed");
         assert_eq!(listed.primitive(), leasehold::Primitive::Once);
+        let shown = b.inspect(name).unwrap().expect("it is shown");
+        assert_eq!(shown.locks()[0].primitive(), leasehold::Primitive::Once);
         assert!(listed.holders()[0].id().starts_with(a.id()) || case.is_over_zookeeper());
         Ok::<_, ()>(run.fencing_token())
     });

@@ -1,4 +1,5 @@
-//! Scripts of scheduled jobs. Their lease is taken, renewed and given up by those of the plain lock.
+//! Scripts of scheduled jobs. Their lease is taken, renewed and given up by those of the plain
+//! lock.
 
 use std::time::Duration;
 
