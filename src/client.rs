@@ -15,6 +15,7 @@ use crate::sync::fair_mutex::FairMutex;
 use crate::sync::latch::CountDownLatch;
 use crate::sync::multi_lock::MultiLock;
 use crate::sync::mutex::{ReentrantMutex, ReentrantMutexGuard};
+use crate::sync::once::{Occurrence, ScheduledJob};
 use crate::sync::rate_limiter::RateLimiter;
 use crate::sync::rwlock::RwLock;
 use crate::sync::semaphore::Semaphore;
@@ -129,6 +130,28 @@ impl LockClient {
     #[must_use]
     pub fn election(&self, name: impl AsRef<str>) -> Election {
         Election::new(&self.state, name.as_ref())
+    }
+
+    /// A handle to one occurrence of the scheduled job of this name, which runs once however many
+    /// machines start it; no I/O. The occurrence is a label, such as `"2026-11-23T02:00Z"`, or the
+    /// last fire time by the clock of the store, such as
+    /// `Every::new(Duration::from_secs(3600))`. The name and a lock of the same name have nothing
+    /// to do with each other. On all stores but Redlock.
+    ///
+    /// # Examples
+    /// ```
+    /// # use leasehold::{LockClient, Once};
+    /// # let client = LockClient::in_memory();
+    /// let send = || client.once("report", "2026-11-23").run(|_job| Ok::<_, String>("sent"));
+    /// assert!(matches!(send()?, Once::Done("sent")));
+    /// assert!(matches!(send()?, Once::AlreadyDone { .. }));
+    /// # Ok::<(), leasehold::Error>(())
+    /// ```
+    #[doc(alias = "cron")]
+    #[doc(alias = "schedule")]
+    #[must_use]
+    pub fn once(&self, name: impl AsRef<str>, occurrence: impl Into<Occurrence>) -> ScheduledJob {
+        ScheduledJob::new(&self.state, name.as_ref(), occurrence.into())
     }
 
     /// Short for [`mutex(name).lock()`](ReentrantMutex::lock): blocks until the caller holds the
@@ -392,7 +415,8 @@ impl LockClient {
     /// Everything under one name, of any kind: who holds it, who waits in which order, permits,
     /// counts, and the last fencing token. `None` if there is nothing. It only reads, and may be
     /// repeated. One round trip (over ZooKeeper two to four; with Redlock to every master), another
-    /// for a rate limiter, and one for each client, up to 256, that is asked for its owner.
+    /// for a rate limiter, or if there is nothing but perhaps a [job](ScheduledJob) that runs, and
+    /// one for each client, up to 256, that is asked for its owner.
     ///
     /// It shows more than [`locks`](Self::locks), because the caller states that the name is a
     /// lock: holders may have ids of any form, and a plain number is [returned](LockReport::number)

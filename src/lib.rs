@@ -77,6 +77,7 @@
 //! | a count shared with Java's `RSemaphore`, or a count of things that nobody holds | [`counting_semaphore(name)`](LockClient::counting_semaphore) | like `semaphore` |
 //! | at most *n* within a second, a minute, a day | [`rate_limiter(name)`](LockClient::rate_limiter), on Redis and in memory | who asks for few permits is served before who waits for many |
 //! | one leader, which another one follows when it ends or dies | [`election(name)`](LockClient::election) | like `lock` |
+//! | a job that runs once for each fire time, however many machines start it | [`once(name, occurrence)`](LockClient::once) | who comes first |
 //! | one at a time, even when a server is lost | `lock` or `mutex` with [`Redlock`] | like `lock` |
 //!
 //! All but the latch, the counting semaphore and the rate limiter are leases. Their guards have the
@@ -171,6 +172,7 @@
 //! |---|---|
 //! | [`guide::waiting`] | How do I wait, for how long, and who is next? How do I take several locks? |
 //! | [`guide::losing_a_lock`] | How do I learn that a lock is lost, and what happens then? |
+//! | [`guide::scheduled_jobs`] | How does a cron job run once, although ten machines start it? |
 //! | [`guide::what_happens_when`] | What does each call answer while something is wrong? |
 //! | [`guide::choosing_a_lease`] | How long should the lease and the timeouts be? |
 //! | [`guide::choosing_a_store`] | Redis, Redlock, PostgreSQL or ZooKeeper: what does each cost, and what happens with each fault? |
@@ -278,6 +280,7 @@ pub use sync::held::Held;
 pub use sync::latch::CountDownLatch;
 pub use sync::multi_lock::{MultiLock, MultiLockGuard, OwnedMultiLockGuard};
 pub use sync::mutex::{OwnedMutexGuard, ReentrantMutex, ReentrantMutexGuard};
+pub use sync::once::{Every, JobRun, Occurrence, Once, ScheduledJob, Settled};
 pub use sync::rate_limiter::RateLimiter;
 pub use sync::rwlock::{
     OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock, RwLockReadGuard, RwLockWriteGuard,

@@ -6,6 +6,7 @@ use crate::completions::CompletionsArgs;
 use crate::doctor::DoctorArgs;
 use crate::exporter::ExporterArgs;
 use crate::ls::LsArgs;
+use crate::once::OnceArgs;
 use crate::permits::PermitsArgs;
 use crate::run::{LeadArgs, RunArgs};
 use crate::schema::SchemaArgs;
@@ -52,6 +53,7 @@ pub(crate) enum Subcommand {
     Ls(LsArgs),
     Show(ShowArgs),
     Unlock(UnlockArgs),
+    Once(OnceArgs),
     Permits(PermitsArgs),
     Doctor(DoctorArgs),
     Top(TopArgs),

@@ -19,6 +19,7 @@ mod holders;
 mod looks;
 mod ls;
 mod man;
+mod once;
 mod output;
 mod permits;
 mod platform;
@@ -75,6 +76,7 @@ fn dispatch(cli: &Cli) -> Result<u8, Failure> {
         Subcommand::Ls(args) => ls::ls(&cli.store, args),
         Subcommand::Show(args) => show::show(&cli.store, args),
         Subcommand::Unlock(args) => unlock::unlock(&cli.store, args),
+        Subcommand::Once(args) => once::once(&cli.store, args),
         Subcommand::Permits(args) => permits::permits(&cli.store, args),
         Subcommand::Schema(args) => schema::print(args),
         Subcommand::Doctor(args) => doctor::run(&cli.store, args),

@@ -5,8 +5,10 @@ use std::fmt;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::Arc;
 
+use crate::base::advice::Advice;
 use crate::base::counters::Counters;
 use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::job_keys::is_key_of_job;
 use crate::os::OnceLock;
 
 /// The longest name in bytes, including the prefix. A store could take more, but every request
@@ -30,6 +32,10 @@ pub(crate) enum Kind {
     Latch,
     /// Permits that come back when their interval is over.
     RateLimiter,
+    /// The lease of a scheduled job, under which at most one of its occurrences runs.
+    Job,
+    /// What is recorded of one occurrence of a job: it is only waited for.
+    Done,
 }
 
 /// What the kernel and the stores ask of a kind.
@@ -79,6 +85,8 @@ impl Kind {
             Self::CountingSemaphore => KindFacts { held_by: Permits, has_lease: false, leaves: Nothing, tells: true },
             Self::Latch => KindFacts { held_by: Nobody, has_lease: false, leaves: Nothing, tells: true },
             Self::RateLimiter => KindFacts { held_by: Permits, has_lease: true, leaves: Nothing, tells: false },
+            Self::Job => KindFacts { held_by: One, has_lease: true, leaves: Nothing, tells: true },
+            Self::Done => KindFacts { held_by: Nobody, has_lease: false, leaves: Nothing, tells: true },
         }
     }
 
@@ -166,9 +174,19 @@ impl LockName {
             return Err(Error::new(ErrorKind::InvalidInput, why));
         }
         let key: Arc<str> = key.into();
+        if is_key_of_job(&key) {
+            let why = "with the prefix of the client this is a key that a scheduled job keeps beside its own";
+            return Err(Error::named(ErrorKind::InvalidInput, name, why).advise(Advice::ChooseName));
+        }
         // Usually there is no prefix, and one text serves as both.
         let name = if prefix.is_empty() { key.clone() } else { name.into() };
         Ok(Self { kind, name, key, counters: OnceLock::new(), spelling: OnceLock::new() })
+    }
+
+    /// What a job with this name keeps under a key of its own.
+    pub(crate) fn of_job(name: &Arc<str>, kind: Kind, key: String) -> Self {
+        let (name, key) = (name.clone(), key.into());
+        Self { kind, name, key, counters: OnceLock::new(), spelling: OnceLock::new() }
     }
 
     /// The same name with another kind.

@@ -14,6 +14,8 @@ pub(crate) mod fuzz_tests;
 pub(crate) mod glob;
 pub(crate) mod histogram;
 pub(crate) mod holder;
+pub(crate) mod job_keys;
+pub(crate) mod job_name;
 pub(crate) mod lease;
 pub(crate) mod limits;
 pub(crate) mod lock_name;

@@ -30,10 +30,12 @@ pub enum Primitive {
     Latch,
     /// [`RateLimiter`](crate::RateLimiter). Nothing is held.
     RateLimiter,
+    /// [`ScheduledJob`](crate::ScheduledJob): a run of it, and waits for one.
+    Once,
 }
 
 impl Primitive {
-    pub(crate) const ALL: [Self; 9] = [
+    pub(crate) const ALL: [Self; 10] = [
         Self::Mutex,
         Self::Fair,
         Self::Read,
@@ -43,10 +45,11 @@ impl Primitive {
         Self::CountingSemaphore,
         Self::Latch,
         Self::RateLimiter,
+        Self::Once,
     ];
 
     /// The name in lower case, as in labels of metrics: `mutex`, `fair`, `read`, `write`, `multi`,
-    /// `semaphore`, `counting_semaphore`, `latch`, `rate_limiter`.
+    /// `semaphore`, `counting_semaphore`, `latch`, `rate_limiter`, `once`.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -59,6 +62,7 @@ impl Primitive {
             Self::CountingSemaphore => "counting_semaphore",
             Self::Latch => "latch",
             Self::RateLimiter => "rate_limiter",
+            Self::Once => "once",
         }
     }
 }
@@ -74,6 +78,7 @@ impl From<Kind> for Primitive {
             Kind::CountingSemaphore => Self::CountingSemaphore,
             Kind::Latch => Self::Latch,
             Kind::RateLimiter => Self::RateLimiter,
+            Kind::Job | Kind::Done => Self::Once,
         }
     }
 }

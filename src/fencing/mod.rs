@@ -86,5 +86,5 @@ mod value;
 pub use gate::{Claim, FenceGate};
 pub use sql::{Placeholders, SqlFence};
 pub use token::FencingToken;
-pub use transaction::TransactionFence;
+pub use transaction::{DoneStatement, TransactionFence};
 pub use value::{FencedValue, ValueClaim};

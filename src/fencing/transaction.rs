@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::FencingToken;
+use crate::base::job_name::JobName;
 use crate::store::FenceStatements;
 
 /// Fences a transaction of your own, where the locks are in the same database (`postgres://`): a
@@ -91,6 +92,74 @@ impl TransactionFence {
 
     /// The fencing token of the hold; [as an `i64`](FencingToken::as_i64) it is the `BIGINT` of the
     /// statements.
+    #[must_use]
+    pub fn token(&self) -> FencingToken {
+        self.token
+    }
+}
+
+/// Records the success of a [scheduled job](crate::ScheduledJob) in a transaction of your own,
+/// where the jobs are in the same database (`postgres://`): the work and its record are committed
+/// together, or neither. So the work is done once, whatever happens to the process, and to its
+/// lease. Made by [`JobRun::done_sql`](crate::JobRun::done_sql).
+///
+/// This type has no connection and does no I/O. Run its [statement](Self::sql) with its three
+/// parameters inside your transaction, on your own connection, and commit before the closure
+/// returns `Ok`. It fails with the SQLSTATE [`LH001`](TransactionFence::STALE) if somebody else has
+/// begun a run of the job since, and otherwise keeps everybody from that until the transaction
+/// ends; [`TransactionFence`] says what that costs, and what is different in `REPEATABLE READ`.
+///
+/// # Examples
+/// ```no_run
+/// # use std::error::Error;
+/// # use leasehold::LockClient;
+/// # fn example(client: &LockClient, db: &mut postgres::Client) -> Result<(), Box<dyn Error>> {
+/// let once = client.once("interest", "2026-11").run(|job| -> Result<(), Box<dyn Error>> {
+///     let done = job.done_sql()?;
+///     let mut transaction = db.transaction()?;
+///     transaction.execute("UPDATE account SET balance = balance * 1.01", &[])?;
+///     let token = done.token().as_i64();
+///     transaction.execute(done.sql(), &[&done.name(), &done.occurrence(), &token])?;
+///     transaction.commit()?;
+///     Ok(())
+/// })?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DoneStatement {
+    sql: &'static str,
+    name: Arc<str>,
+    occurrence: Arc<str>,
+    token: FencingToken,
+}
+
+impl DoneStatement {
+    pub(crate) fn new(sql: &'static str, job: &JobName, token: FencingToken) -> Self {
+        let (name, occurrence) = (job.lease.key.clone(), job.occurrence.clone());
+        Self { sql, name, occurrence, token }
+    }
+
+    /// The statement, with `$1` for the [name](Self::name), `$2` for the
+    /// [occurrence](Self::occurrence) and `$3` for the [token](Self::token).
+    #[must_use]
+    pub fn sql(&self) -> &'static str {
+        self.sql
+    }
+
+    /// The name of the job's lease in the database: a `TEXT`.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The label of the occurrence: a `TEXT`.
+    #[must_use]
+    pub fn occurrence(&self) -> &str {
+        &self.occurrence
+    }
+
+    /// The fencing token of the run; [as an `i64`](FencingToken::as_i64) it is a `BIGINT`.
     #[must_use]
     pub fn token(&self) -> FencingToken {
         self.token

@@ -2,7 +2,8 @@
 //!
 //! Start with the [first page](crate). Then read what you need:
 //!
-//! - Using a lock: [`waiting`], [`losing_a_lock`], [`fencing`], [`what_happens_when`].
+//! - Using a lock: [`waiting`], [`losing_a_lock`], [`fencing`], [`scheduled_jobs`],
+//!   [`what_happens_when`].
 //! - Setting it up: [`choosing_a_store`], [`choosing_a_lease`], [`servers`], [`postgres`],
 //!   [`zookeeper`], [`redlock`], [`redisson`].
 //! - Fitting it into a program: [`worker_pools`], [`async_code`], [`shutdown`],
@@ -38,6 +39,10 @@ pub mod postgres;
 #[doc(alias = "SETNX")]
 pub mod redisson;
 pub mod redlock;
+#[doc(alias = "cron")]
+#[doc(alias = "ShedLock")]
+#[doc(alias = "lockAtMostFor")]
+pub mod scheduled_jobs;
 pub mod servers;
 pub mod shutdown;
 pub mod testing;

@@ -67,13 +67,13 @@
 //! A user with an ACL needs these, the first three for each name or pattern of names, prefix
 //! included, such as `app:*`, and the third only for names with braces: `~<names> ~{<names>}:*
 //! ~<names>:* ~redisson_lock_token:* ~redisson_lock_queue:* ~redisson_lock_timeout:*
-//! ~leasehold_writer:* ~leasehold_once:* ~leasehold_data:* ~leasehold_client:*
-//! &redisson_lock__channel:* &redisson_rwlock:* &redisson_sc:* &redisson_countdownlatch__channel__*
-//! +hset +hget +hdel +hexists +hgetall +hlen +exists +del +get +set +incr +incrby +decrby +pttl
-//! +pexpire +pexpireat +persist +time +lindex +lrange +linsert +rpush +lpop +lrem +zadd +zrem
-//! +zscore +zmscore +zcard +zcount +zrange +zrangebyscore +publish +subscribe +unsubscribe
-//! +psubscribe +punsubscribe +ping +eval +evalsha +script|load +client|setname +client|info
-//! +client|kill +info`.
+//! ~leasehold_writer:* ~leasehold_once:* ~leasehold_data:* ~leasehold_client:* ~leasehold_job:*
+//! ~leasehold_done:* ~leasehold_last:* &redisson_lock__channel:* &redisson_rwlock:* &redisson_sc:*
+//! &redisson_countdownlatch__channel__* &leasehold_done:* +hset +hget +hdel +hexists +hgetall +hlen
+//! +exists +del +get +set +incr +incrby +decrby +pttl +pexpire +pexpireat +persist +time +lindex
+//! +lrange +linsert +rpush +lpop +lrem +zadd +zrem +zscore +zmscore +zcard +zcount +zrange
+//! +zrangebyscore +publish +subscribe +unsubscribe +psubscribe +punsubscribe +ping +eval +evalsha
+//! +script|load +client|setname +client|info +client|kill +info`.
 //!
 //! - [`Builder::redlock`][crate::Builder::redlock] needs `~leasehold:node +hmget +hkeys` and `info`
 //!   as well. [`Redis::replicas`][crate::Redis::replicas] needs `+wait`. A database other than 0
@@ -115,6 +115,9 @@
 //! | `{N}:<holder>:rwlock_timeout:<level>` | one reader's lease |
 //! | `{N}:timeout` | a semaphore's permits, and when the lease of each ends |
 //! | `{N}:value`, `{N}:permits` | a rate limiter: how many permits are free; what was taken within the last interval, about 120 bytes for each acquisition. `N` is a hash then: `rate`, `interval` in ms, `type`, `keepAliveTime`. They never expire. `show NAME` shows it, a list of locks does not |
+//! | `leasehold_job:{N}` | the lease of the [scheduled job](crate::ScheduledJob) `N`, a lock like `N`; its fencing token and its channel are those of a lock of this name. Not Redisson's |
+//! | `leasehold_done:{N}/<occurrence>` | a hash: the attempts at an occurrence, and by whom and when it was done, about 250 bytes; lives for [`keep`](crate::ScheduledJob::keep). Also the channel that wakes who waits for it. Not Redisson's |
+//! | `leasehold_last:{N}` | a hash: the newest occurrence that was done, and the one that was begun last; lives for a year. Not Redisson's |
 //! | `leasehold_writer:{N}` | a writer waits; lives for `waiter_timeout`. Not Redisson's |
 //! | `leasehold_once:{N}:<id>` | the reply to a change of a count, in case the request is repeated; lives for a minute (for permits that were taken from a counting semaphore: until they are back, ten minutes at most). Not Redisson's |
 //! | `leasehold_once:{N}:opened` | when a latch was last opened; lives for a minute. Not Redisson's |
@@ -349,6 +352,8 @@
 //! | subcommand | what it does |
 //! |---|---|
 //! | `run NAME -- command` | runs a command under a lock, a read or write lock or a permit: the lease is renewed while the command runs, and the command is ended if the lock is lost, or `leasehold` is killed |
+//! | `run --once KEY=OCCURRENCE -- command`, `run --once KEY --every 1d --offset 2h -- command` | runs it [once for each occurrence](crate::guide::scheduled_jobs), whoever else starts it: the success is recorded |
+//! | `once forget KEY=OCCURRENCE`, `once force-out KEY` | lets an occurrence run again; ends the lease of the run that is under way |
 //! | `ls [PATTERN]`, `show NAME` | what is locked by this library or waited for (`--all`: by anybody, found by a search over all keys); everything about one name |
 //! | `top`, `watch NAME` | a live screen of these locks; a time line of one, also as an SVG |
 //! | `unlock NAME` | frees a lock by force |
@@ -366,6 +371,9 @@
 //! `~/.cargo/bin`, hence the path; with the `.deb`, or `cargo install --root /usr`, it is
 //! `/usr/bin/leasehold`. A `PATH=` line of the crontab does the same, if it spells the home
 //! directory: cron expands no variable there.
+//!
+//! A job that must not be done again by a machine that is late is `--once job --every 1d` in place
+//! of `job --min-hold 5m`; several lines then try it again, and do nothing if it was done.
 //!
 //! `--min-hold` keeps the lock taken after a quick job, for as long as clocks may differ, also if
 //! the job has failed; with `--min-hold-on-success` another machine may then do it. `-nq`

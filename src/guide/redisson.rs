@@ -150,7 +150,9 @@
 //! leasehold adds these keys to Redisson's: `leasehold_writer:{N}` (a waiting writer),
 //! `leasehold_once:{N}:<id>` (idempotency keys of counts), `leasehold_once:{N}:opened` (when a
 //! latch was last opened), `leasehold_data:{N}` (the [data](crate::ReentrantMutex::with_data) of a
-//! hold), `leasehold_client:{..}` (who each client is) and `leasehold:node` (Redlock). Java neither sees nor needs them.
+//! hold), `leasehold_client:{..}` (who each client is), `leasehold_job:{N}`,
+//! `leasehold_done:{N}/<occurrence>` and `leasehold_last:{N}` (scheduled jobs) and `leasehold:node`
+//! (Redlock). Java neither sees nor needs them.
 //!
 //! # Names
 //!
@@ -166,7 +168,8 @@
 //!   - `redisson_lock_token:{x}`, `redisson_lock_queue:{x}`, `redisson_lock_timeout:{x}` and
 //!     `redisson_unlock_latch:{x}:..`;
 //!   - `leasehold_writer:{x}`, `leasehold_once:{x}:..`, `leasehold_data:{x}`,
-//!     `leasehold_client:{x}` and `leasehold:node`;
+//!     `leasehold_client:{x}`, `leasehold_job:{x}`, `leasehold_done:{x}..`, `leasehold_last:{x}` and
+//!     `leasehold:node`;
 //!   - names that end in `leasehold:probe`, the name with which a client checks its permissions.
 //!
 //! The same keys are refused for [fenced values](crate::LockClient::fenced_value). Names without a

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::base::data::HoldData;
 use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::holder::Holder;
 use crate::base::lease::{LeaseState, Moment, valid_until};
 use crate::base::loss::{Loss, LossWait};
 use crate::hold::thread_exit::notify_at_thread_exit;
@@ -104,6 +105,10 @@ impl Hold {
 
     pub(crate) fn name(&self) -> &str {
         &self.tenure.lock_name().name
+    }
+
+    pub(crate) fn holder(&self) -> &Holder {
+        &self.tenure.store_hold.asked.holder
     }
 
     pub(crate) fn is_held(&self) -> bool {

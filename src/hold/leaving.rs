@@ -67,6 +67,16 @@ impl Leaving {
         self.finish(outcome, unknowns)
     }
 
+    /// Sends a request of the caller that releases the hold and does more.
+    pub(super) fn send_by(
+        self,
+        send: impl FnOnce(&mut UnknownOutcomes) -> Result<Released>,
+    ) -> Result<()> {
+        let mut unknowns = UnknownOutcomes::default();
+        let outcome = send(&mut unknowns);
+        self.finish(outcome, unknowns)
+    }
+
     /// The acquire of this client's next thread, if it can be sent with the release.
     fn next_acquire(&self) -> Option<TakenPiggyback> {
         let Hold { client, .. } = &self.hold;

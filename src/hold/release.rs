@@ -11,7 +11,7 @@ use crate::hold::leaving::Leaving;
 use crate::hold::thread_exit::OnThreadExit;
 use crate::os::thread::ThreadId;
 use crate::report::spans::HoldEnd;
-use crate::store::{HoldCounts, UnknownOutcomes};
+use crate::store::{HoldCounts, Released, UnknownOutcomes};
 use crate::wait::client_state::ClientState;
 
 impl OnThreadExit for ClientState {
@@ -45,7 +45,30 @@ impl Hold {
         if self.client.is_forked() {
             return self.client.check_usable().map_err(|e| e.for_name(self.name()));
         }
-        self.send_and_tell(|| self.leave_one(side))
+        self.send_and_tell(|| self.leave_one(side), Leaving::send)
+    }
+
+    /// Gives up the hold, which has one level, by a request of the caller that releases it and does
+    /// more. The hold stays with no other thread of the client.
+    ///
+    /// # Errors
+    /// `Lost` without a request when it was lost before; otherwise why the request failed, and then
+    /// the hold is released in the background.
+    pub(crate) fn release_by(
+        &self,
+        send: impl FnOnce(&mut UnknownOutcomes) -> Result<Released>,
+    ) -> Result<()> {
+        if self.client.is_forked() {
+            return self.client.check_usable().map_err(|e| e.for_name(self.name()));
+        }
+        let leave = || {
+            self.tenure.remove_count(Side::Main);
+            let now = self.tenure.now();
+            let before = self.tenure.release(now);
+            self.observe_end(before, now);
+            self.left_all(before, now)
+        };
+        self.send_and_tell(leave, |leaving| leaving.send_by(send))
     }
 
     /// The lease has left this state now, because the hold is given up.
@@ -110,14 +133,18 @@ impl Hold {
 
     /// Gives up the hold whatever its count.
     pub(super) fn release_all(&self) -> Result<()> {
-        self.send_and_tell(|| self.leave_all())
+        self.send_and_tell(|| self.leave_all(), Leaving::send)
     }
 
-    fn send_and_tell(&self, leave: impl FnOnce() -> Result<Option<Leaving>>) -> Result<()> {
+    fn send_and_tell(
+        &self,
+        leave: impl FnOnce() -> Result<Option<Leaving>>,
+        send: impl FnOnce(Leaving) -> Result<()>,
+    ) -> Result<()> {
         // Counted before the lease leaves its live states: a close that finds it released waits for
         // this call.
         let call = self.client.life.count_call();
-        let outcome = leave().and_then(|leaving| leaving.map_or(Ok(()), Leaving::send));
+        let outcome = leave().and_then(|leaving| leaving.map_or(Ok(()), send));
         // A close need not wait for the listener: nothing is left to release.
         drop(call);
         self.tell_end();

@@ -76,7 +76,7 @@ fn waiter() -> LockWaiter {
 fn kinds_checks_and_severities_are_their_names() {
     is(
         &Primitive::ALL,
-        r#"["mutex","fair","read","write","multi","semaphore","counting_semaphore","latch","rate_limiter"]"#,
+        r#"["mutex","fair","read","write","multi","semaphore","counting_semaphore","latch","rate_limiter","once"]"#,
     );
     is(&[Check::LogIn, Check::Quorum], r#"["log_in","quorum"]"#);
     let severities = [Severity::Ok, Severity::Note, Severity::Warning, Severity::Problem];

@@ -9,6 +9,7 @@ use super::holder::{Known, LockHolder, Lookups, all_announced, rough};
 use super::stats::shortened;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::glob::Glob;
+use crate::base::job_name::JobName;
 use crate::base::lock_name::{Kind, LockName};
 use crate::base::primitive::Primitive;
 use crate::fencing::FencingToken;
@@ -385,7 +386,6 @@ pub(crate) fn announced_locks(client: &Arc<ClientState>, pattern: &str) -> Resul
     Ok(AnnouncedLocks { locks: found.iter().filter_map(summary).collect(), unlisted })
 }
 
-/// What [`LockClient::inspect`](crate::LockClient::inspect) does.
 /// What is under the name. To a look at locks a rate limiter is something else, as a hash of an
 /// application is: only its own question knows it.
 fn look_at(client: &ClientState, name: &LockName) -> Result<Vec<Found>> {
@@ -409,12 +409,24 @@ fn look_at(client: &ClientState, name: &LockName) -> Result<Vec<Found>> {
     }
 }
 
+/// The lease of the job with this name, which has a key of its own.
+fn look_at_job(client: &ClientState, name: &LockName) -> Result<Vec<Found>> {
+    match client.store.jobs() {
+        Ok(_) => client.store.listing().look_at(&JobName::new(name, "any")?.lease),
+        Err(_) => Ok(Vec::new()),
+    }
+}
+
+/// What [`LockClient::inspect`](crate::LockClient::inspect) does.
 pub(crate) fn inspect(client: &Arc<ClientState>, name: &str) -> Result<Option<LockReport>> {
     let for_name = |e: Error| e.for_name(name);
     client.check_usable().map_err(for_name)?;
     let lock_name = LockName::new(&client.config.key_prefix, name, Kind::Mutex)?;
     client.store.check(&lock_name).map_err(for_name)?;
-    let found = look_at(client, &lock_name).map_err(for_name)?;
+    let mut found = look_at(client, &lock_name).map_err(for_name)?;
+    if found.is_empty() {
+        found = look_at_job(client, &lock_name).map_err(for_name)?;
+    }
     if found.is_empty() {
         return Ok(None);
     }

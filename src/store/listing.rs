@@ -6,6 +6,7 @@ use std::time::Duration;
 use crate::base::data::HoldData;
 use crate::base::error::Result;
 use crate::base::glob::Glob;
+use crate::base::job_keys::job_of_lease;
 use crate::base::lock_name::{Kind, LockName};
 use crate::report::owner::HolderOwner;
 
@@ -21,8 +22,9 @@ pub(crate) struct Wanted {
 }
 
 impl Wanted {
-    /// The name without the prefix, if it is wanted.
+    /// The name without the prefix, if it is wanted. That of a job is in the key of its lease.
     pub(crate) fn name_of<'k>(&self, key: &'k str) -> Option<&'k str> {
+        let key = job_of_lease(key).unwrap_or(key);
         key.strip_prefix(&*self.prefix)
             .filter(|name| !name.is_empty() && self.pattern.matches(name))
     }
@@ -31,7 +33,7 @@ impl Wanted {
 /// What one name has in the store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Found {
-    /// The name with the prefix.
+    /// The name with the prefix; for a job, the key of its lease.
     pub(crate) key: String,
     /// `None`: a number that may belong to several kinds.
     pub(crate) kind: Option<Kind>,
@@ -53,6 +55,8 @@ pub(crate) struct Found {
 
 impl Found {
     pub(crate) fn new(key: &str, kind: Kind) -> Self {
+        // The lease of a job is a plain lock to a store that lists what it has.
+        let kind = if job_of_lease(key).is_some() { Kind::Job } else { kind };
         Self {
             key: key.to_owned(),
             kind: Some(kind),

@@ -8,6 +8,7 @@
 mod capabilities;
 #[cfg(any(feature = "redis", feature = "postgres", feature = "zookeeper"))]
 mod findings;
+mod jobs;
 mod listing;
 pub(crate) mod memory;
 #[cfg(any(feature = "redis", feature = "postgres", feature = "zookeeper"))]
@@ -35,6 +36,7 @@ pub(crate) use capabilities::{
     FenceStatements, FenceStore, LastHold, MultiStore, Part, QueueStore, REMEMBERED, Rate,
     RateChange, RateStore,
 };
+pub(crate) use jobs::{AttemptEnd, BeginJob, EndJob, JobState, JobStore, NEWEST_KEPT};
 pub(crate) use listing::{Found, FoundHolder, FoundWaiter, ListingStore, MOST_LISTED, Wanted};
 pub(crate) use owners::{Announced, LockStatus, MOST_CLIENTS, OwnerStore};
 pub(crate) use requests::{
@@ -194,6 +196,9 @@ pub(crate) trait LockStore: Any + Send + Sync + std::fmt::Debug {
 
     /// Data beside the holds of mutexes and fair locks.
     fn data(&self) -> Result<&dyn DataStore>;
+
+    /// Scheduled jobs.
+    fn jobs(&self) -> Result<&dyn JobStore>;
 
     /// Values that reject stale holders.
     fn fence(&self) -> Result<&dyn FenceStore>;

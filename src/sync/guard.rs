@@ -99,7 +99,7 @@ impl<H: HeldLock, B> Guard<H, B> {
         self.held.parts()
     }
 
-    fn is_forked(&self) -> bool {
+    pub(crate) fn is_forked(&self) -> bool {
         self.parts()[0].is_forked()
     }
 
@@ -255,9 +255,14 @@ impl<H: HeldLock, B> Guard<H, B> {
         Ok(TransactionFence::new(statements, &hold.tenure().lock_name().key, token))
     }
 
+    /// Whether it was ended.
+    pub(crate) fn is_given_up(&self) -> bool {
+        self.given_up
+    }
+
     /// Ends the guard by `end`. Takes the callbacks back first: they run if and only if `end`
     /// reports a loss.
-    fn end(&mut self, end: impl FnOnce(&H, Side) -> Result<()>) -> Result<()> {
+    pub(crate) fn end(&mut self, end: impl FnOnce(&H, Side) -> Result<()>) -> Result<()> {
         self.given_up = true;
         let callbacks = self.callbacks.take(|| self.held.parts()[0].is_forked());
         let outcome = end(&self.held, self.side);

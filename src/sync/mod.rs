@@ -9,6 +9,7 @@ pub(crate) mod held;
 pub(crate) mod latch;
 pub(crate) mod multi_lock;
 pub(crate) mod mutex;
+pub(crate) mod once;
 pub(crate) mod rate_limiter;
 pub(crate) mod remote_counter;
 pub(crate) mod rwlock;

@@ -45,6 +45,7 @@ mod mutex;
 mod on_postgres;
 #[cfg(feature = "zookeeper")]
 mod on_zookeeper;
+mod once;
 mod outcomes;
 mod owner;
 mod panics;

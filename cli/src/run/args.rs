@@ -33,6 +33,16 @@ In a crontab a % ends the line: write \\%.
 COMMAND is a program with its arguments, and not a line for a shell: for `a && b`, a pipe or a variable, say
 -- sh -c 'a && b'.
 
+Once: with --once the success of a command is recorded, and no other run does the same occurrence again, however late it
+comes. This line for a crontab on every machine makes a report at two in the morning in UTC:
+
+  0 2 * * * $HOME/.cargo/bin/leasehold run -nq --conflict-status 0 --once report --every 1d --offset 2h -- /opt/job.sh
+
+If the machine dies in the command, another run does it again: so several lines, at 2:00, 2:10 and 2:20, try again, and
+do nothing if it was done. Without --no-wait a run waits until another one has done it, or has failed. The command's
+environment also contains LEASEHOLD_OCCURRENCE and LEASEHOLD_ATTEMPT. Status 70: the command has ended well, but another
+run may do it again.
+
 Waiting: without --wait or --no-wait, it waits as long as it takes, as flock does. At a terminal, or with --verbose, it
 says on stderr who holds the lock. A signal ends the wait and leaves nothing behind. Two waits that could never succeed
 are refused at once: for a name under which the store keeps something other than a lock (76), and for a lock that is
@@ -56,7 +66,40 @@ fn details() -> String {
 #[command(after_long_help = details())]
 pub(crate) struct RunArgs {
     /// The name of the lock
-    pub(super) name: String,
+    #[arg(required_unless_present = "once")]
+    pub(super) name: Option<String>,
+
+    /// Run the command once for this occurrence of the job KEY, whoever else starts it: a label,
+    /// such as 2026-11-23, of which later ones are greater, or with --every the last fire time. A
+    /// command that fails is tried again by the next run, --attempts times in all. If it was done,
+    /// the status is 0
+    #[arg(long, value_name = "KEY[=OCCURRENCE]", conflicts_with_all = ["name", "kind", "min_hold", "data"])]
+    pub(super) once: Option<Once>,
+
+    /// The job is due at the multiples of this time, by the clock of the store, in UTC (1h, 1d)
+    #[arg(long, value_name = "TIME", value_parser = duration::parse, requires = "once")]
+    pub(super) every: Option<Duration>,
+
+    /// The job is due so much later than the multiples of --every
+    #[arg(long, value_name = "TIME", value_parser = duration::parse, requires = "every")]
+    pub(super) offset: Option<Duration>,
+
+    /// A run that begins so much before a fire time means that one. Defaults to 30s, or a tenth of
+    /// --every if that is less
+    #[arg(long, value_name = "TIME", value_parser = duration::parse, requires = "every")]
+    pub(super) early: Option<Duration>,
+
+    /// A run that begins later than this after the fire time does nothing. Defaults to --every
+    #[arg(long, value_name = "TIME", value_parser = duration::parse, requires = "every")]
+    pub(super) grace: Option<Duration>,
+
+    /// How often the command of one occurrence is tried
+    #[arg(long, value_name = "N", default_value = "3", requires = "once")]
+    pub(super) attempts: u32,
+
+    /// How long the store remembers an occurrence. The newest one is remembered for a year
+    #[arg(long, value_name = "TIME", value_parser = duration::parse, default_value = "1d", requires = "once")]
+    pub(super) keep: Duration,
 
     /// Wait at most this long for the lock (500ms, 30s, 5m, 1h30m). Without --wait or --no-wait,
     /// wait as long as it takes
@@ -168,11 +211,37 @@ impl Wait {
     }
 }
 
+/// A job, and the label of an occurrence if it has one.
+#[derive(Debug, Clone)]
+pub(crate) struct Once {
+    pub(crate) key: String,
+    pub(crate) label: Option<String>,
+}
+
+impl std::str::FromStr for Once {
+    type Err = std::convert::Infallible;
+
+    /// No label has an equals sign.
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        Ok(match text.rsplit_once('=') {
+            Some((key, label)) => Self { key: key.to_owned(), label: Some(label.to_owned()) },
+            None => Self { key: text.to_owned(), label: None },
+        })
+    }
+}
+
 impl RunArgs {
     /// A run of this command under a plain lock, with the default settings.
     pub(super) fn of(name: &str, command: &[OsString]) -> Self {
         Self {
-            name: name.to_owned(),
+            name: Some(name.to_owned()),
+            once: None,
+            every: None,
+            offset: None,
+            early: None,
+            grace: None,
+            attempts: 0,
+            keep: Duration::ZERO,
             wait: None,
             no_wait: false,
             conflict_status: status::NOT_HAD,
@@ -194,6 +263,12 @@ impl RunArgs {
             owner: None,
             command: command.to_vec(),
         }
+    }
+
+    /// The name of the lock, or of the job.
+    pub(super) fn name(&self) -> &str {
+        let once = self.once.as_ref().map(|once| &once.key);
+        self.name.as_ref().or(once).map_or("", String::as_str)
     }
 
     pub(super) fn wait(&self) -> Wait {

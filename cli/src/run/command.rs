@@ -6,13 +6,20 @@ use std::process::Command;
 
 use crate::failure::{Failure, status};
 use crate::run::args::RunArgs;
-use crate::run::lock::GuardOfAnyKind;
 use crate::store::{URL_VARIABLE, may_have_password};
 
+/// What a run adds to the environment of its command.
+pub(super) type Environment = [(&'static str, String)];
+
 /// With the lock in its environment.
-pub(super) fn under_lock(args: &RunArgs, guard: &dyn GuardOfAnyKind) -> Command {
+pub(super) fn under_lock(
+    args: &RunArgs,
+    guard: &dyn leasehold::Held,
+    environment: &Environment,
+) -> Command {
     let mut command = Command::new(&args.command[0]);
-    command.args(&args.command[1..]).env("LEASEHOLD_NAME", &args.name);
+    command.args(&args.command[1..]).env("LEASEHOLD_NAME", args.name());
+    command.envs(environment.iter().map(|(name, value)| (name, value)));
     match guard.fencing_token() {
         Ok(token) => command.env("LEASEHOLD_TOKEN", token.to_string()),
         // It would be the token of another lock, if this process itself runs under one.

@@ -117,7 +117,7 @@ impl Candidate<'_> {
         loop {
             let guard = self.stand(client, &lock)?;
             let begun = Instant::now();
-            let child = start_command(&*guard, self.args, self.signals)?;
+            let child = start_command(&*guard, &[], self.args, self.signals)?;
             let ended = match run_with(guard, child, self.args, self.signals) {
                 // Lost just as the command ended, which is what it says.
                 Err(failure) if failure.status == status::LOST => {
@@ -137,7 +137,7 @@ impl Candidate<'_> {
                 let status = ended.status;
                 say(format_args!(
                     "{}: the command ended with status {status}; stands for election again in {pause:.1?}",
-                    self.args.name
+                    self.args.name()
                 ));
                 let _ = self.signals.token().wait_timeout(pause);
                 pause = (pause * 2).min(self.args.lease.max(FIRST_PAUSE));
@@ -172,7 +172,7 @@ impl Candidate<'_> {
                 Err(e) => return Err(failed(e)),
             };
             if pause == FIRST_PAUSE {
-                say(format_args!("{}: trying again: {}", self.args.name, chain(&error)));
+                say(format_args!("{}: trying again: {}", self.args.name(), chain(&error)));
             }
             let _ = token.wait_timeout(pause);
             pause = (pause * 2).min(Duration::from_secs(5));

@@ -87,7 +87,7 @@ macro_rules! with_settings {
 impl Lock {
     /// No I/O. Once `token` is cancelled, the lock is not taken any more.
     pub(super) fn new(client: &LockClient, args: &RunArgs, token: &CancelToken) -> Self {
-        let name = &args.name;
+        let name = args.name();
         let min_hold = args.min_hold.unwrap_or_default();
         if let Some(permits) = args.permits {
             Self::Permit(with_settings!(client.semaphore(name), args, token), permits)

@@ -3,10 +3,12 @@
 mod args;
 mod command;
 mod help;
+mod job;
 mod lead;
 mod lock;
 mod nested;
 mod patience;
+mod start;
 #[cfg(unix)]
 mod unix;
 #[cfg(windows)]
@@ -17,24 +19,25 @@ use std::time::{Duration, Instant};
 use leasehold::observe::LockSummary;
 use leasehold::{Error, ErrorKind, LockClient};
 
-use crate::failure::{Failure, by_signal, say, status, status_of};
+use crate::failure::{Failure, say, status, status_of};
 use crate::holders::who;
 use crate::looks::no_thread;
 use crate::show::describe;
 use crate::stderr;
 use crate::store::StoreArgs;
 use crate::text::visible;
-use crate::words::{self, chain};
-pub(crate) use args::RunArgs;
+use crate::words::chain;
 use args::Wait;
+pub(crate) use args::{Once, RunArgs};
 pub(crate) use lead::{LeadArgs, lead};
-use lock::{Guard, GuardOfAnyKind, Lock};
+use lock::{Guard, Lock};
 use nested::{held_above, may_be_nested};
 use patience::Patience;
+use start::{ended_before_start, oversee, start_command};
 pub(crate) use system::Signals;
 #[cfg(unix)]
 pub(crate) use system::be_backstop;
-use system::{Child, Ended, Oversight, may_write_in_the_background};
+use system::{Child, Ended, may_write_in_the_background};
 #[cfg(unix)]
 use unix as system;
 #[cfg(windows)]
@@ -63,13 +66,16 @@ pub(crate) fn run(store: &StoreArgs, args: &RunArgs) -> Result<u8, Failure> {
         // A signal does not end the attempt to connect; only the timeout does.
         if signals.token().is_cancelled() { ended_before_start(args, &signals) } else { e.into() }
     })?;
-    let ended = under_lock(&client, args, &signals, &patience);
+    let ended = match &args.once {
+        Some(once) => job::run_once(&client, once, args, &signals, &patience),
+        None => under_lock(&client, args, &signals, &patience),
+    };
     // Places in queues and failed releases are cleaned up in the background, and this waits for
     // that.
     let is_lost =
         ended.as_ref().map_or_else(|failure| failure.status == status::LOST, |ended| ended.is_lost);
     if let Err(e) = client.close(if is_lost { CLOSE_TIMEOUT_AFTER_LOSS } else { CLOSE_TIMEOUT }) {
-        say(format_args!("{}: {}", args.name, chain(&e)));
+        say(format_args!("{}: {}", args.name(), chain(&e)));
     }
     let ended = ended?;
     ended.pass_on();
@@ -94,7 +100,7 @@ fn under_lock(
     if let Some(other) = patience.until_it_answers(|| lock.set_permits()).map_err(failed)?
         && !args.permits_as_set
     {
-        return Err(other.refusal(&args.name));
+        return Err(other.refusal(args.name()));
     }
     let taken = patience.until_it_answers(|| lock.take(Wait::Not));
     let taken = match (taken, args.wait()) {
@@ -111,13 +117,13 @@ fn under_lock(
         Err(e) => return Err(failed(e)),
     };
     // If no command was started, other machines need not be kept from running theirs.
-    let child = start_command(&*guard, args, signals).inspect_err(|_| guard.end_min_hold())?;
+    let child = start_command(&*guard, &[], args, signals).inspect_err(|_| guard.end_min_hold())?;
     run_with(guard, child, args, signals)
 }
 
 fn conflict(args: &RunArgs, lock: &Lock) -> Result<Ended, Failure> {
     if !args.quiet {
-        say(format_args!("{}: {}", args.name, lock.who_has_it()));
+        say(format_args!("{}: {}", args.name(), lock.who_has_it()));
     }
     Ok(Ended::with(args.conflict_status))
 }
@@ -132,7 +138,7 @@ fn look_at_others(
 ) -> Result<(), Failure> {
     let start = Instant::now();
     let report = loop {
-        let report = match client.inspect(&args.name) {
+        let report = match client.inspect(args.name()) {
             Ok(Some(report)) => report,
             Err(e) if e.kind() == ErrorKind::WrongType => {
                 return Err(refused(client, args, lock, e));
@@ -143,7 +149,7 @@ fn look_at_others(
             let why = "this run was started under that one, so it would wait for itself";
             return Err(Failure::new(
                 status::NOT_HAD,
-                format!("{}: {}: {why}", args.name, who(holder)),
+                format!("{}: {}: {why}", args.name(), who(holder)),
             ));
         }
         // A run above this one may not have announced its owner yet.
@@ -163,7 +169,7 @@ fn look_at_others(
             [one] => one.clone(),
             [first, rest @ ..] => format!("{first} and {} more", rest.len()),
         };
-        say(format_args!("{}: waiting for {who}", args.name));
+        say(format_args!("{}: waiting for {who}", args.name()));
     }
     Ok(())
 }
@@ -173,34 +179,14 @@ fn refused(client: &LockClient, args: &RunArgs, lock: &Lock, error: Error) -> Fa
     if error.kind() != ErrorKind::WrongType {
         return error.into();
     }
-    let report = client.inspect(&args.name).ok().flatten();
+    let report = client.inspect(args.name()).ok().flatten();
     let others = report.iter().flat_map(|report| report.locks()).map(LockSummary::primitive);
     match others.filter_map(|other| lock.how_to_take(other)).next() {
         Some(how) => {
-            Failure::new(status_of(error.kind()), format!("{}: {how}", visible(&args.name)))
+            Failure::new(status_of(error.kind()), format!("{}: {how}", visible(args.name())))
         }
         None => error.into(),
     }
-}
-
-fn ended_before_start(args: &RunArgs, signals: &Signals) -> Failure {
-    let signal = signals.first();
-    let why = format!("{}: ended by signal {signal} before the command was started", args.name);
-    Failure::new(by_signal(signal), why)
-}
-
-fn start_command(
-    guard: &dyn GuardOfAnyKind,
-    args: &RunArgs,
-    signals: &Signals,
-) -> Result<Child, Failure> {
-    if signals.token().is_cancelled() {
-        // The signal arrived just as the lock was granted.
-        return Err(ended_before_start(args, signals));
-    }
-    guard.ensure_held()?;
-    signals.take_in_those_of_a_command()?;
-    Child::start(args, guard)
 }
 
 /// In this order: if a thread panics here, the child is dropped first, and ends its command before
@@ -211,11 +197,7 @@ fn run_with(
     args: &RunArgs,
     signals: &Signals,
 ) -> Result<Ended, Failure> {
-    let name = args.name.clone();
-    guard.on_renewal_failed(Box::new(move |trouble| {
-        say(format_args!("{name}: {}", words::trouble(trouble)));
-    }));
-    let ended = Oversight::new(child, &*guard, args, signals).until_the_end()?;
+    let ended = oversee(&*guard, child, args, signals)?;
     if args.min_hold_on_success && ended.status != 0 {
         guard.end_min_hold();
     }

@@ -11,6 +11,7 @@ mod killed;
 mod lead;
 mod looking;
 mod loss;
+mod once;
 mod outages;
 mod pages;
 mod permits;

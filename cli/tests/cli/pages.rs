@@ -22,6 +22,13 @@ fn the_pages_tell_all_options_and_statuses() {
         "--write",
         "--permits",
         "--permits-as-set",
+        "--once",
+        "--every",
+        "--offset",
+        "--early",
+        "--grace",
+        "--attempts",
+        "--keep",
         "--lease",
         "--max-hold",
         "--min-hold",
@@ -41,7 +48,15 @@ fn the_pages_tell_all_options_and_statuses() {
             "{option}"
         );
     }
-    for word in ["LEASEHOLD_TOKEN", "LEASEHOLD_NAME", "LEASEHOLD_URL", "75", "70", "SIGKILL"] {
+    for word in [
+        "LEASEHOLD_TOKEN",
+        "LEASEHOLD_NAME",
+        "LEASEHOLD_OCCURRENCE",
+        "LEASEHOLD_URL",
+        "75",
+        "70",
+        "SIGKILL",
+    ] {
         assert!(long.contains(word) && man.contains(word), "{word}");
     }
     assert!(man.starts_with(".ie") || man.starts_with(".TH"), "{}", &man[..80]);
@@ -54,6 +69,7 @@ fn subcommands_have_pages_of_their_own() {
     for (subcommand, words) in [
         ("doctor", ["--lease", "--json", "there are warnings", "there is a problem"]),
         ("permits", ["at any time", "<N>", "NAME:permits", "76"]),
+        ("once", ["forget", "force-out", "only once", "75"]),
     ] {
         let long = output(&[subcommand, "--help"]);
         assert!(man.contains(&format!("LEASEHOLD {}", subcommand.to_uppercase())));

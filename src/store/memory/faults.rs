@@ -12,20 +12,22 @@ use crate::base::lease::Moment;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Operation {
-    /// Takes a lock or permits, re-enters a lock, or takes several locks as one.
+    /// Takes a lock or permits, re-enters a lock, takes several locks as one, or begins a run of a
+    /// [job](crate::ScheduledJob) whose lease was taken by the request before.
     Acquire,
     /// Releases a lock, returns permits, or leaves a queue. A hand-over between two threads of a
-    /// client is a release and an acquire.
+    /// client is a release and an acquire. Ends a run of a job.
     Release,
     /// The watchdog renews leases, and checks holds with a fixed lease.
     Renew,
     /// Lengthens a lease at the caller's request.
     Extend,
-    /// Reads who holds a lock, how long a queue is, or what a count is.
+    /// Reads who holds a lock, how long a queue is, what a count is, or what is known of a job.
     Inspect,
     /// Frees a lock, whoever holds it.
     ForceUnlock,
-    /// Changes the count of a latch, or the number of permits of a semaphore.
+    /// Changes the count of a latch, or the number of permits of a semaphore; forgets an occurrence
+    /// of a job.
     Count,
     /// Replaces the data of a hold.
     Data,

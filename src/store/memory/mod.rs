@@ -10,6 +10,8 @@ mod data;
 mod entry;
 mod fair;
 pub(crate) mod faults;
+mod job_records;
+mod jobs;
 mod keep;
 mod limiter;
 mod listing;
@@ -39,6 +41,7 @@ use self::state::MemoryState;
 use crate::base::data::HoldData;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::holder::Holder;
+use crate::base::job_name::JobName;
 use crate::base::lease::Moment;
 use crate::base::lock_name::LockName;
 use crate::base::log;
@@ -50,11 +53,11 @@ use crate::os::{
 use crate::report::diagnosis::{Check, Finding};
 use crate::signal::clock::Clock;
 use crate::store::{
-    Acquire, AcquireAll, Acquired, AcquiredAll, Count, CountAnswer, CountStore, DataStore,
-    Diagnose, FenceAnswer, FenceStore, Found, HandedOver, HoldCounts, LastHold, ListingStore,
-    LockStatus, LockStore, MultiStore, OwnerStore, QueueStore, Rate, RateChange, RateStore,
-    Release, Released, Renewal, Renewed, Subscriber, SubscriptionSender, Undo, UnknownOutcomes,
-    Wanted,
+    Acquire, AcquireAll, Acquired, AcquiredAll, BeginJob, Count, CountAnswer, CountStore,
+    DataStore, Diagnose, EndJob, FenceAnswer, FenceStore, Found, HandedOver, HoldCounts, JobState,
+    JobStore, LastHold, ListingStore, LockStatus, LockStore, MultiStore, OwnerStore, QueueStore,
+    Rate, RateChange, RateStore, Release, Released, Renewal, Renewed, Subscriber,
+    SubscriptionSender, Undo, UnknownOutcomes, Wanted,
 };
 
 /// The node's address in [`LockStore::nodes`].
@@ -296,6 +299,10 @@ impl LockStore for MemoryStore {
         Ok(self)
     }
 
+    fn jobs(&self) -> Result<&dyn JobStore> {
+        Ok(self)
+    }
+
     fn fence(&self) -> Result<&dyn FenceStore> {
         Ok(self)
     }
@@ -407,6 +414,28 @@ impl DataStore for MemoryStore {
 
     fn last_hold(&self, name: &LockName) -> Result<Option<LastHold>> {
         self.ask_freely(Operation::Inspect, |state, now| Ok(state.last_hold(name, now)))
+    }
+}
+
+impl JobStore for MemoryStore {
+    fn time(&self, _job: &JobName) -> Result<Duration> {
+        self.ask_freely(Operation::Inspect, |state, _| Ok(state.clock.wall()))
+    }
+
+    fn look_at_job(&self, job: &JobName, attempts: u32) -> Result<JobState> {
+        self.ask_freely(Operation::Inspect, |state, now| state.look_at_job(job, attempts, now))
+    }
+
+    fn begin_job(&self, begin: &BeginJob<'_>, unknowns: &mut UnknownOutcomes) -> Result<JobState> {
+        self.ask(Operation::Acquire, unknowns, |state, now| state.begin_job(begin, now))
+    }
+
+    fn end_job(&self, end: &EndJob<'_>, unknowns: &mut UnknownOutcomes) -> Result<bool> {
+        self.ask(Operation::Release, unknowns, |state, now| state.end_job(end, now))
+    }
+
+    fn forget_job(&self, job: &JobName, keep: Duration) -> Result<bool> {
+        self.ask_freely(Operation::Count, |state, now| Ok(state.forget_job(job, keep, now)))
     }
 }
 

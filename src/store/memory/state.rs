@@ -8,6 +8,7 @@ use std::time::Duration;
 use super::answers::Answers;
 use super::entry::{Entry, Marker, Written, another_kind};
 use super::faults::Faults;
+use super::job_records::Jobs;
 use super::queue::Queue;
 use super::subscriptions::Subscriptions;
 use crate::base::error::Result;
@@ -18,6 +19,8 @@ use crate::signal::clock::{Clock, MovableClock};
 use crate::store::{
     Acquire, Acquired, LockStatus, Release, Released, Renewal, Renewed, TokenRule, Topic,
 };
+
+const NOBODY: &str = "nobody holds a latch, or the record of a job";
 
 /// With this many names or more, expired ones are removed.
 const SWEEP_AT: usize = 1024;
@@ -64,6 +67,7 @@ pub(super) struct MemoryState {
     /// What the last holder with data has written.
     pub(super) data: HashMap<Arc<str>, Written>,
     pub(super) answers: Answers,
+    pub(super) jobs: Jobs,
     pub(super) subscriptions: Subscriptions,
     pub(super) faults: Faults,
     /// What each client wrote about itself, and until when it is valid.
@@ -81,6 +85,7 @@ impl MemoryState {
             markers: HashMap::default(),
             data: HashMap::default(),
             answers: Answers::default(),
+            jobs: Jobs::default(),
             subscriptions: Subscriptions::default(),
             faults: Faults::default(),
             owners: HashMap::default(),
@@ -171,14 +176,14 @@ impl MemoryState {
         now: Moment,
     ) -> Result<Acquired> {
         let acquired = match acquire.name.kind {
-            Kind::Mutex => self.acquire_mutex(acquire, now)?,
+            Kind::Mutex | Kind::Job => self.acquire_mutex(acquire, now)?,
             Kind::Fair => self.acquire_fair(acquire, place, now)?,
             Kind::Read => self.acquire_read(acquire, now)?,
             Kind::Write => self.acquire_write(acquire, place, now)?,
             Kind::Semaphore => self.acquire_permits(acquire, now)?,
             Kind::CountingSemaphore => self.acquire_counted(acquire, now)?,
             Kind::RateLimiter => self.acquire_at_rate(acquire, now)?,
-            Kind::Latch => unreachable!("a latch has no holders"),
+            Kind::Latch | Kind::Done => unreachable!("{NOBODY}"),
         };
         self.data_granted(acquire, &acquired, now);
         Ok(acquired)
@@ -195,13 +200,13 @@ impl MemoryState {
             return Ok(self.keep(release, now.plus(rest), now));
         }
         Ok(match release.name.kind {
-            Kind::Mutex => self.release_mutex(release, now),
+            Kind::Mutex | Kind::Job => self.release_mutex(release, now),
             Kind::Fair => self.release_fair(release, now),
             Kind::Read | Kind::Write => self.release_rw(release, now),
             Kind::Semaphore => self.release_permits(release, now),
             Kind::CountingSemaphore => self.release_counted(release, now)?,
             Kind::RateLimiter => self.undo_at_rate(release, now),
-            Kind::Latch => unreachable!("a latch has no holders"),
+            Kind::Latch | Kind::Done => unreachable!("{NOBODY}"),
         })
     }
 
@@ -209,7 +214,9 @@ impl MemoryState {
         let Renewal { name, holder, lease, .. } = renewal;
         let until = now.plus(*lease);
         let stands = match (name.kind, self.entry(&name.key, now)) {
-            (Kind::Mutex | Kind::Fair, Some(Entry::Lock(current))) if current.holder == *holder => {
+            (Kind::Mutex | Kind::Fair | Kind::Job, Some(Entry::Lock(current)))
+                if current.holder == *holder =>
+            {
                 current.lengthen(until);
                 true
             }
@@ -247,7 +254,7 @@ impl MemoryState {
     pub(super) fn force_unlock(&mut self, kind: Kind, key: &Arc<str>, now: Moment) -> Result<bool> {
         match (kind, self.entry(key, now)) {
             (_, None) => return Ok(false),
-            (Kind::Mutex | Kind::Fair, Some(Entry::Lock(_)))
+            (Kind::Mutex | Kind::Fair | Kind::Job, Some(Entry::Lock(_)))
             | (Kind::Read | Kind::Write, Some(Entry::ReadWrite(_))) => {}
             (_, Some(_)) => return Err(another_kind()),
         }

@@ -5,6 +5,7 @@ mod background;
 mod blockers;
 mod capabilities;
 mod diagnosis;
+mod jobs;
 mod listing;
 mod remembered;
 mod requests;
@@ -36,8 +37,9 @@ use crate::signal::clock::Clock;
 use crate::store::resolve::resolve_first;
 use crate::store::{
     Acquire, Acquired, CountStore, DataStore, Diagnose, FenceStatements, FenceStore, HandedOver,
-    HoldCounts, ListingStore, LockStatus, LockStore, MultiStore, NO_RATES, OwnerStore, QueueStore,
-    Release, Released, Renewal, Renewed, Subscriber, SubscriptionSender, Undo, UnknownOutcomes,
+    HoldCounts, JobStore, ListingStore, LockStatus, LockStore, MultiStore, NO_RATES, OwnerStore,
+    QueueStore, Release, Released, Renewal, Renewed, Subscriber, SubscriptionSender, Undo,
+    UnknownOutcomes,
 };
 
 /// When to try again if another transaction has locked the row: usually a fenced one.
@@ -423,6 +425,10 @@ impl LockStore for PostgresStore {
     }
 
     fn data(&self) -> Result<&dyn DataStore> {
+        Ok(self)
+    }
+
+    fn jobs(&self) -> Result<&dyn JobStore> {
         Ok(self)
     }
 

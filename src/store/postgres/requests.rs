@@ -32,17 +32,18 @@ fn fnv(text: &str) -> u64 {
     })
 }
 
-const NOT_HERE: &str = "no handle of a rate limiter is made";
+const NOT_HERE: &str = "no handle of a rate limiter is made, and the record of a job is no lock";
+const NOBODY: &str = "nobody holds a latch, or the record of a job";
 
 /// The letter in the column `kind`.
 pub(super) fn letter(kind: Kind) -> &'static str {
     match kind {
-        Kind::Mutex | Kind::Fair => "x",
+        Kind::Mutex | Kind::Fair | Kind::Job => "x",
         Kind::Read | Kind::Write => "r",
         Kind::Semaphore => "s",
         Kind::CountingSemaphore => "c",
         Kind::Latch => "l",
-        Kind::RateLimiter => unreachable!("{NOT_HERE}"),
+        Kind::RateLimiter | Kind::Done => unreachable!("{NOT_HERE}"),
     }
 }
 
@@ -80,7 +81,7 @@ pub(super) fn acquire(request: &Acquire<'_>, waiter: &AcquireContext<'_>) -> Req
                 .number(waiter.place)
                 .arg(waiter.channel)
         }
-        Kind::Mutex => {
+        Kind::Mutex | Kind::Job => {
             let request =
                 lock(&ACQUIRE).number(millis(lease)).number(held).number(told).number(tokens);
             request.batched(Batching::Acquire(&ACQUIRE_IN_BATCH))
@@ -107,7 +108,7 @@ pub(super) fn acquire(request: &Acquire<'_>, waiter: &AcquireContext<'_>) -> Req
                 waiter.used_marks,
             )
         }
-        Kind::Latch => unreachable!("a latch has no holders"),
+        Kind::Latch | Kind::Done => unreachable!("{NOBODY}"),
         Kind::RateLimiter => unreachable!("{NOT_HERE}"),
     }
 }
@@ -196,7 +197,9 @@ pub(super) fn release(
             .number(place)
             .arg(wake)
             .flag(granted),
-        Kind::Mutex => lock(&RELEASE).number(left.main).arg(wake).batched(Batching::Release),
+        Kind::Mutex | Kind::Job => {
+            lock(&RELEASE).number(left.main).arg(wake).batched(Batching::Release)
+        }
         Kind::Fair => lock(&FAIR_RELEASE).number(left.main).number(place).arg(wake),
         Kind::Read | Kind::Write => {
             lock(&RW_RELEASE).number(left.main).number(left.reads).arg(wake)
@@ -215,7 +218,7 @@ pub(super) fn release(
                 used_marks,
             )
         }
-        Kind::Latch => unreachable!("a latch has no holders"),
+        Kind::Latch | Kind::Done => unreachable!("{NOBODY}"),
         Kind::RateLimiter => unreachable!("{NOT_HERE}"),
     }
 }
@@ -474,6 +477,11 @@ statements! {
     DATA_SET = 33: "SELECT leasehold_v1.data_set($1, $2, $3, $4)";
     DATA_LAST = 34: "SELECT holder, data, ms FROM leasehold_v1.data_last($1, $2)";
     DATA_ASK = 35: "SELECT leasehold_v1.data_ask($1)";
+    TIME = 36: "SELECT leasehold_v1.micros(clock_timestamp())";
+    JOB_LOOK = 37: "SELECT status, value, who, label FROM leasehold_v1.job_look($1, $2, $3)";
+    JOB_BEGIN = 38: "SELECT status, value, who FROM leasehold_v1.job_begin($1, $2, $3, $4, $5, $6)";
+    JOB_END = 39: "SELECT leasehold_v1.job_end($1, $2, $3, $4, $5, $6, $7)";
+    JOB_FORGET = 40: "SELECT leasehold_v1.job_forget($1, $2, $3, $4)";
 }
 
 #[cfg(test)]

@@ -150,6 +150,21 @@ CREATE TABLE IF NOT EXISTS leasehold.data (
   ends    timestamptz NOT NULL          -- of the lease, or when it was given up
 ) WITH (fillfactor = 60);
 
+-- What is known of the occurrences of scheduled jobs. Their leases are rows of leasehold.lock.
+CREATE TABLE IF NOT EXISTS leasehold.done (
+  name        text COLLATE "C" NOT NULL,      -- of the lease
+  occurrence  text COLLATE "C" NOT NULL,
+  attempts    int NOT NULL,                   -- how many have begun
+  not_before  timestamptz NOT NULL DEFAULT '-infinity',
+  holder      text COLLATE "C",               -- who has begun the last one, or done it
+  who         text,                           -- the same, for people
+  at          timestamptz,                    -- when it was done; null: it is not
+  again       boolean NOT NULL DEFAULT false, -- it was forgotten since it, or a newer one, was done
+  ends        timestamptz NOT NULL,           -- after that only the newest one counts
+  PRIMARY KEY (name, occurrence)
+);
+CREATE INDEX IF NOT EXISTS done_ends ON leasehold.done (ends);   -- for sweeps
+
 -- Functions with a body like these have their operators bound when they are created, and need no
 -- search path.
 CREATE OR REPLACE FUNCTION leasehold_v1.ms(p interval) RETURNS bigint
@@ -1362,6 +1377,153 @@ END $$;
 -- Two transactions, because the table of locks may be too large for the time that a statement may
 -- take. Then the rest is removed all the same, and the attempt counts: otherwise every program that
 -- starts would repeat it in vain.
+-- job_refusal: why an occurrence of a job must not begin, whoever holds the lease.
+-- Answers 0 it may | 2 done, value: when in us since 1970, who: by whom | 4 a newer one was done,
+-- who: which | 5 not yet, value: ms | 6 tried too often, value: attempts.
+-- Repeat-safe: it only reads.
+CREATE OR REPLACE FUNCTION leasehold_v1.job_refusal(p_name text, p_occurrence text, p_most int,
+    OUT status int, OUT value bigint, OUT who text) LANGUAGE plpgsql
+  SET search_path = pg_catalog, pg_temp AS $$
+DECLARE r leasehold.done; newest text; now timestamptz := clock_timestamp();
+BEGIN
+  status := 0; value := 0;
+  -- First: if the occurrence is done before the next statement, its row shows that, and it is not
+  -- taken for one that has passed.
+  SELECT d.occurrence INTO newest FROM leasehold.done d
+    WHERE d.name = p_name AND d.at > now - interval '8760 hours'
+    ORDER BY d.occurrence DESC LIMIT 1;
+  SELECT * INTO r FROM leasehold.done
+    WHERE name = p_name AND occurrence = p_occurrence AND ends > now;
+  IF r.at IS NOT NULL THEN
+    status := 2; value := leasehold_v1.micros(r.at); who := r.who;
+    RETURN;
+  END IF;
+  IF newest >= p_occurrence COLLATE "C" AND r.again IS NOT TRUE THEN
+    status := 4; who := newest;
+  ELSIF r.attempts >= p_most THEN
+    status := 6; value := r.attempts;
+  ELSIF r.not_before > now THEN
+    status := 5; value := leasehold_v1.ms(r.not_before - now);
+  END IF;
+END $$;
+
+-- job_look: what is known of an occurrence of a job. p_most: the maximum number of attempts.
+-- Answers as job_refusal, or 7 one runs, value: ms left of the lease, who: by whom, label: which
+-- (null, and who is the holder, while its attempt has not begun).
+-- Repeat-safe: it only reads.
+CREATE OR REPLACE FUNCTION leasehold_v1.job_look(p_name text, p_occurrence text, p_most int,
+    OUT status int, OUT value bigint, OUT who text, OUT label text) LANGUAGE plpgsql
+  SET search_path = pg_catalog, pg_temp AS $$
+DECLARE its_holder text; its_end timestamptz; now timestamptz;
+BEGIN
+  SELECT f.status, f.value, f.who INTO status, value, who
+    FROM leasehold_v1.job_refusal(p_name, p_occurrence, p_most) f;
+  IF status IN (2, 4) THEN RETURN; END IF;
+  SELECT k.holder, k.ends, greatest(k.since, clock_timestamp()) INTO its_holder, its_end, now
+    FROM leasehold.lock k WHERE k.name = p_name AND k.holder IS NOT NULL;
+  IF its_end > now THEN
+    SELECT d.who, d.occurrence INTO who, label FROM leasehold.done d
+      WHERE d.name = p_name AND d.holder = its_holder AND d.at IS NULL;
+    status := 7; value := leasehold_v1.ms(its_end - now); who := coalesce(who, its_holder);
+  END IF;
+END $$;
+
+-- job_begin: counts an attempt at an occurrence, for the holder of the job's lease.
+-- p_who: the holder, for people. p_keep: how long in ms the record is kept.
+-- Answers as job_refusal, or 1 begun, value: attempts | 8 the holder does not hold the lease.
+-- Repeat-safe: every run has a fresh holder, so a repeat finds that it has begun, and counts
+-- nothing. One that comes after the lease was given up finds no holder.
+CREATE OR REPLACE FUNCTION leasehold_v1.job_begin(p_name text, p_occurrence text, p_most int,
+    p_holder text, p_who text, p_keep bigint, OUT status int, OUT value bigint, OUT who text)
+  LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE now timestamptz;
+BEGIN
+  PERFORM FROM leasehold.lock WHERE name = p_name AND holder = p_holder FOR NO KEY UPDATE;
+  IF NOT FOUND THEN status := 8; value := 0; RETURN; END IF;
+  SELECT 1, d.attempts INTO status, value FROM leasehold.done d
+    WHERE d.name = p_name AND d.occurrence = p_occurrence AND d.holder = p_holder
+      AND d.at IS NULL;
+  IF FOUND THEN RETURN; END IF;
+  SELECT f.status, f.value, f.who INTO status, value, who
+    FROM leasehold_v1.job_refusal(p_name, p_occurrence, p_most) f;
+  IF status <> 0 THEN RETURN; END IF;
+  now := clock_timestamp();
+  INSERT INTO leasehold.done AS d (name, occurrence, attempts, holder, who, ends)
+    VALUES (p_name, p_occurrence, 1, p_holder, p_who, now + leasehold_v1.span(p_keep))
+    ON CONFLICT (name, occurrence) DO UPDATE SET
+      attempts = CASE WHEN d.ends > now THEN d.attempts ELSE 0 END + 1,
+      again = d.again AND d.ends > now, not_before = '-infinity', at = NULL,
+      holder = p_holder, who = p_who, ends = now + leasehold_v1.span(p_keep)
+    RETURNING 1, d.attempts INTO status, value;
+END $$;
+
+-- job_end: records how an attempt ended and gives up the lease, in one step.
+-- p_pause: -1 done; else for how long in ms the next attempt must not begin. p_wake: the channel of
+-- those who wait for the occurrence; empty: they are not notified.
+-- Answers 1 recorded and given up | 0 the holder does not hold the lease: nothing is changed.
+-- Repeat-safe: a repeat of a success finds its own record. Of a failure it finds no holder, and the
+-- lease is free as it should be. It is synchronous, unlike a release: a success must be remembered.
+CREATE OR REPLACE FUNCTION leasehold_v1.job_end(p_name text, p_occurrence text, p_holder text,
+    p_who text, p_pause bigint, p_keep bigint, p_wake text) RETURNS int LANGUAGE plpgsql
+  SET search_path = pg_catalog, pg_temp AS $$
+DECLARE now timestamptz; is_held boolean; is_done boolean := p_pause < 0;
+BEGIN
+  UPDATE leasehold.lock SET holder = NULL, level = 0 WHERE name = p_name AND holder = p_holder;
+  is_held := FOUND;
+  -- Also if the holder has recorded it by job_done, and then failed.
+  PERFORM FROM leasehold.done WHERE name = p_name AND occurrence = p_occurrence
+    AND holder = p_holder AND at IS NOT NULL;
+  IF FOUND AND (is_held OR is_done) THEN
+    NULL;
+  ELSIF NOT is_held THEN
+    RETURN 0;
+  ELSE
+    now := clock_timestamp();
+    INSERT INTO leasehold.done AS d (name, occurrence, attempts, not_before, holder, who, at, ends)
+      VALUES (p_name, p_occurrence, 1,
+          CASE WHEN is_done THEN '-infinity' ELSE now + leasehold_v1.span(p_pause) END,
+          p_holder, p_who, CASE WHEN is_done THEN now END, now + leasehold_v1.span(p_keep))
+      ON CONFLICT (name, occurrence) DO UPDATE SET not_before = excluded.not_before,
+        holder = p_holder, who = p_who, at = excluded.at, again = d.again AND NOT is_done,
+        ends = excluded.ends;
+  END IF;
+  IF p_wake <> '' THEN PERFORM pg_notify(p_wake, ''); END IF;
+  RETURN 1;
+END $$;
+
+-- job_done: inside the user's own transaction. Records the success of the run that has this fencing
+-- token, and keeps everybody from the lease until the transaction ends: see fence.
+-- Repeat-safe: a repeat records the same.
+CREATE OR REPLACE FUNCTION leasehold_v1.job_done(p_name text, p_occurrence text, p_token bigint)
+    RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+  PERFORM leasehold_v1.fence(p_name, p_token);
+  UPDATE leasehold.done d SET at = clock_timestamp(), again = false
+    FROM leasehold.lock k WHERE k.name = p_name
+      AND d.name = p_name AND d.occurrence = p_occurrence AND d.holder = k.holder;
+  IF NOT FOUND THEN
+    RAISE EXCEPTION 'the run % of % with fencing token % has not begun', p_occurrence, p_name,
+        p_token
+      USING ERRCODE = 'LH001';
+  END IF;
+END $$;
+
+-- job_forget: lets an occurrence run again, whatever was done. p_keep: for how long in ms. Answers
+-- whether anything was known of it. Sent once: a repeat could forget the next success.
+CREATE OR REPLACE FUNCTION leasehold_v1.job_forget(p_name text, p_occurrence text, p_keep bigint,
+    p_wake text) RETURNS boolean LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE is_known boolean; now timestamptz := clock_timestamp();
+BEGIN
+  SELECT attempts > 0 OR at IS NOT NULL INTO is_known FROM leasehold.done
+    WHERE name = p_name AND occurrence = p_occurrence FOR UPDATE;
+  INSERT INTO leasehold.done (name, occurrence, attempts, again, ends)
+    VALUES (p_name, p_occurrence, 0, true, now + leasehold_v1.span(p_keep))
+    ON CONFLICT (name, occurrence) DO UPDATE SET attempts = 0, not_before = '-infinity', at = NULL,
+      again = true, ends = excluded.ends;
+  IF p_wake <> '' THEN PERFORM pg_notify(p_wake, ''); END IF;
+  RETURN coalesce(is_known, false);
+END $$;
+
 -- sweep: the first of the two. Answers how many rows were removed | null: it is not due.
 CREATE OR REPLACE FUNCTION leasehold_v1.sweep(p_age int, p_most int) RETURNS bigint LANGUAGE plpgsql
   SET search_path = pg_catalog, pg_temp AS $$
@@ -1386,6 +1548,14 @@ BEGIN
   -- For longer than anything else: people ask who had a lock last.
   DELETE FROM leasehold.data WHERE ctid = ANY (ARRAY(
     SELECT ctid FROM leasehold.data WHERE ends < now - greatest(now - past, interval '1 h')
+      LIMIT p_most FOR UPDATE SKIP LOCKED));
+  GET DIAGNOSTICS m = ROW_COUNT; n := n + m;
+  -- Of each job the newest occurrence that was done is kept for a year.
+  DELETE FROM leasehold.done WHERE ctid = ANY (ARRAY(
+    SELECT d.ctid FROM leasehold.done d WHERE d.ends < past
+        AND (d.at IS NULL OR d.at < now - interval '8760 hours'
+          OR EXISTS (SELECT FROM leasehold.done m
+              WHERE m.name = d.name AND m.occurrence > d.occurrence AND m.at IS NOT NULL))
       LIMIT p_most FOR UPDATE SKIP LOCKED));
   GET DIAGNOSTICS m = ROW_COUNT; n := n + m;
   UPDATE leasehold.meta SET swept = CASE WHEN n < p_most THEN now ELSE '-infinity' END;

@@ -2,6 +2,7 @@
 
 use crate::base::advice::Advice;
 use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::job_keys::is_key_of_job;
 use crate::base::lock_name::{Kind, LockName};
 
 /// The hash slot of a key. Without a cluster it has no meaning.
@@ -54,7 +55,9 @@ pub(crate) fn check_name(name: &LockName) -> Result<()> {
         let error = refused("the braces in this name leave its keys without a common hash tag");
         return Err(error.advise("use no braces, or one non-empty pair as in \"a{b}c\""));
     }
-    if is_reserved(&name.key) { Err(refused(RESERVED).advise(Advice::ChooseName)) } else { Ok(()) }
+    // Nobody but a job has such a name.
+    let is_taken = is_reserved(&name.key) && !is_key_of_job(&name.key);
+    if is_taken { Err(refused(RESERVED).advise(Advice::ChooseName)) } else { Ok(()) }
 }
 
 /// For a cluster.
@@ -127,13 +130,15 @@ impl<'n> RedisKeys<'n> {
 
 pub(crate) fn channel_of(kind: Kind, lock: &str) -> String {
     match kind {
-        Kind::Mutex | Kind::Fair => prefixed(LOCK_CHANNEL, lock),
+        Kind::Mutex | Kind::Fair | Kind::Job => prefixed(LOCK_CHANNEL, lock),
         Kind::Read | Kind::Write => prefixed("redisson_rwlock", lock),
         Kind::Semaphore | Kind::CountingSemaphore => prefixed("redisson_sc", lock),
         // Redisson's rule for latches differs: always braces.
         Kind::Latch => format!("redisson_countdownlatch__channel__{{{lock}}}"),
         // Nobody sends a message when permits come back.
         Kind::RateLimiter => String::new(),
+        // Its key has the hash tag of the job, and nothing else has this name.
+        Kind::Done => lock.to_owned(),
     }
 }
 
@@ -205,6 +210,7 @@ pub(crate) fn is_reserved(key: &str) -> bool {
     let tagged = |rest: Option<&str>| rest.is_some_and(|rest| rest.contains('{'));
     // The probe's name may follow the prefix of any client.
     key == NODE_KEY
+        || is_key_of_job(key)
         || key.ends_with(PROBE_NAME)
         || IN_FRONT.iter().any(|prefix| tagged(key.strip_prefix(prefix)))
         || [":timeout", ":value", ":permits"].iter().any(|suffix| tagged(key.strip_suffix(suffix)))

@@ -6,6 +6,7 @@ mod cluster;
 mod diagnosis;
 #[cfg(test)]
 mod fuzz_tests;
+mod jobs;
 pub(crate) mod keys;
 mod kinds;
 pub(crate) mod listing;
@@ -42,8 +43,9 @@ use crate::signal::clock::Clock;
 use crate::store::resolve::{Resolution, resolve_first};
 use crate::store::{
     Acquire, Acquired, CountStore, DataStore, Diagnose, FenceStore, HandedOver, HoldCounts,
-    ListingStore, LockStatus, LockStore, MultiStore, OwnerStore, QueueStore, RateStore, Release,
-    Released, Renewal, Renewed, Spent, Subscriber, SubscriptionSender, Undo, UnknownOutcomes,
+    JobStore, ListingStore, LockStatus, LockStore, MultiStore, OwnerStore, QueueStore, RateStore,
+    Release, Released, Renewal, Renewed, Spent, Subscriber, SubscriptionSender, Undo,
+    UnknownOutcomes,
 };
 
 /// The settings of a client of one server.
@@ -333,6 +335,10 @@ impl LockStore for RedisStore {
     }
 
     fn data(&self) -> Result<&dyn DataStore> {
+        Ok(self)
+    }
+
+    fn jobs(&self) -> Result<&dyn JobStore> {
         Ok(self)
     }
 

@@ -38,8 +38,8 @@ use crate::store::redis::wire::Connector;
 use crate::store::redis::{script, subscribe_to};
 use crate::store::{
     Acquire, Acquired, CountStore, DataStore, Diagnose, FenceStore, HandedOver, HoldCounts,
-    ListingStore, LockStatus, LockStore, MultiStore, OwnerStore, QueueStore, Release, Released,
-    Renewal, Renewed, Subscriber, SubscriptionSender, Undo, UnknownOutcomes,
+    JobStore, ListingStore, LockStatus, LockStore, MultiStore, OwnerStore, QueueStore, Release,
+    Released, Renewal, Renewed, Subscriber, SubscriptionSender, Undo, UnknownOutcomes,
 };
 
 /// Undos resolved in one call.
@@ -322,6 +322,10 @@ impl LockStore for RedlockStore {
 
     fn data(&self) -> Result<&dyn DataStore> {
         Err(unsupported("the data of a hold"))
+    }
+
+    fn jobs(&self) -> Result<&dyn JobStore> {
+        Err(unsupported("a scheduled job"))
     }
 
     fn fence(&self) -> Result<&dyn FenceStore> {

@@ -24,6 +24,7 @@ pub(super) fn check_kind(name: &LockName) -> Result<()> {
         Kind::Semaphore | Kind::CountingSemaphore => Err(unsupported("a semaphore")),
         Kind::Latch => Err(unsupported("a latch")),
         Kind::RateLimiter => Err(unsupported("a rate limiter")),
+        Kind::Job | Kind::Done => Err(unsupported("a scheduled job")),
     }
 }
 

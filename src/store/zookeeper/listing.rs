@@ -10,6 +10,7 @@ use super::semaphore::count_in;
 use super::wire::{Code, Request};
 use super::{ZooKeeperStore, names};
 use crate::base::error::{ErrorKind, Result};
+use crate::base::job_name::lease_at;
 use crate::base::lock_name::{Kind, LockName};
 use crate::store::{Found, FoundHolder, FoundWaiter, ListingStore, LockStore, MOST_LISTED, Wanted};
 
@@ -69,6 +70,9 @@ impl ZooKeeperStore {
     }
 
     fn named(&self, key: &str) -> Option<LockName> {
+        if let Some(lease) = lease_at(key) {
+            return Some(lease);
+        }
         LockName::new("", key, Kind::Mutex).ok().filter(|name| self.check(name).is_ok())
     }
 

@@ -11,6 +11,7 @@ mod diagnosis;
 mod directories;
 mod gate;
 mod inspect;
+mod jobs;
 mod lease;
 mod listing;
 mod locks;
@@ -44,9 +45,9 @@ use crate::base::node_status::NodeStatus;
 use crate::report::diagnosis::Finding;
 use crate::report::owner::HolderOwner;
 use crate::store::{
-    Acquire, Acquired, CountStore, DataStore, Diagnose, FenceStore, HandedOver, ListingStore,
-    LockStatus, LockStore, MultiStore, NO_RATES, QueueStore, Release, Released, Renewal, Renewed,
-    Subscriber, SubscriptionSender, Undo, UnknownOutcomes,
+    Acquire, Acquired, CountStore, DataStore, Diagnose, FenceStore, HandedOver, JobStore,
+    ListingStore, LockStatus, LockStore, MultiStore, NO_RATES, QueueStore, Release, Released,
+    Renewal, Renewed, Subscriber, SubscriptionSender, Undo, UnknownOutcomes,
 };
 
 /// The settings of a store.
@@ -163,7 +164,7 @@ impl LockStore for ZooKeeperStore {
             Kind::Semaphore => self.release_permits(release, unknowns),
             // A change of a count whose outcome was unknown: its mark is removed when the session
             // ends.
-            Kind::CountingSemaphore | Kind::Latch => Ok(Released::NotHeld),
+            Kind::CountingSemaphore | Kind::Latch | Kind::Done => Ok(Released::NotHeld),
             _ => self.release_lock(release, unknowns),
         }
     }
@@ -248,6 +249,10 @@ impl LockStore for ZooKeeperStore {
     }
 
     fn data(&self) -> Result<&dyn DataStore> {
+        Ok(self)
+    }
+
+    fn jobs(&self) -> Result<&dyn JobStore> {
         Ok(self)
     }
 

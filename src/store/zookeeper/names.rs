@@ -7,6 +7,7 @@
 //! | semaphore: turn, permit | `<path>/locks/_c_<uuid>-lock-<sequence>`, `<path>/leases/_c_<uuid>-lease-<sequence>` |
 //! | number of permits | `<path>/permits` |
 //! | latch | `<path>` itself |
+//! | lease of a job (a lock), what was last, its occurrences | `leasehold_job:{name}`, `leasehold_last:{name}`, `leasehold_done:{name}/<occurrence>` |
 //! | gate of a session | `<chroot>/leasehold-sessions/session-<sequence>` |
 //!
 //! The sequence is the number of children ever made in the directory, with ten digits.

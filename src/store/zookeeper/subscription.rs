@@ -66,9 +66,14 @@ struct Half {
     sender: Sender<Result<Received>>,
 }
 
+fn is_one_node(topic: &Topic) -> bool {
+    matches!(topic.kind, Kind::Latch | Kind::Done)
+}
+
 impl Half {
+    /// The node that is watched for the topic: a latch, or the record of a job's occurrence.
     fn latch(&self, topic: &Topic) -> Option<String> {
-        (topic.kind == Kind::Latch).then(|| Paths::new(&self.chroot, &topic.key).base)
+        is_one_node(topic).then(|| Paths::new(&self.chroot, &topic.key).base)
     }
 }
 
@@ -104,7 +109,7 @@ impl SubscriptionSender for Half {
     }
 
     fn covers(&self, topic: &Topic) -> bool {
-        topic.kind != Kind::Latch
+        !is_one_node(topic)
     }
 
     fn ping(&mut self) -> Result<()> {

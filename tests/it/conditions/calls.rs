@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 use leasehold::fencing::{FencedValue, FencingToken, ValueClaim};
 use leasehold::{
     CancelToken, CountDownLatch, CountingPermit, CountingSemaphore, FairMutex, FairMutexGuard,
-    LockClient, MultiLock, MultiLockGuard, OwnedFairMutexGuard, OwnedMultiLockGuard,
+    LockClient, MultiLock, MultiLockGuard, Once, OwnedFairMutexGuard, OwnedMultiLockGuard,
     OwnedMutexGuard, OwnedRwLockReadGuard, OwnedRwLockWriteGuard, PermitId, RateLimiter,
     ReentrantMutex, ReentrantMutexGuard, Result, RwLock, RwLockReadGuard, RwLockWriteGuard,
-    Semaphore, SemaphorePermit,
+    ScheduledJob, Semaphore, SemaphorePermit,
 };
 
 use super::cell::Cell;
@@ -202,6 +202,7 @@ pub(super) fn all() -> Vec<Call> {
     of_counted_permits(&mut calls);
     of_latches(&mut calls);
     of_rates(&mut calls);
+    of_jobs(&mut calls);
     calls
 }
 
@@ -476,6 +477,49 @@ impl Drop for Frees {
             Ok(Some(_)) => self.0.set_rate(4, HOUR).is_ok(),
             Ok(None) => self.0.delete().is_ok(),
             Err(_) => false,
+        });
+    }
+}
+
+/// Runs a job once; a success that is not recorded is no success.
+fn run(job: &ScheduledJob) -> Result<()> {
+    match job.run(|run| run.ensure_held())? {
+        Once::Failed(why) | Once::Unrecorded((), why) => Err(why),
+        _ => Ok(()),
+    }
+}
+
+fn job(cell: &Cell<'_>) -> Result<ScheduledJob> {
+    Ok(cell.client.once(cell.name(), "1"))
+}
+
+fn of_jobs(calls: &mut Vec<Call>) {
+    calls!(calls, "ScheduledJob", job;
+        Take "run" |job: ScheduledJob| run(&job);
+        Look "wait_done_for" in TIME |job: ScheduledJob| job.wait_done_for(TIME);
+        Force "forget" |job: ScheduledJob| job.forget();
+        Force "force_out" |job: ScheduledJob| job.force_out();
+    );
+    calls.push(Call {
+        name: "ScheduledJob::wait_done, waiting",
+        class: Class::Wait,
+        time: Duration::ZERO,
+        run: |cell| {
+            let job = job(cell)?;
+            cell.across(Does(cell.other.once(cell.name(), "1")), || job.wait_done().map(drop))
+        },
+    });
+}
+
+/// Does the job when dropped.
+struct Does(ScheduledJob);
+
+impl Drop for Does {
+    fn drop(&mut self) {
+        // The condition may have an end of its own.
+        let is_done = || matches!(self.0.run(|_| Ok::<_, ()>(())), Ok(Once::Done(())));
+        wait_until("it is done", || {
+            is_done() || matches!(self.0.wait_done_for(ms(1)), Ok(Some(_)))
         });
     }
 }

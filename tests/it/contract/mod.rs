@@ -16,6 +16,7 @@ mod each_kind;
 mod election;
 mod exclusion;
 mod in_memory;
+mod jobs;
 mod leases;
 mod lost_replies;
 mod min_hold;
@@ -72,12 +73,21 @@ macro_rules! point {
     (sentinel, once, $file:ident, $point:ident) => {};
     (cluster, once, $file:ident, $point:ident) => {};
     (redlock, once, $file:ident, $point:ident) => {};
+    // It is the same code as `redis`; and several masters have no jobs.
+    (tls, of_a_job, $file:ident, $point:ident) => {};
+    (redlock, of_a_job, $file:ident, $point:ident) => {};
+    // No reply can be lost: `once::in_memory` makes requests fail.
+    (memory, of_a_job_over_a_network, $file:ident, $point:ident) => {};
+    (tls, of_a_job_over_a_network, $file:ident, $point:ident) => {};
+    (redlock, of_a_job_over_a_network, $file:ident, $point:ident) => {};
     ($store:ident, $needs:ident, $file:ident, $point:ident) => {
         #[test]
         fn $point() {
             let test = crate::contract::$file::$point;
-            let once = !["everywhere", "on_its_own_server", "over_a_network"]
-                .contains(&stringify!($needs));
+            let once = !matches!(
+                stringify!($needs),
+                "everywhere" | "over_a_network" | "on_its_own_server"
+            );
             crate::contract::stores::$store(crate::contract::stores::Point { test, once });
         }
     };
@@ -124,6 +134,19 @@ macro_rules! contract_of {
                 once free_permits_are_had_by_all_who_try_at_once,
                 once counting_permits_are_counted,
                 once a_latch_opens_for_all,
+            ],
+            jobs: [
+                of_a_job an_occurrence_is_done_once,
+                of_a_job occurrences_have_an_order_unless_they_are_forgotten,
+                of_a_job failures_count_and_have_pauses,
+                of_a_job one_runs_at_a_time_and_others_see_it,
+                of_a_job whoever_waits_for_an_occurrence_is_woken,
+                of_a_job a_run_that_was_forced_out_records_nothing,
+                of_a_job a_late_end_touches_no_other_occurrence,
+                of_a_job records_are_kept_for_their_time,
+                of_a_job the_last_fire_time_is_that_of_the_store,
+                of_a_job what_cannot_be_a_job_is_refused,
+                of_a_job_over_a_network a_lost_reply_records_at_most_one_success,
             ],
             leases: [
                 everywhere a_successful_unlock_reports_no_loss,

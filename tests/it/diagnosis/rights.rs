@@ -114,7 +114,7 @@ fn each_pattern_of_keys_and_channels_that_is_missing_is_named() {
         .findings()
         .iter()
         .filter(|f| f.advice().is_some_and(|advice| advice.to_string().contains("add &")));
-    assert_eq!(channels.count(), 4, "{diagnosis}");
+    assert_eq!(channels.count(), 5, "{diagnosis}");
     server.assert_clean();
 }
 

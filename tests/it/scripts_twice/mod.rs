@@ -22,7 +22,7 @@ use redis::{RedisResult, Value};
 use self::data::DATA;
 use self::keep::KEEP;
 use self::tables::{
-    CLIENT, COUNTS, FAIR, INDEX, LATCH, LOOK, MULTI, PERMITS, RATE, READ_WRITE, REDLOCK, RUN,
+    CLIENT, COUNTS, FAIR, INDEX, JOB, LATCH, LOOK, MULTI, PERMITS, RATE, READ_WRITE, REDLOCK, RUN,
 };
 use crate::lua::{Bench, Content, MILLIS, Picture, kilo, scripts};
 use crate::rig::Server;
@@ -35,7 +35,9 @@ const HOLDERS: [(&str, &str); 4] = [
     ("$J", "dddddddd-dddd-4ddd-8ddd-dddddddddddd:57"),
 ];
 
-const KEYS: [(&str, &str); 17] = [
+const KEYS: [(&str, &str); 19] = [
+    ("record", "leasehold_done:{L}/1"),
+    ("last", "leasehold_last:{L}"),
     ("queue", "redisson_lock_queue:{L}"),
     ("deadlines", "redisson_lock_timeout:{L}"),
     ("token", "redisson_lock_token:{L}"),
@@ -194,6 +196,9 @@ fn second_answer(call: &str, first: &str, after: &Picture) -> String {
                 .map(|token| if token > 0 { token + 1 } else { 0 });
             again.fold("1".to_owned(), |answer, token| format!("{answer},{token}"))
         }
+        // The lease was given up.
+        ("job_end", "1") if !call.contains(" -1 ") => "0,0".to_owned(),
+        ("job_forget", "1") => "0".to_owned(),
         // It is kept already: the waiters were notified.
         ("lock_keep" | "fair_keep", "1") => "1,0".to_owned(),
         // Each lock by itself: those that the first run released are gone now.
@@ -442,6 +447,11 @@ fn a_repeat_on_a_rate_limiter_changes_nothing() {
 }
 
 #[test]
+fn a_repeat_on_a_job_changes_nothing() {
+    every_call_twice(&JOB);
+}
+
+#[test]
 fn a_repeat_on_counted_permits_changes_nothing() {
     every_call_twice(&COUNTS);
 }
@@ -589,6 +599,31 @@ fn a_repeat_after_others_came_leaves_them_alone() {
             "1,0",
         ),
         (
+            "HSET L $A 1; PEXPIRE L 2ks",
+            "job_begin L record last | 1 2 $A me 3ks 9ks",
+            "DEL L; HSET L $B 1; PEXPIRE L 2ks; HSET record attempts 2; HSET last holder $B",
+            "8,0,,",
+        ),
+        (
+            "HSET L $A 1; PEXPIRE L 2ks",
+            "job_end L record last | 1 -1 $A me 3ks 9ks channel",
+            "HSET L $B 1; PEXPIRE L 2ks; HSET last newest 2 holder $B",
+            "1,0",
+        ),
+        (
+            "HSET L $A 1; PEXPIRE L 2ks",
+            "job_end L record last | 1 1ks $A me 3ks 9ks channel",
+            "HSET L $B 1; PEXPIRE L 2ks; HSET record attempts 2",
+            "0,0",
+        ),
+        // It was forgotten, and begun anew.
+        (
+            "HSET L $A 1; PEXPIRE L 2ks",
+            "job_end L record last | 1 -1 $A me 3ks 9ks channel",
+            "HDEL record at; HSET record attempts 1 holder $B; HSET L $B 1; PEXPIRE L 2ks",
+            "0,0",
+        ),
+        (
             "HSET N rate 3 interval 2ks type 0",
             "rate_delete N spare uses mark | 1ks 0",
             "HSET N rate 3 interval 2ks type 0",
@@ -623,6 +658,7 @@ fn no_script_is_left_out() {
         &COUNTS,
         &LATCH,
         &RATE,
+        &JOB,
         &CLIENT,
         &INDEX,
         &LOOK,

@@ -773,3 +773,57 @@ pub(super) const RATE: Primitive = Primitive {
         ),
     ],
 };
+
+/// Two attempts at the occurrence 1.
+pub(super) const JOB: Primitive = Primitive {
+    calls: &[
+        "job_look L record last | 1 2",
+        "job_begin L record last | 1 2 $A me 3ks 9ks",
+        "job_end L record last | 1 -1 $A me 3ks 9ks channel",
+        "job_end L record last | 1 1ks $A me 3ks 9ks channel",
+        "job_forget record last | 1 3ks channel",
+    ],
+    states: &[
+        ("", "0,0,, 8,0,, 0,0 0,0 0"),
+        ("HSET L $A 1; PEXPIRE L 2ks", "7,2ks,A, 1,1,, 1,0>1 1,0>1 0"),
+        // It has begun.
+        (
+            "HSET L $A 1; PEXPIRE L 2ks; HSET record attempts 1 holder $A by me; HSET last holder $A by me occurrence 1",
+            "7,2ks,me,1 1,1,, 1,0>1 1,0>1 1>1",
+        ),
+        // Another occurrence runs.
+        (
+            "HSET L $B 1; PEXPIRE L 2ks; HSET record attempts 1 holder $A; HSET last holder $B by you occurrence 2",
+            "7,2ks,you,2 8,0,, 0,0 0,0 1>1",
+        ),
+        // It was tried too often.
+        ("HSET record attempts 2", "6,2,, 8,0,, 0,0 0,0 1>1"),
+        ("HSET L $A 1; PEXPIRE L 2ks; HSET record attempts 2", "7,2ks,A, 6,2,, 1,0>1 1,0>1 1>1"),
+        // It must not be tried yet, or may again.
+        ("HSET record attempts 1 not_before @2ks", "5,2ks,, 8,0,, 0,0 0,0 1>1"),
+        (
+            "HSET L $A 1; PEXPIRE L 2ks; HSET record attempts 1 not_before @-2ks",
+            "7,2ks,A, 1,2,, 1,0>1 1,0>1 1>1",
+        ),
+        // It was done: by this holder in a transaction elsewhere, by another, by one who is unknown.
+        (
+            "HSET L $A 1; PEXPIRE L 2ks; HSET record attempts 1 holder $A by me at 5",
+            "2,5,me, 2,5,me, 1,0 1,0>1 1>1",
+        ),
+        ("HSET record attempts 1 holder $B by you at 5", "2,5,you, 8,0,, 0,0 0,0 1>1"),
+        ("HSET record at 5", "2,5,, 8,0,, 0,0 0,0 1>1"),
+        // It, or a newer one, was done, and it was forgotten or not.
+        ("HSET last newest 1", "4,0,1, 8,0,, 0,0 0,0 1>1"),
+        ("HSET last newest 10", "4,0,10, 8,0,, 0,0 0,0 0"),
+        ("HSET L $A 1; PEXPIRE L 2ks; HSET last newest 2", "4,0,2, 4,0,2, 1,0>1 1,0>1 0"),
+        ("HSET last newest 0", "0,0,, 8,0,, 0,0 0,0 0"),
+        (
+            "HSET L $A 1; PEXPIRE L 2ks; HSET last newest 2; HSET record again 1",
+            "7,2ks,A, 1,1,, 1,0>1 1,0>1 0",
+        ),
+        // Other types.
+        ("RPUSH record x", "!TYPE 8,0,, !TYPE !TYPE !TYPE"),
+        ("HSET L $A 1; PEXPIRE L 2ks; RPUSH last x", "!TYPE !TYPE !TYPE !TYPE !TYPE"),
+        ("SET L x", "!TYPE !TYPE !TYPE !TYPE 0"),
+    ],
+};

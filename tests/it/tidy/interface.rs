@@ -55,6 +55,13 @@ fn send_and_sync_are_promised() {
     both::<CountingSemaphore>();
     both::<CountingPermit>();
     both::<RateLimiter>();
+    both::<ScheduledJob>();
+    both::<Occurrence>();
+    both::<Every>();
+    both::<Once<(), ()>>();
+    both::<Settled>();
+    sync::<JobRun>();
+    both::<DoneStatement>();
     both::<HolderOwner>();
     both::<LockHolder>();
     both::<leasehold::observe::LastHolder>();

@@ -584,14 +584,16 @@ impl Postgres {
         // Everything unused is deleted, and only counters may remain.
         self.run_sql(
             "UPDATE leasehold.lock SET ends = '-infinity', wanted = '-infinity' WHERE number IS NULL; \
-             UPDATE leasehold.once SET ends = '-infinity'; SELECT leasehold_v1.sweep(0, 1000000); \
+             UPDATE leasehold.once SET ends = '-infinity'; \
+             UPDATE leasehold.done SET ends = '-infinity', at = at - interval '9000 hours'; SELECT leasehold_v1.sweep(0, 1000000); \
              SELECT leasehold_v1.sweep_locks(0, 1000000)",
         );
         let stays = self.texts(
             "SELECT name || ' ' || kind::text FROM leasehold.lock WHERE number IS NULL \
              UNION ALL SELECT name || ' shared' FROM leasehold.share s \
                  WHERE NOT EXISTS (SELECT FROM leasehold.lock k WHERE k.name = s.name AND k.number IS NOT NULL) \
-             UNION ALL SELECT name || ' waits' FROM leasehold.waiter UNION ALL SELECT 'mark ' || id FROM leasehold.once",
+             UNION ALL SELECT name || ' waits' FROM leasehold.waiter UNION ALL SELECT 'mark ' || id FROM leasehold.once \
+             UNION ALL SELECT 'occurrence ' || occurrence FROM leasehold.done",
         );
         assert!(stays.is_empty(), "a sweep leaves {stays:?}");
     }

@@ -423,8 +423,10 @@ impl Server {
             key == "leasehold:node"
                 || key.starts_with("leasehold_client:")
                 || key.starts_with("redisson_lock_token:")
-                || (key.starts_with("leasehold_once:") && expires(key))
-                || (key.starts_with("leasehold_data:") && expires(key))
+                || (["leasehold_once:", "leasehold_data:", "leasehold_done:", "leasehold_last:"]
+                    .iter()
+                    .any(|kept| key.starts_with(kept))
+                    && expires(key))
         };
         keys.into_iter().filter(|key| !stays(key)).collect()
     }

@@ -7,6 +7,7 @@ mod exclusive;
 mod fair;
 mod faults;
 mod foreign_code;
+mod jobs;
 mod keepers;
 mod losses;
 mod multi;
@@ -80,6 +81,9 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     soon("rates::paced", rates::paced),
     soon("rates::set_anew", rates::set_anew),
     within(20, "rates::lost_replies", rates::lost_replies),
+    within(20, "jobs::once_each", jobs::once_each),
+    within(20, "jobs::losses", jobs::losses),
+    within(60, "jobs::lost_replies", jobs::lost_replies),
     soon("fair::order", fair::order),
     soon("fair::gives_up", fair::gives_up),
     soon("multi::several", multi::several),

@@ -53,7 +53,7 @@ impl Backstop {
     pub(super) fn start(args: &RunArgs) -> std::io::Result<Self> {
         let mark = format!("{}-{}", std::process::id(), clock().as_nanos());
         let mut command = Command::new(own_program()?);
-        command.arg0(NAME).args([ROLE, &args.name, &in_millis(grace(args)), &mark]);
+        command.arg0(NAME).args([ROLE, args.name(), &in_millis(grace(args)), &mark]);
         // A group of its own: what a shell or a terminal sends to the run is not for it.
         command.process_group(0).stdin(Stdio::piped()).stdout(Stdio::null());
         // It inherits the mask, so there is no moment at which a signal other than SIGKILL ends it.

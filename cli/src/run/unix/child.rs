@@ -9,8 +9,7 @@ use super::backstop::{Backstop, for_runs_below};
 use super::{group, terminal};
 use crate::failure::{Failure, say};
 use crate::run::args::RunArgs;
-use crate::run::command::{cannot_start, under_lock};
-use crate::run::lock::GuardOfAnyKind;
+use crate::run::command::{Environment, cannot_start, under_lock};
 
 /// Longer than anybody waits, and short enough not to overflow.
 const LONGEST_GRACE: Duration = Duration::from_secs(365 * 86_400);
@@ -52,9 +51,13 @@ impl From<WaitStatus> for Change {
 }
 
 impl Child {
-    pub(crate) fn start(args: &RunArgs, guard: &dyn GuardOfAnyKind) -> Result<Self, Failure> {
+    pub(crate) fn start(
+        args: &RunArgs,
+        guard: &dyn leasehold::Held,
+        environment: &Environment,
+    ) -> Result<Self, Failure> {
         let mut backstop = backstop(args);
-        let mut command = under_lock(args, guard);
+        let mut command = under_lock(args, guard, environment);
         let (name, value) = for_runs_below(args);
         command.env(name, value).process_group(0);
         if let Some(backstop) = &mut backstop {
@@ -71,7 +74,8 @@ impl Child {
         // `wait` takes the place of this handle, which cannot report that a child was stopped.
         let pid = Pid::from_child(&child);
         let grace = args.kill_after.min(LONGEST_GRACE);
-        let mut child = Self { pid, backstop, name: args.name.clone(), grace, has_ended: false };
+        let mut child =
+            Self { pid, backstop, name: args.name().to_owned(), grace, has_ended: false };
         child.protect(guard.remaining());
         Ok(child)
     }
@@ -153,7 +157,7 @@ fn backstop(args: &RunArgs) -> Option<Backstop> {
     let cannot = |e| {
         say(format_args!(
             "{}: if this process is killed, the command goes on without a lock: {e}",
-            args.name
+            args.name()
         ));
     };
     Backstop::start(args).map_err(cannot).ok()

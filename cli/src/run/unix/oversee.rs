@@ -12,7 +12,6 @@ use super::signals::{Interrupt, Signals, end_by};
 use super::terminal::Terminal;
 use crate::failure::{Failure, by_signal, say, status};
 use crate::run::args::RunArgs;
-use crate::run::lock::GuardOfAnyKind;
 use crate::{stderr, words};
 
 /// How often the backstop is told when the lease ends: that many times in a lease.
@@ -23,7 +22,7 @@ const TIME_TO_STOP: Duration = Duration::from_millis(200);
 
 pub(crate) struct Oversight<'r> {
     child: Child,
-    guard: &'r dyn GuardOfAnyKind,
+    guard: &'r dyn leasehold::Held,
     args: &'r RunArgs,
     signals: &'r Signals,
     terminal: Option<Terminal>,
@@ -61,7 +60,7 @@ impl Ended {
 impl<'r> Oversight<'r> {
     pub(crate) fn new(
         child: Child,
-        guard: &'r dyn GuardOfAnyKind,
+        guard: &'r dyn leasehold::Held,
         args: &'r RunArgs,
         signals: &'r Signals,
     ) -> Self {
@@ -173,7 +172,7 @@ impl<'r> Oversight<'r> {
         self.kill_at = Some(kill_at);
         say(format_args!(
             "{}: the lease was not renewed and ends in {left:.1?}, so the command is ended",
-            self.args.name
+            self.args.name()
         ));
         kill_at
     }
@@ -184,7 +183,7 @@ impl<'r> Oversight<'r> {
         self.kill_at = Some(kill_at);
         let why =
             self.guard.loss().map(|loss| format!(": {}", words::loss(&loss))).unwrap_or_default();
-        say(format_args!("{}: the lock is lost, so the command is ended{why}", self.args.name));
+        say(format_args!("{}: the lock is lost, so the command is ended{why}", self.args.name()));
         kill_at
     }
 
@@ -234,7 +233,7 @@ impl<'r> Oversight<'r> {
             let left = self.guard.remaining();
             say(format_args!(
                 "{}: stopped, and not renewed meanwhile: its lease ends in {left:.0?}",
-                self.args.name
+                self.args.name()
             ));
         }
     }

@@ -7,8 +7,7 @@ use process_wrap::std::{ChildWrapper, CommandWrap, JobObject};
 
 use crate::failure::Failure;
 use crate::run::args::RunArgs;
-use crate::run::command::{cannot_start, under_lock};
-use crate::run::lock::GuardOfAnyKind;
+use crate::run::command::{Environment, cannot_start, under_lock};
 
 /// How a program ends that does not handle Ctrl-C (STATUS_CONTROL_C_EXIT).
 const ENDED_BY_CTRL_C: u32 = 0xC000_013A;
@@ -30,8 +29,12 @@ pub(super) enum End {
 impl Child {
     /// The process is in the job before it runs, so that no process which it starts is outside.
     /// The job does not end it when this process ends.
-    pub(crate) fn start(args: &RunArgs, guard: &dyn GuardOfAnyKind) -> Result<Self, Failure> {
-        let mut command = CommandWrap::from(under_lock(args, guard));
+    pub(crate) fn start(
+        args: &RunArgs,
+        guard: &dyn leasehold::Held,
+        environment: &Environment,
+    ) -> Result<Self, Failure> {
+        let mut command = CommandWrap::from(under_lock(args, guard, environment));
         command.wrap(JobObject);
         let started = command.spawn().map(|process| Self { process, has_ended: false });
         started.map_err(|e| cannot_start(&args.command, &e))

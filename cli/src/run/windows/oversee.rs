@@ -8,7 +8,6 @@ use super::child::{Child, End};
 use super::signals::Signals;
 use crate::failure::{Failure, by_signal, say, status};
 use crate::run::args::RunArgs;
-use crate::run::lock::GuardOfAnyKind;
 use crate::words;
 
 /// How often to check whether the command has ended: no safe interface waits for a process that
@@ -18,7 +17,7 @@ const INTERRUPTED: i32 = 2;
 
 pub(crate) struct Oversight<'r> {
     child: Child,
-    guard: &'r dyn GuardOfAnyKind,
+    guard: &'r dyn leasehold::Held,
     args: &'r RunArgs,
     signals: &'r Signals,
     is_lost: bool,
@@ -43,7 +42,7 @@ impl Ended {
 impl<'r> Oversight<'r> {
     pub(crate) fn new(
         child: Child,
-        guard: &'r dyn GuardOfAnyKind,
+        guard: &'r dyn leasehold::Held,
         args: &'r RunArgs,
         signals: &'r Signals,
     ) -> Self {
@@ -95,9 +94,9 @@ impl<'r> Oversight<'r> {
         self.is_lost = true;
         let why =
             self.guard.loss().map(|loss| format!(": {}", words::loss(&loss))).unwrap_or_default();
-        say(format_args!("{}: the lock is lost, so the command is ended{why}", self.args.name));
+        say(format_args!("{}: the lock is lost, so the command is ended{why}", self.args.name()));
         if let Err(e) = killed {
-            say(format_args!("{}: the command cannot be ended: {e}", self.args.name));
+            say(format_args!("{}: the command cannot be ended: {e}", self.args.name()));
         }
     }
 }

@@ -14,7 +14,8 @@ const MISSING: &str = "\
     SELECT 'SCHEMA', nspname::text, 'USAGE' FROM pg_namespace \
       WHERE nspname IN ('leasehold', 'leasehold_v1') AND NOT has_schema_privilege(oid, 'USAGE') \
     UNION ALL SELECT 'TABLE', w.name, w.need \
-      FROM (SELECT t.name, r.need FROM (VALUES ('lock'), ('share'), ('waiter'), ('once'), ('fenced'), ('client')) t (name), \
+      FROM (SELECT t.name, r.need FROM (VALUES ('lock'), ('share'), ('waiter'), ('once'), ('fenced'), ('client'), \
+              ('done')) t (name), \
             (VALUES ('SELECT'), ('INSERT'), ('UPDATE'), ('DELETE')) r (need) \
             UNION ALL VALUES ('meta', 'SELECT'), ('meta', 'UPDATE')) w \
       JOIN pg_namespace n ON n.nspname = 'leasehold' \
@@ -35,7 +36,7 @@ fn all_rights(role: &str, missing: usize) -> Finding {
     let grants = [
         "GRANT USAGE ON SCHEMA leasehold, leasehold_v1",
         "GRANT SELECT, INSERT, UPDATE, DELETE ON leasehold.lock, leasehold.share, leasehold.waiter, leasehold.once, \
-         leasehold.fenced, leasehold.client, leasehold.data",
+         leasehold.fenced, leasehold.client, leasehold.data, leasehold.done",
         "GRANT SELECT, UPDATE ON leasehold.meta",
         "GRANT USAGE ON ALL SEQUENCES IN SCHEMA leasehold",
     ];

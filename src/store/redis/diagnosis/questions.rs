@@ -1,6 +1,7 @@
 //! Which commands, keys and channels locks need, and how to ask the server about each.
 
 use super::subject::{Part, Subject};
+use crate::base::job_name::JobName;
 use crate::base::lock_name::{Kind, LockName};
 use crate::store::redis::keys::{NODE_KEY, RedisKeys, client_key};
 
@@ -79,6 +80,11 @@ pub(super) fn key_forms(subject: &Subject) -> Vec<KeyForm> {
         forms.push(form(&keys.marker(), "~leasehold_writer:*"));
         forms.push(form(&keys.idempotency_key("probe"), "~leasehold_once:*"));
         forms.push(form(&keys.data(), "~leasehold_data:*"));
+        if let Ok(job) = JobName::new(&fair, "probe") {
+            forms.push(form(&job.lease.key, "~leasehold_job:*"));
+            forms.push(form(&job.record.key, "~leasehold_done:*"));
+            forms.push(form(&job.last, "~leasehold_last:*"));
+        }
     }
     let client = client_key(&format!("{prefix}probe"));
     forms.push(KeyForm { helpful: true, ..form(&client, "~leasehold_client:*") });

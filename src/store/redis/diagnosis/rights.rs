@@ -3,11 +3,13 @@
 //! empty.
 
 use super::questions::{KeyForm, NOBODY, ON_A_KEY, Question, Refused, key_forms, questions};
-use super::subject::Subject;
+use super::subject::{Part, Subject};
 use crate::base::advice::Advice;
 use crate::base::error::Result;
+use crate::base::job_name::JobName;
+use crate::base::lock_name::{Kind, LockName};
 use crate::report::diagnosis::{Check, Finding};
-use crate::store::redis::keys::probe_names;
+use crate::store::redis::keys::{channel_of, probe_names};
 use crate::store::redis::script::refused_by_probe;
 use crate::store::redis::wire::{BareConnection, Connector, Reply, Request, WHERE_IT_IS_NOT_OFF};
 
@@ -42,7 +44,8 @@ pub(super) fn look(
     subject: &Subject,
 ) -> Result<Rights> {
     let keys = key_forms(subject);
-    let channels = probe_names(&subject.key_prefix).1;
+    let mut channels = probe_names(&subject.key_prefix).1;
+    channels.extend(channel_of_a_job(subject));
     let questions = questions(subject, connector.is_sharded(), &keys, &channels);
     let mut request = Request::plain(&["EVAL", LOOK, "0"]);
     for question in &questions {
@@ -75,6 +78,14 @@ pub(super) fn look(
             judge(rights, &questions, &may, &keys, &channels, connection)
         }
     }
+}
+
+/// That of who waits for an occurrence; several masters have no jobs.
+fn channel_of_a_job(subject: &Subject) -> Option<String> {
+    let name = LockName::new(&subject.key_prefix, "probe", Kind::Job).ok()?;
+    let job = JobName::new(&name, "probe").ok()?;
+    let has_jobs = !matches!(subject.part, Part::Master { .. });
+    has_jobs.then(|| channel_of(Kind::Done, &job.record.key))
 }
 
 /// What the server does not have is no question of rights: a finding for each such command, and

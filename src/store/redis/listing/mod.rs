@@ -14,6 +14,8 @@ use super::server::Server;
 use super::wire::{Publishing, RedisFailure, Reply, Request, Shape, fail_on_error};
 use super::{RedisStore, slot_of};
 use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::job_keys::job_of_lease;
+use crate::base::job_name::lease_at;
 use crate::base::lock_name::{Kind, LockName};
 use crate::store::{Found, ListingStore, LockStore, Wanted};
 
@@ -52,6 +54,10 @@ fn families(wanted: &Wanted) -> [Family; 2] {
 
 /// The name to which this key of a queue or of permits belongs.
 fn named_beside(key: &str) -> Option<&str> {
+    // The lease of a job is a lock whose key has braces.
+    if job_of_lease(key).is_some() {
+        return Some(key);
+    }
     untagged(key.strip_prefix("redisson_lock_queue:").or_else(|| key.strip_suffix(":timeout"))?)
 }
 
@@ -62,6 +68,9 @@ fn plain(c: char) -> String {
 
 /// The name of a key, for any kind; `None` if no lock of this library can have it.
 fn named(key: &str, prefix: &str) -> Option<LockName> {
+    if let Some(lease) = lease_at(key) {
+        return Some(lease);
+    }
     let name = LockName::new(prefix, key.strip_prefix(prefix)?, Kind::Mutex).ok()?;
     (check_name(&name).is_ok() && !is_reserved(key)).then_some(name)
 }

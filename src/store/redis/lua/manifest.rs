@@ -50,6 +50,10 @@ macro_rules! for_each_script {
             RATE_SET = "rate_set" with "number" with "once" with "rate" => Shape::status(3);
             RATE_DELETE = "rate_delete" with "number" with "once" with "rate" => Shape::status(3);
             RATE_LOOK = "rate_look" with "number" with "rate" => Shape::Status { top: 5, least: 4, most: 4, fresh: false };
+            JOB_LOOK = "job_look" with "job" => Shape::Status { top: 8, least: 4, most: 4, fresh: false };
+            JOB_BEGIN = "job_begin" with "job" => Shape::Status { top: 8, least: 4, most: 4, fresh: false };
+            JOB_END = "job_end" with "job" => Shape::status(1);
+            JOB_FORGET = "job_forget" => Shape::Number;
             REDLOCK_ACQUIRE = "redlock_acquire" then "plain" then "node_token" then "hold" => Shape::status(5);
             REDLOCK_RENEW = "redlock_renew" then "renew_hashes" => Shape::Any;
             REDLOCK_TOKEN = "redlock_token" => Shape::Number;

@@ -21,6 +21,8 @@ use crate::store::{
     Acquire, Acquired, Granted, Release, Released, Renewal, Renewed, TokenRule, Waiting,
 };
 
+const NOBODY: &str = "nobody holds a latch, or the record of a job";
+
 const TOKEN_TTL: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// How long a wait mark (a place in a fair queue, a writer's marker) is kept without another
@@ -41,7 +43,7 @@ pub(crate) fn acquire(acquire: &Acquire<'_>, timeouts: WaiterTimeouts) -> Reques
     let held = u64::from(held);
     let own_wait = if waiting == Waiting::No { 0 } else { ceil_millis(timeouts.own) };
     let request = match name.kind {
-        Kind::Mutex => {
+        Kind::Mutex | Kind::Job => {
             let request = begin_acquire(acquire, &[lock, keys.token.as_bytes()]);
             with_token(request.arg(holder.as_str()).number(lease).number(held), token)
                 .number(u64::from(tokens))
@@ -88,7 +90,7 @@ pub(crate) fn acquire(acquire: &Acquire<'_>, timeouts: WaiterTimeouts) -> Reques
             request.number(u64::from(permits)).number(ceil_millis(TAKEN_TTL)).with_limit()
         }
         Kind::RateLimiter => rate::acquire(name, holder, permits),
-        Kind::Latch => unreachable!("a latch has no holders"),
+        Kind::Latch | Kind::Done => unreachable!("{NOBODY}"),
     };
     // A counting semaphore also answers 2 if the permits were already released.
     if held == 0 && name.kind != Kind::CountingSemaphore {
@@ -140,7 +142,7 @@ pub(crate) fn release(request: &Release<'_>, now: impl FnOnce() -> Moment) -> Re
     let keys = RedisKeys::of(name);
     let lock = keys.lock.as_bytes();
     match name.kind {
-        Kind::Mutex => begin_release(request, &[lock])
+        Kind::Mutex | Kind::Job => begin_release(request, &[lock])
             .arg(holder.as_str())
             .number(u64::from(left.main) + 1)
             .arg(keys.channel),
@@ -172,7 +174,7 @@ pub(crate) fn release(request: &Release<'_>, now: impl FnOnce() -> Moment) -> Re
         .arg(keys.channel)
         .number(u64::from(granted)),
         Kind::RateLimiter => rate::give_back(name, holder, permits),
-        Kind::Latch => unreachable!("a latch has no holders"),
+        Kind::Latch | Kind::Done => unreachable!("{NOBODY}"),
     }
 }
 
@@ -260,10 +262,10 @@ impl Family {
     pub(crate) fn of(hold: &Renewal) -> Self {
         match hold.name.kind {
             Kind::Mutex | Kind::Fair if hold.holder.data().is_some() => Self::HashWithData,
-            Kind::Mutex | Kind::Fair => Self::Hash,
+            Kind::Mutex | Kind::Fair | Kind::Job => Self::Hash,
             Kind::Read | Kind::Write => Self::ReadWrite,
             Kind::Semaphore => Self::Permits,
-            Kind::CountingSemaphore | Kind::Latch | Kind::RateLimiter => {
+            Kind::CountingSemaphore | Kind::Latch | Kind::RateLimiter | Kind::Done => {
                 unreachable!("it is never renewed")
             }
         }

@@ -65,7 +65,7 @@ pub(crate) fn look_answer(reply: Reply, key: &str, by_name: bool) -> Result<Opti
             let writers = seen.writer_waits.then_some(1);
             found.waiting = listeners.max(writers);
         }
-        Kind::RateLimiter => unreachable!("it is not looked for"),
+        Kind::RateLimiter | Kind::Job | Kind::Done => unreachable!("it is not looked for"),
         Kind::Mutex | Kind::Fair => {
             found.holders = seen.holders;
             found.waiting = if kind.has_queue() { Some(seen.length) } else { listeners };
@@ -199,7 +199,7 @@ impl Seen {
             Kind::Read | Kind::Write => 1,
             Kind::Semaphore | Kind::CountingSemaphore => 2,
             Kind::Latch => 3,
-            Kind::RateLimiter => return None,
+            Kind::RateLimiter | Kind::Job | Kind::Done => return None,
         };
         self.listeners.get(place).copied()
     }

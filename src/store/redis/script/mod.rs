@@ -8,6 +8,7 @@ mod manifest;
 mod data;
 mod handshake;
 mod inspect;
+mod job;
 mod lock;
 mod look;
 mod multi;
@@ -22,6 +23,10 @@ pub(crate) use self::handshake::{
 pub(crate) use self::inspect::{
     announced, announced_answer, enter_client, force_unlock, force_unlock_answer, inspect,
     inspect_answer, queue, queue_answer,
+};
+pub(crate) use self::job::{
+    begin_job, end_job, forget_job, job_ended, job_forgotten, job_state, look_at_job, time,
+    time_answer,
 };
 pub(crate) use self::lock::{
     Family, WaiterTimeouts, acquire, acquire_answer, pass_on, passed_on_answer, release,

@@ -22,6 +22,10 @@ pub(crate) struct Stat {
     pub(crate) czxid: i64,
     /// The change that last set its data.
     pub(crate) mzxid: i64,
+    /// When it was made, and when its data was last set: by the clock of the leader, in
+    /// milliseconds since 1970.
+    pub(crate) ctime: i64,
+    pub(crate) mtime: i64,
     pub(crate) version: i32,
     /// The session whose end removes it; 0 for none.
     pub(crate) ephemeral_owner: i64,
@@ -31,8 +35,8 @@ impl Stat {
     fn decode(from: &mut Decoder<'_>) -> Result<Self> {
         let czxid = from.long()?;
         let mzxid = from.long()?;
-        let _ctime = from.long()?;
-        let _mtime = from.long()?;
+        let ctime = from.long()?;
+        let mtime = from.long()?;
         let version = from.int()?;
         let _cversion = from.int()?;
         let _aversion = from.int()?;
@@ -40,7 +44,7 @@ impl Stat {
         let _data_length = from.int()?;
         let _children = from.int()?;
         let _pzxid = from.long()?;
-        Ok(Self { czxid, mzxid, version, ephemeral_owner })
+        Ok(Self { czxid, mzxid, ctime, mtime, version, ephemeral_owner })
     }
 }
 
@@ -315,7 +319,8 @@ mod tests {
     fn stat() -> Stat {
         let czxid = 0x1_0000_0012;
         let mzxid = 0x1_0000_0013;
-        Stat { czxid, mzxid, version: 2, ephemeral_owner: 0x1000_0000_0000_0001 }
+        let (ctime, mtime) = (0x18c_0000_0000, 0x18c_0000_0001);
+        Stat { czxid, mzxid, ctime, mtime, version: 2, ephemeral_owner: 0x1000_0000_0000_0001 }
     }
 
     /// The body of the reply to a create.

@@ -228,6 +228,11 @@ impl Stage for OneRedis {
         self.spares_others
     }
 
+    /// What happens to the keys with these names does not happen to those of a job.
+    fn offers(&self, call: &str) -> bool {
+        !(self.spares_others && call.starts_with("ScheduledJob::"))
+    }
+
     fn connections(&mut self) -> Option<(usize, usize)> {
         if !self.counts || !self.server.runs() {
             return None;

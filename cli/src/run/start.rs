@@ -1,0 +1,48 @@
+//! Starts the command of a run that has its lock, and watches it.
+
+use leasehold::Held;
+
+use super::args::RunArgs;
+use super::command::Environment;
+#[cfg(unix)]
+use super::unix as system;
+#[cfg(windows)]
+use super::windows as system;
+use crate::failure::{Failure, by_signal, say};
+use crate::words;
+use system::{Child, Ended, Oversight, Signals};
+
+pub(super) fn ended_before_start(args: &RunArgs, signals: &Signals) -> Failure {
+    let signal = signals.first();
+    let why = format!("{}: ended by signal {signal} before the command was started", args.name());
+    Failure::new(by_signal(signal), why)
+}
+
+pub(super) fn start_command(
+    guard: &dyn Held,
+    environment: &Environment,
+    args: &RunArgs,
+    signals: &Signals,
+) -> Result<Child, Failure> {
+    if signals.token().is_cancelled() {
+        // The signal arrived just as the lock was granted.
+        return Err(ended_before_start(args, signals));
+    }
+    guard.ensure_held()?;
+    signals.take_in_those_of_a_command()?;
+    Child::start(args, guard, environment)
+}
+
+/// Blocks until the command has ended.
+pub(super) fn oversee(
+    guard: &dyn Held,
+    child: Child,
+    args: &RunArgs,
+    signals: &Signals,
+) -> Result<Ended, Failure> {
+    let name = args.name().to_owned();
+    guard.on_renewal_failed(Box::new(move |trouble| {
+        say(format_args!("{name}: {}", words::trouble(trouble)));
+    }));
+    Oversight::new(child, guard, args, signals).until_the_end()
+}

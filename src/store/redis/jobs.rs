@@ -1,0 +1,38 @@
+//! Scheduled jobs. All keys of one share its hash tag.
+
+use std::time::Duration;
+
+use super::{RedisStore, script, slot_of};
+use crate::base::error::Result;
+use crate::base::job_name::JobName;
+use crate::store::{AttemptEnd, BeginJob, EndJob, JobState, JobStore, UnknownOutcomes};
+
+impl JobStore for RedisStore {
+    fn time(&self, job: &JobName) -> Result<Duration> {
+        script::time_answer(self.servers.ask_repeatable(slot_of(&job.lease), script::time)?.reply)
+    }
+
+    fn look_at_job(&self, job: &JobName, attempts: u32) -> Result<JobState> {
+        let request = || script::look_at_job(job, attempts);
+        script::job_state(self.servers.ask_repeatable(slot_of(&job.lease), request)?.reply)
+    }
+
+    fn begin_job(&self, begin: &BeginJob<'_>, unknowns: &mut UnknownOutcomes) -> Result<JobState> {
+        let slot = slot_of(&begin.job.lease);
+        let answered = self.servers.ask(slot, || script::begin_job(begin), unknowns)?;
+        script::job_state(answered.reply).inspect(|_| unknowns.clear())
+    }
+
+    fn end_job(&self, end: &EndJob<'_>, unknowns: &mut UnknownOutcomes) -> Result<bool> {
+        // A success that a failover would forget is no success.
+        let replicas = self.replicas.filter(|_| end.end == AttemptEnd::Done);
+        let request = || script::end_job(end).acknowledged_by(replicas);
+        let answered = self.servers.ask(slot_of(&end.job.lease), request, unknowns)?;
+        script::job_ended(answered.reply).inspect(|_| unknowns.clear())
+    }
+
+    fn forget_job(&self, job: &JobName, keep: Duration) -> Result<bool> {
+        let slot = slot_of(&job.lease);
+        script::job_forgotten(self.servers.ask_once(slot, || script::forget_job(job, keep))?)
+    }
+}

@@ -1,0 +1,67 @@
+//! Faults that a test asks for: each request of a run is lost, or its reply.
+
+use std::cell::Cell;
+use std::time::Duration;
+
+use leasehold::testing::{Failure, Faults, Operation};
+use leasehold::{ErrorKind, Every, LockClient, Once, Settled};
+
+use crate::rig::ms;
+
+const FAILURES: [Failure; 2] = [Failure::BeforeItRan, Failure::AfterItRan];
+
+#[test]
+fn a_lost_request_or_reply_records_at_most_one_success() {
+    let client = LockClient::in_memory();
+    let faults = Faults::of(&client).unwrap();
+    let runs = Cell::new(0);
+    let run = |label: &str| {
+        client.once("report", label).run(|_| {
+            runs.set(runs.get() + 1);
+            Ok::<_, ()>(())
+        })
+    };
+    for (n, failure) in FAILURES.into_iter().enumerate() {
+        // The end is repeated until it is known.
+        let label = format!("{n}-0");
+        faults.fail_next(Operation::Release, failure);
+        assert!(matches!(run(&label).unwrap(), Once::Done(())), "{failure:?}");
+        assert!(matches!(run(&label).unwrap(), Once::AlreadyDone { .. }), "{failure:?}");
+        assert_eq!(runs.take(), 1);
+        // The look, and the lease: nothing has run.
+        for (label, operation) in [("1", Operation::Inspect), ("2", Operation::Acquire)] {
+            let label = format!("{n}-{label}");
+            faults.fail_next(operation, failure);
+            assert_eq!(run(&label).unwrap_err().kind(), ErrorKind::Unreachable);
+            faults.settle();
+            assert_eq!(runs.take(), 0);
+            assert!(matches!(run(&label).unwrap(), Once::Done(())), "the lease is free");
+            assert_eq!(runs.take(), 1);
+        }
+    }
+    assert!(faults.held().is_empty());
+}
+
+#[test]
+fn the_time_of_a_test_passes_for_jobs_too() {
+    let client = LockClient::in_memory();
+    let faults = Faults::of(&client).unwrap();
+    let hour = Duration::from_secs(3600);
+    let job = client.once("report", Every::new(hour)).keep(hour / 2).pause(ms(60_000));
+    let run = || job.run(|run| Ok::<_, ()>(run.occurrence().to_owned())).unwrap();
+    let Once::Done(first) = run() else { panic!("nobody has done it") };
+    faults.advance(hour);
+    let Once::Done(second) = run() else { panic!("the next hour is due") };
+    assert!(second > first);
+    faults.advance(hour / 2 + ms(1));
+    // Its record has expired, and it is over all the same; or the next hour has begun.
+    assert!(matches!(
+        client.once("report", &*second).wait_done_for(Duration::ZERO).unwrap(),
+        Some(Settled::Passed { .. })
+    ));
+    let other = client.once("other", "1").pause(ms(60_000));
+    assert!(matches!(other.run(|_| Err::<(), _>(())).unwrap(), Once::Failed(())));
+    assert!(matches!(other.run(|_| Ok::<_, ()>(())).unwrap(), Once::Pausing { .. }));
+    faults.advance(ms(60_000));
+    assert!(matches!(other.run(|_| Ok::<_, ()>(())).unwrap(), Once::Done(())));
+}
