@@ -39,7 +39,7 @@ mod tests {
         let node = written.behind(b"h:1 name");
         assert_eq!(split(&node), (&b"h:1 name"[..], Some(written)));
         assert_eq!(split(b"h:1 name"), (&b"h:1 name"[..], None));
-        for odd in [&b"h\0"[..], b"h\0x y z", b"h\07", b"h\0 7", b"h\01 2", b"h\01 x y"] {
+        for odd in [&b"h\0"[..], b"h\0x y z", b"h\x007", b"h\0 7", b"h\x001 2", b"h\x001 x y"] {
             assert_eq!(split(odd), (&b"h"[..], None), "{odd:?}");
         }
     }

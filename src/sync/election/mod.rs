@@ -181,7 +181,6 @@ impl Election {
     ///
     /// It ends when the client stops waiting or is closed, or the token of the handle is cancelled:
     /// the last item is that error. Other errors are passed on, and it goes on after them.
-    #[must_use]
     pub fn watch(&self) -> LeaderWatch {
         LeaderWatch::new(self.clone())
     }

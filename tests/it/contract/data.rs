@@ -178,7 +178,7 @@ pub(super) fn it_has_a_limit_and_a_reentry_leaves_it(case: &mut Case) {
     assert_eq!(data().as_deref(), Some(&b"new"[..]), "one level is left");
     outer.extend(LONG).unwrap();
     outer.unlock().unwrap();
-    let refused = mutex.clone().with_data([7; 1025]).try_lock().err().expect("it is too long");
+    let refused = mutex.clone().with_data([7; 1025]).try_lock().expect_err("it is too long");
     assert_eq!(refused.kind(), ErrorKind::InvalidInput, "{refused}");
     // A hold without data has none to replace, whoever re-enters it.
     let outer = mutex.lock().unwrap();
@@ -318,7 +318,7 @@ pub(super) fn a_late_change_changes_nothing(case: &mut Case) {
 pub(super) fn redlock_refuses_it(case: &mut Case) {
     let client = case.client(|builder| builder.lease(LONG));
     let mutex = client.mutex(NAME);
-    let refused = mutex.clone().with_data(b"x").try_lock().err().expect("no data");
+    let refused = mutex.clone().with_data(b"x").try_lock().expect_err("no data");
     assert_eq!(refused.kind(), ErrorKind::Unsupported, "{refused}");
     assert_eq!(mutex.last_holder().unwrap_err().kind(), ErrorKind::Unsupported);
 }

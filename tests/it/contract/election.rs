@@ -155,7 +155,8 @@ pub(super) fn whatever_ends_a_term_tells_its_closure(case: &mut Case) {
     let seen = election(&seen);
     let checks = Checks::default();
     let token = CancelToken::new();
-    let ends: [(ErrorKind, &dyn Fn(&LockClient)); 3] = [
+    type End<'e> = &'e dyn Fn(&LockClient);
+    let ends: [(ErrorKind, End<'_>); 3] = [
         (ErrorKind::Closed, &|client| client.stop_waiting()),
         (ErrorKind::Closed, &|client| client.close(SOON).unwrap()),
         (ErrorKind::Cancelled, &|_| token.cancel()),
