@@ -48,7 +48,7 @@ pub(crate) struct Cli {
 
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Subcommand {
-    Run(RunArgs),
+    Run(Box<RunArgs>),
     Lead(LeadArgs),
     Ls(LsArgs),
     Show(ShowArgs),

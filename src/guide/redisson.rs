@@ -168,8 +168,8 @@
 //!   - `redisson_lock_token:{x}`, `redisson_lock_queue:{x}`, `redisson_lock_timeout:{x}` and
 //!     `redisson_unlock_latch:{x}:..`;
 //!   - `leasehold_writer:{x}`, `leasehold_once:{x}:..`, `leasehold_data:{x}`,
-//!     `leasehold_client:{x}`, `leasehold_job:{x}`, `leasehold_done:{x}..`, `leasehold_last:{x}` and
-//!     `leasehold:node`;
+//!     `leasehold_client:{x}`, `leasehold_job:{x}`, `leasehold_done:{x}..`, `leasehold_last:{x}`
+//!     and `leasehold:node`;
 //!   - names that end in `leasehold:probe`, the name with which a client checks its permissions.
 //!
 //! The same keys are refused for [fenced values](crate::LockClient::fenced_value). Names without a

@@ -76,29 +76,30 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "KEY[=OCCURRENCE]", conflicts_with_all = ["name", "kind", "min_hold", "data"])]
     pub(super) once: Option<Once>,
 
+    // Clap drops a requirement that the name excludes, so each of these excludes the name as well.
     /// The job is due at the multiples of this time, by the clock of the store, in UTC (1h, 1d)
-    #[arg(long, value_name = "TIME", value_parser = duration::parse, requires = "once")]
+    #[arg(long, value_name = "TIME", value_parser = duration::parse, requires = "once", conflicts_with = "name")]
     pub(super) every: Option<Duration>,
 
     /// The job is due so much later than the multiples of --every
-    #[arg(long, value_name = "TIME", value_parser = duration::parse, requires = "every")]
+    #[arg(long, value_name = "TIME", value_parser = duration::parse, requires = "every", conflicts_with = "name")]
     pub(super) offset: Option<Duration>,
 
     /// A run that begins so much before a fire time means that one. Defaults to 30s, or a tenth of
     /// --every if that is less
-    #[arg(long, value_name = "TIME", value_parser = duration::parse, requires = "every")]
+    #[arg(long, value_name = "TIME", value_parser = duration::parse, requires = "every", conflicts_with = "name")]
     pub(super) early: Option<Duration>,
 
     /// A run that begins later than this after the fire time does nothing. Defaults to --every
-    #[arg(long, value_name = "TIME", value_parser = duration::parse, requires = "every")]
+    #[arg(long, value_name = "TIME", value_parser = duration::parse, requires = "every", conflicts_with = "name")]
     pub(super) grace: Option<Duration>,
 
     /// How often the command of one occurrence is tried
-    #[arg(long, value_name = "N", default_value = "3", requires = "once")]
+    #[arg(long, value_name = "N", default_value = "3", requires = "once", conflicts_with = "name")]
     pub(super) attempts: u32,
 
     /// How long the store remembers an occurrence. The newest one is remembered for a year
-    #[arg(long, value_name = "TIME", value_parser = duration::parse, default_value = "1d", requires = "once")]
+    #[arg(long, value_name = "TIME", value_parser = duration::parse, default_value = "1d", requires = "once", conflicts_with = "name")]
     pub(super) keep: Duration,
 
     /// Wait at most this long for the lock (500ms, 30s, 5m, 1h30m). Without --wait or --no-wait,
