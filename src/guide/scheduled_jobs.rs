@@ -113,6 +113,8 @@
 //! | a late machine runs the job again | it does not |
 //! | the lock is released, and the job has failed: nothing is known | the attempts are counted, and limited |
 //!
+//! Both were run side by side: the table is in `BENCHMARKS.md`.
+//!
 //! # In each store
 //!
 //! | store | the record | what it costs |
