@@ -150,7 +150,8 @@
 //! leasehold adds these keys to Redisson's: `leasehold_writer:{N}` (a waiting writer),
 //! `leasehold_once:{N}:<id>` (idempotency keys of counts), `leasehold_once:{N}:opened` (when a
 //! latch was last opened), `leasehold_data:{N}` (the [data](crate::ReentrantMutex::with_data) of a
-//! hold), `leasehold_client:{..}` (who each client is) and `leasehold:node` (Redlock). Java neither sees nor needs them.
+//! hold), `leasehold_client:{..}` (who each client is) and `leasehold:node` (Redlock). Java neither
+//! sees nor needs them.
 //!
 //! # Names
 //!
