@@ -60,7 +60,7 @@ mod tests {
     fn its_text_is_escaped_and_its_debug_has_none() {
         let data = HoldData::new(b"a \"b\"\n\x1b[31m \xff \xe2\x82\xac\xe2\x80\xae");
         assert_eq!(data.to_string(), r#""a \"b\"\n\u{1b}[31m \xff €\u{202e}""#);
-        assert_eq!(format!("{data:?}"), "19 bytes");
+        assert_eq!(format!("{data:?}"), "20 bytes");
     }
 
     #[test]

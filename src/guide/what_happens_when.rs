@@ -43,11 +43,11 @@
 //! | The server forgets all scripts, over and over (`SCRIPT FLUSH`) | works | works | works | works | works | works | works | works | works |
 //! | Each name that was free is taken by a value of another program | `WrongType` | works | works | works or `WrongType` | works or `WrongType` | works | works or `WrongType` | works or `WrongType` | works |
 //! | The server is killed, and comes back with its data | `Unreachable` | `Unreachable` | works | `Unreachable` | `Unreachable` | `Unreachable` | `Unreachable` | `Unreachable` | `Unreachable` |
-//! | The server was killed, and has come back empty | works | `Conflict` | works or `Conflict` | works | works | `Lost` | works or `Stale` | works | works or `Lost` |
+//! | The server was killed, and has come back empty | works | `Conflict` | works or `Conflict` | works | works | `Lost` | works, `Stale` or `Lost` | works | works or `Lost` |
 //! | The server cannot write its snapshot (`MISCONF`) | `ReadOnly` | `ReadOnly` | works | works | works | `ReadOnly` | works or `ReadOnly` | works or `ReadOnly` | `ReadOnly` |
 //! | The server is loading its data (`LOADING`) | `NotReady` | `NotReady` | works | `NotReady` | `NotReady` | `NotReady` | `NotReady` | `NotReady` | `NotReady` |
 //! | The server's clock is set forward by 3 s | works | works | works | works | works | works | works | works | works |
-//! | The server's clock is set forward by an hour | works | works | works | works | works | `Lost` | works | works | works or `Lost` |
+//! | The server's clock is set forward by an hour | works | works | works | works | works | `Lost` | works or `Lost` | works | works or `Lost` |
 //! | The server's clock is set back by an hour | works | works | works | works | works | works | works | works | works |
 //! | The connections end while the name server hangs | works | works | works | works | works | works | works | works | works |
 //! | The connections end while the name server fails | works | works | works | works | works | works | works | works | works |
@@ -131,7 +131,7 @@
 //! | The role's sessions begin anew, and read only (`default_transaction_read_only`) | `ReadOnly` | `ReadOnly` | works | `ReadOnly` | `ReadOnly` | `ReadOnly` | `ReadOnly` | `ReadOnly` | `ReadOnly` |
 //! | The server becomes read-only (`default_transaction_read_only`) | `ReadOnly` | `ReadOnly` | works | works or `ReadOnly` | works or `ReadOnly` | `ReadOnly` | `ReadOnly` | `ReadOnly` | `ReadOnly` |
 //! | The server's clock is set back by an hour | works | works | works | works | works | works | works | works | works |
-//! | The server's clock is set ahead by an hour | works | works | works | works | works | works or `Lost` | works | works | works or `Lost` |
+//! | The server's clock is set ahead by an hour | works | works | works | works | works | works or `Lost` | works or `Lost` | works | works or `Lost` |
 //! | The server's synchronous standby is missing, so that commits wait for it | `Unreachable` | `Unreachable` | works | works or `Unreachable` | works or `Unreachable` | works, `Unreachable` or `NotReady` | `Unreachable` | works, `Unreachable` or `NotReady` | works, `Unreachable` or `NotReady` |
 //! | The server is killed, and comes back | `Unreachable` | `Unreachable` | works | `Unreachable` | `Unreachable` | `Unreachable` | `Unreachable` | `Unreachable` | `Unreachable` |
 //! | The primary has ended, and its standby is promoted later | `ReadOnly` | `ReadOnly` | works | `ReadOnly` | `ReadOnly` | `ReadOnly` | `ReadOnly` | `ReadOnly` | `ReadOnly` |

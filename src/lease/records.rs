@@ -60,8 +60,6 @@ pub(crate) struct StoreHold {
     pub(super) visits: Visits,
     pub(super) release_race: ReleaseRace,
     pub(super) min_hold: MinHold,
-    /// `None` for a hold without data.
-    pub(super) asked_for: Option<Box<AskedFor>>,
     pub(super) users: Mutex<Users>,
     pub(super) caretaker: Arc<dyn Caretaker>,
 }
@@ -168,10 +166,12 @@ pub(super) struct Visits {
     pub(super) due: AtomicU64,
     /// When the renewal was sent that has not been answered, in nanoseconds; 0 for none.
     pub(super) sent: AtomicU64,
+    /// Whether others ask for the lock; `None` for a hold without data.
+    pub(super) asked_for: Option<Box<AskedFor>>,
 }
 
 impl Default for Visits {
     fn default() -> Self {
-        Self { due: AtomicU64::new(NOT_SCHEDULED), sent: AtomicU64::new(0) }
+        Self { due: AtomicU64::new(NOT_SCHEDULED), sent: AtomicU64::new(0), asked_for: None }
     }
 }

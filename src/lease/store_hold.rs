@@ -111,10 +111,12 @@ impl StoreHold {
             longest: AtomicU64::new(nanos(asked.lease)),
             has_token: token > 0,
             has_others: AtomicBool::new(asked.name.kind.is_read()),
-            visits: Visits::default(),
+            visits: Visits {
+                asked_for: asked.holder.data().map(|_| Box::default()),
+                ..Visits::default()
+            },
             release_race: ReleaseRace::default(),
             min_hold: MinHold::default(),
-            asked_for: asked.holder.data().map(|_| Box::default()),
             users: Mutex::new(users),
             asked,
             caretaker,

@@ -100,7 +100,7 @@ fn holders_say_who_they_are() {
         &holder(),
         &format!(
             r#"{{"id":"a8a5ef81-7b21-8f02-9b43-cfe1a3d3b2a1:30","hold_count":2,"remaining_ms":21999,"held_for_ms":12000,"lease_ms":30000,
-            "owner":{OWNER},"foreign":false,"kept":false,"this_client":true,"data":"build \\"812\\"�"}}"#
+            "owner":{OWNER},"foreign":false,"kept":false,"this_client":true,"data":"build \"812\"�"}}"#
         ),
     );
     is(&foreign_holder(), FOREIGN);

@@ -4,16 +4,16 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::Election;
 use crate::base::error::{Error, Result};
 use crate::base::primitive::Primitive;
 use crate::fencing::FencingToken;
 use crate::observe::{self, LockHolder};
 use crate::signal::cancel::{CancelToken, Waking, cancelled};
+use crate::sync::handle::Handle;
 use crate::wait::client_state::ClientState;
 
 /// Who leads: who, with what data, in which term, from one look at the store. Made by
-/// [`Election::leader`] and [`Election::watch`].
+/// [`Election::leader`](crate::Election::leader) and [`watch`](crate::Election::watch).
 ///
 /// It may be out of date when it is read. A receiver of a leader's requests compares their terms,
 /// and refuses a lower one than it has seen.
@@ -45,7 +45,7 @@ impl Leader {
         &self.holder
     }
 
-    /// What the leader has written for others: [`Election::with_data`]. Empty for one that does not
+    /// What the leader has written for others: [`Election::with_data`](crate::Election::with_data). Empty for one that does not
     /// stand for election.
     #[must_use]
     pub fn data(&self) -> &[u8] {
@@ -75,11 +75,12 @@ impl fmt::Display for Leader {
     }
 }
 
-/// The leaders of an election, one after the other: see [`Election::watch`].
+/// The leaders of an election, one after the other: see
+/// [`Election::watch`](crate::Election::watch).
 #[derive(Debug)]
 #[must_use = "it looks only when it is asked for the next leader"]
 pub struct LeaderWatch {
-    election: Election,
+    handle: Handle,
     /// Cancelled when the watch has to end.
     stops: CancelToken,
     /// What was seen last; `None` before the first look.
@@ -91,15 +92,15 @@ pub struct LeaderWatch {
 }
 
 impl LeaderWatch {
-    pub(super) fn new(election: Election) -> Self {
-        let stops = election.handle.client.life.stops().child();
+    pub(super) fn new(handle: Handle) -> Self {
+        let stops = handle.client.life.stops().child();
         let (seen, highest, has_failed, is_over) = (None, None, false, false);
-        Self { election, stops, seen, highest, has_failed, is_over }
+        Self { handle, stops, seen, highest, has_failed, is_over }
     }
 
     /// Pauses, unless it has to end.
     fn pause(&self) -> Result<()> {
-        let lease = self.election.handle.client.config.lease;
+        let lease = self.handle.client.config.lease;
         let pause = (lease / 3).min(Duration::from_secs(10));
         if self.seen.is_some() || self.has_failed {
             let _by_token = self.by_token();
@@ -109,12 +110,12 @@ impl LeaderWatch {
     }
 
     fn by_token(&self) -> Option<Waking<'_>> {
-        let token = self.election.handle.terms.cancel.as_ref();
+        let token = self.handle.terms.cancel.as_ref();
         token.map(|token| token.wakes(Arc::new(self.stops.clone())))
     }
 
     fn ensure_goes_on(&self) -> Result<()> {
-        let Election { handle, .. } = &self.election;
+        let handle = &self.handle;
         let is_cancelled = handle.terms.cancel.as_ref().is_some_and(CancelToken::is_cancelled);
         let waits = handle.client.life.ensure_waits();
         waits.and_then(|()| if is_cancelled { Err(cancelled()) } else { Ok(()) })
@@ -135,7 +136,7 @@ impl LeaderWatch {
     fn next_change(&mut self) -> Result<Option<Leader>> {
         loop {
             self.pause().inspect_err(|_| self.is_over = true)?;
-            let leader = self.election.leader()?;
+            let leader = Leader::of(&self.handle.client, self.handle.name())?;
             if self.is_new(leader.as_ref()) {
                 self.highest = self.highest.max(leader.as_ref().and_then(Leader::term));
                 self.seen = Some(leader.clone());
@@ -153,7 +154,7 @@ impl Iterator for LeaderWatch {
         if self.is_over {
             return None;
         }
-        let name = self.election.name().to_owned();
+        let name = self.handle.name().to_owned();
         let next = self.next_change().map_err(|e: Error| e.for_name(&name));
         self.has_failed = next.is_err();
         Some(next)

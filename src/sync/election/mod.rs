@@ -182,7 +182,7 @@ impl Election {
     /// It ends when the client stops waiting or is closed, or the token of the handle is cancelled:
     /// the last item is that error. Other errors are passed on, and it goes on after them.
     pub fn watch(&self) -> LeaderWatch {
-        LeaderWatch::new(self.clone())
+        LeaderWatch::new(self.handle.clone())
     }
 
     /// Asks the leader to give way. It learns of it with its next renewal, within a third of its

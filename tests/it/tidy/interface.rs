@@ -65,6 +65,10 @@ fn send_and_sync_are_promised() {
     both::<HolderOwner>();
     both::<LockHolder>();
     both::<leasehold::observe::LastHolder>();
+    both::<leasehold::Election>();
+    both::<leasehold::Term>();
+    both::<leasehold::Leader>();
+    both::<leasehold::LeaderWatch>();
     both::<AnnouncedLocks>();
     both::<LockSummary>();
     both::<LockReport>();

@@ -351,6 +351,7 @@ mod tests {
             empty(),
             Reply::Int(0),
             empty(),
+            Reply::Nil,
         ];
         look_answer(Reply::Array(parts), "k", false).unwrap()
     }
