@@ -83,8 +83,8 @@
 //! All but the latch, the counting semaphore and the rate limiter are leases. Their guards have the
 //! same methods, which the trait [`Held`] has as well; a permit is
 //! [released](SemaphorePermit::release) and not unlocked. The exclusive ones also have a fencing
-//! token, and can [stay taken](ReentrantMutex::min_hold) for a minimum time. A mutex and a fair lock
-//! can have [data](ReentrantMutex::with_data), which everybody who looks at the lock sees.
+//! token, and can [stay taken](ReentrantMutex::min_hold) for a minimum time. A mutex and a fair
+//! lock can have [data](ReentrantMutex::with_data), which everybody who looks at the lock sees.
 //! [`escape_name`] turns input from your users into a valid name.
 //!
 //! # What has to be set first

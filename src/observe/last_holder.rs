@@ -12,8 +12,8 @@ use crate::wait::client_state::ClientState;
 /// The last holder of a lock that had [data](crate::ReentrantMutex::with_data). Made by
 /// [`last_holder`](crate::ReentrantMutex::last_holder).
 ///
-/// `Display` writes it for a log: `last held by billing-7 (pid 4711 on host-a), until 12 s ago, with
-/// the data "build 812"`.
+/// `Display` writes it for a log: `last held by billing-7 (pid 4711 on host-a), until 12 s ago,
+/// with the data "build 812"`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LastHolder {
     last: LastHold,

@@ -64,11 +64,11 @@ fn send_and_sync_are_promised() {
     both::<DoneStatement>();
     both::<HolderOwner>();
     both::<LockHolder>();
-    both::<leasehold::observe::LastHolder>();
-    both::<leasehold::Election>();
-    both::<leasehold::Term>();
-    both::<leasehold::Leader>();
-    both::<leasehold::LeaderWatch>();
+    both::<LastHolder>();
+    both::<Election>();
+    both::<Term>();
+    both::<Leader>();
+    both::<LeaderWatch>();
     both::<AnnouncedLocks>();
     both::<LockSummary>();
     both::<LockReport>();
