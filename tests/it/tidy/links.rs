@@ -27,8 +27,12 @@ fn broken(link: &str) -> Option<String> {
     if let Some(file) = link.strip_prefix(IN_THE_PACKAGE) {
         let manifest = fs::read_to_string(root().join("Cargo.toml")).unwrap();
         let folder = file.split_once('/').map_or("", |(folder, _)| folder);
-        let packaged = matches!(folder, "" | "src" | "examples")
-            && manifest.contains("include = [\"/src\", \"/examples");
+        let included = match folder {
+            "" => "\"/*.md\"",
+            "src" => "\"/src\"",
+            _ => "\"/examples/README.md\"",
+        };
+        let packaged = matches!(folder, "" | "src" | "examples") && manifest.contains(included);
         (!packaged || !root().join(file).is_file()).then(|| format!("the package has no {file}"))
     } else if let Some(page) = link.strip_prefix(IN_THE_DOCUMENTATION) {
         let page = page.trim_end_matches('/');
