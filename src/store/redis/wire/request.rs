@@ -293,7 +293,7 @@ fn pack(out: &mut Vec<u8>, word: &[u8]) {
 fn pack_number(out: &mut Vec<u8>, value: u64) {
     match value {
         0..10 => {
-            out.extend_from_slice(&[b'$', b'1', b'\r', b'\n', b'0' + value as u8, b'\r', b'\n'])
+            out.extend_from_slice(&[b'$', b'1', b'\r', b'\n', b'0' + value as u8, b'\r', b'\n']);
         }
         _ => pack(out, Digits::of(value).as_bytes()),
     }
