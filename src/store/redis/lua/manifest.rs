@@ -1,6 +1,7 @@
 //! The table of all Lua scripts, shared by the crate, its tests and its benches through `#[path]`.
-//! A new script is added here: the name of its file, `with` a library in front of it (or another script, between `inner` and `outer`), `then` a
-//! library behind it, and the shape of its replies, which only the crate reads.
+//! A new script is added here: the name of its file, `with` a library in front of it (or another
+//! script, between `inner` and `outer`), `then` a library behind it, and the shape of its replies,
+//! which only the crate reads.
 
 /// Calls the macro `$callback` with the whole table.
 macro_rules! for_each_script {
