@@ -337,8 +337,8 @@ impl<H: HeldLock, B> Drop for Guard<H, B> {
 
 /// Adds groups of documented methods to a public guard, a tuple struct around a [`Guard`]: those of
 /// all guards (`held`, with the trait [`Held`](crate::Held)), `unlock` (a permit has `release`
-/// instead), `min_hold` and `data` if the handle has that setting, and `fencing_token` for one lock that is
-/// held exclusively.
+/// instead), `min_hold` and `data` if the handle has that setting, and `fencing_token` for one lock
+/// that is held exclusively.
 macro_rules! guard_methods {
     ($guard:ty: $($group:ident),+) => {
         $($crate::sync::guard::guard_methods!(@$group $guard);)+

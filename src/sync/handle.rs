@@ -242,8 +242,8 @@ macro_rules! waiting_method {
 }
 
 /// Adds groups of documented methods to a public handle, which has a [`Handle`] in its field
-/// `handle`: its `name`, the settings `lease`, `min_hold`, `data`, `token` and `cancel`, what its `thread`
-/// holds, and the methods for an `operator`.
+/// `handle`: its `name`, the settings `lease`, `min_hold`, `data`, `token` and `cancel`, what its
+/// `thread` holds, and the methods for an `operator`.
 macro_rules! handle_methods {
     ($($group:ident),+) => {
         $($crate::sync::handle::handle_methods!(@$group);)+

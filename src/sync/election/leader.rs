@@ -45,8 +45,8 @@ impl Leader {
         &self.holder
     }
 
-    /// What the leader has written for others: [`Election::with_data`](crate::Election::with_data). Empty for one that does not
-    /// stand for election.
+    /// What the leader has written for others: [`with_data`](crate::Election::with_data). Empty for
+    /// one that does not stand for election.
     #[must_use]
     pub fn data(&self) -> &[u8] {
         self.holder.data().unwrap_or_default()

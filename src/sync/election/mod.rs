@@ -132,7 +132,7 @@ impl Election {
     /// # Errors
     /// - [`Closed`](ErrorKind::Closed) once the client [stops
     ///   waiting](crate::LockClient::stop_waiting) or is closed, and
-    ///   [`Cancelled`](ErrorKind::Cancelled) once the token is cancelled: after `lead` has returned.
+    ///   [`Cancelled`](ErrorKind::Cancelled) once the token is cancelled: after `lead` returned.
     /// - [`InvalidInput`](ErrorKind::InvalidInput) when the client was built with `fencing(false)`,
     ///   because the numbers of terms are fencing tokens.
     /// - Errors of [`ReentrantMutex::lock`](crate::ReentrantMutex::lock) that no pause mends.
