@@ -313,9 +313,9 @@ impl LockReport {
 
     /// The last fencing token that was issued for the name, even if its holder no longer has the
     /// lock. `None` if none was issued, and with several masters. ZooKeeper and the store in memory
-    /// keep no counter for each name: there it is the token of the present holder of a plain or
-    /// fair lock (in memory if that has [data](crate::ReentrantMutex::with_data)). It may be ahead
-    /// of the holder's, but not of one with data:
+    /// keep no counter for each name: there it is the token of the present holder, if that has
+    /// [data](crate::ReentrantMutex::with_data). It may be ahead of the holder's, but not of one
+    /// with data:
     /// [`keep_token`](crate::ReentrantMutex::keep_token) says why.
     #[must_use]
     pub fn last_token(&self) -> Option<FencingToken> {

@@ -142,7 +142,7 @@ impl ZooKeeperStore {
             return Ok(None);
         }
         let owners = owners_of(&places);
-        let token = places.first().filter(|_| kind == Kind::Mutex).map(|first| first.czxid);
+        let token = places.first().filter(|first| first.data.is_some()).map(|first| first.czxid);
         let queue = places.split_off(holding.min(places.len()));
         Ok(Some(Found {
             holders: places.into_iter().map(holder).collect(),
