@@ -5,8 +5,8 @@ const NAMES: [&str; 3] = ["~<names>", "~{<names>}:*", "~<names>:*"];
 
 const RULE: &str = "\
 ~redisson_lock_token:* ~redisson_lock_queue:* ~redisson_lock_timeout:* ~leasehold_writer:* ~leasehold_once:* \
-~leasehold_data:* ~leasehold_client:* &redisson_lock__channel:* &redisson_rwlock:* &redisson_sc:* \
-&redisson_countdownlatch__channel__* \
+~leasehold_data:* ~leasehold_client:* ~leasehold_job:* ~leasehold_done:* ~leasehold_last:* \
+&redisson_lock__channel:* &redisson_rwlock:* &redisson_sc:* &redisson_countdownlatch__channel__* &leasehold_done:* \
 +hset +hget +hdel +hexists +hgetall +hlen +exists +del +get +set +incr +incrby +decrby +pttl +pexpire +pexpireat \
 +persist +time +lindex +lrange +linsert +rpush +lpop +lrem +zadd +zrem +zscore +zmscore +zcard +zcount +zrange \
 +zrangebyscore +publish +subscribe +unsubscribe +psubscribe +punsubscribe +ping +eval +evalsha +script|load \

@@ -4,6 +4,6 @@
 -- GRANT SELECT, INSERT, UPDATE, DELETE ON leasehold.lock, leasehold.share TO app;
 -- GRANT SELECT, INSERT, UPDATE, DELETE ON leasehold.waiter TO app;
 -- GRANT SELECT, INSERT, UPDATE, DELETE ON leasehold.once, leasehold.fenced TO app;
--- GRANT SELECT, INSERT, UPDATE, DELETE ON leasehold.client, leasehold.data TO app;
+-- GRANT SELECT, INSERT, UPDATE, DELETE ON leasehold.client, leasehold.data, leasehold.done TO app;
 -- GRANT SELECT, UPDATE ON leasehold.meta TO app;
 -- GRANT USAGE ON ALL SEQUENCES IN SCHEMA leasehold TO app;

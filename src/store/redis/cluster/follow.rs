@@ -24,7 +24,7 @@ impl Cluster {
     }
 
     /// `ask` sends the request over a route. The reply is still a redirect if the I/O timeout has
-    /// passed.
+    /// passed, and it is not the first one.
     pub(crate) fn follow(
         &self,
         slot: Slot,
@@ -43,7 +43,9 @@ impl Cluster {
                 }
                 Err(_) => None,
             };
-            let Some(next) = next.filter(|_| Instant::now() < deadline) else {
+            // One redirect is followed in any case: the time may have gone into a slow node, or into
+            // reading the map, and says nothing about the slot.
+            let Some(next) = next.filter(|_| !was_redirected || Instant::now() < deadline) else {
                 return outcome.map_err(Unanswered::into_error);
             };
             // Two nodes may each report that the other has the slot, until both know of a move.
@@ -97,4 +99,58 @@ pub(crate) fn still_redirected(reply: Reply) -> Error {
     let why = "no node of the cluster serves the slot of this name now, which is being moved or has lost its primary; \
                try again later";
     Error::new(ErrorKind::NotReady, format!("{why} ({text})"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::base::lease::Moment;
+    use crate::signal::clock::SystemClock;
+    use crate::store::redis::script;
+    use crate::store::redis::wire::{BusyPoll, Connector, Endpoint};
+
+    const IO_TIMEOUT: Duration = Duration::from_millis(5);
+
+    fn cluster() -> Cluster {
+        let connector = Connector {
+            endpoint: Endpoint::parse("redis://127.0.0.1:1").unwrap().into(),
+            client_name: "t".to_owned(),
+            handshake: script::handshake(""),
+            io_timeout: IO_TIMEOUT,
+            clock: Arc::new(SystemClock),
+            busy_poll: Arc::new(BusyPoll::new(true)),
+            memory_seen: Arc::default(),
+            introduced: Arc::default(),
+            cluster: None,
+        };
+        Cluster::new(connector.clone(), connector.clone(), &[connector], 1)
+    }
+
+    fn answered(reply: Reply) -> Answered {
+        Answered { reply, sent_at: Moment::from_nanos(0), repeated: false }
+    }
+
+    /// On a busy machine the first node, or the read of the map after it, takes all the time.
+    #[test]
+    fn a_redirect_is_followed_once_however_late_it_is() {
+        let cluster = cluster();
+        let slot = Slot::for_key("a");
+        cluster.note_moved(slot, &NodeAddress::parse("127.0.0.1:1", "").unwrap());
+        let moved = || Reply::Error("MOVED 1 127.0.0.1:2".into());
+        let mut asked = Vec::new();
+        let mut ask = |replies: &dyn Fn(usize) -> Reply| {
+            asked.clear();
+            let followed = cluster.follow(slot, |route| {
+                std::thread::sleep(2 * IO_TIMEOUT);
+                asked.push(route.primary.address.port);
+                Ok(answered(replies(asked.len())))
+            });
+            (followed.unwrap().reply, asked.len())
+        };
+        let first_only = |n| if n == 1 { moved() } else { Reply::Int(7) };
+        assert_eq!(ask(&first_only), (Reply::Int(7), 2));
+        assert_eq!(ask(&|_| moved()), (moved(), 2), "and not for ever");
+    }
 }
