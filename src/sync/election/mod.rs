@@ -190,7 +190,8 @@ impl Election {
     /// election may win. One round trip.
     ///
     /// Returns false if nobody leads, or the lock is held by somebody who does not stand for
-    /// election, such as a client of Java. The request ends with the term.
+    /// election, such as a client of Java. The request ends with the term. With ZooKeeper and ACLs,
+    /// whoever asks needs the right to write the leader's node.
     ///
     /// # Errors
     /// When the request fails. Safe to repeat: a repeat asks again.
