@@ -12,7 +12,7 @@ const FAULTS: [Fault; 4] =
 
 /// Limits the cost of a reply that never arrives.
 pub(super) fn impatient(builder: Builder) -> Builder {
-    builder.lease(LONG).io_timeout(ms(1000))
+    builder.lease(LONG).io_timeout(ms(2000))
 }
 
 pub(super) fn a_lost_acquire_leaves_nothing_behind(case: &mut Case) {
