@@ -204,8 +204,9 @@ impl Watchdog {
 
     fn start(&self, table: &mut RenewalTable) -> Result<(), Error> {
         let inner = self.inner.clone();
-        let name = format_args!("lh-renew-{}", self.inner.client_name);
-        self.worker.start(&mut table.phase, name, move || inner.run())
+        let phase = &mut table.phase;
+        self.worker
+            .start(phase, format_args!("lh-renew-{}", self.inner.client_name), move || inner.run())
     }
 }
 

@@ -131,8 +131,9 @@ impl Notifications {
 
     fn start(&self, state: &mut SubscriberState) -> Result<()> {
         let inner = self.inner.clone();
-        let name = format_args!("lh-notify-{}", self.inner.client_name);
-        self.worker.start(&mut state.phase, name, move || inner.run())
+        let phase = &mut state.phase;
+        self.worker
+            .start(phase, format_args!("lh-notify-{}", self.inner.client_name), move || inner.run())
     }
 }
 

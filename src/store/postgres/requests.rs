@@ -69,18 +69,19 @@ pub(super) fn acquire(request: &Acquire<'_>, waiter: &AcquireContext<'_>) -> Req
     let told = i64::from(waits);
     let kept = if waits { millis(waiter.timeout) } else { 0 };
     let lock = |statement| Request::new(statement).arg(&*name.key).arg(holder.as_str());
+    // Of a mutex or a fair lock.
+    if let Some(data) = holder.data() {
+        let is_fair = name.kind == Kind::Fair;
+        return lock(&DATA_ACQUIRE)
+            .number(millis(lease))
+            .number(held)
+            .number(if is_fair { kept } else { told })
+            .arg(hex(data.bytes()))
+            .flag(is_fair)
+            .number(waiter.place)
+            .arg(waiter.channel);
+    }
     match name.kind {
-        Kind::Mutex | Kind::Fair if let Some(data) = holder.data() => {
-            let is_fair = name.kind == Kind::Fair;
-            lock(&DATA_ACQUIRE)
-                .number(millis(lease))
-                .number(held)
-                .number(if is_fair { kept } else { told })
-                .arg(hex(data.bytes()))
-                .flag(is_fair)
-                .number(waiter.place)
-                .arg(waiter.channel)
-        }
         Kind::Mutex | Kind::Job => {
             let request =
                 lock(&ACQUIRE).number(millis(lease)).number(held).number(told).number(tokens);

@@ -283,8 +283,8 @@ impl Client {
 
     fn start(&self, state: &mut SessionState) -> Result<()> {
         let inner = self.inner.clone();
-        let name = format_args!("lh-zk-{}", self.client_name);
-        self.worker.start(&mut state.phase, name, move || inner.run())
+        let phase = &mut state.phase;
+        self.worker.start(phase, format_args!("lh-zk-{}", self.client_name), move || inner.run())
     }
 
     /// If the server has ended the connection, the thread that reads ends the link in a moment: the
