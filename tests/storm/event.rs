@@ -30,14 +30,26 @@ pub(crate) enum Kind {
     Write,
     Permit,
     Multi,
+    /// The lease of a scheduled job, while an occurrence of it runs.
+    Job,
+    /// A term of an election.
+    Leader,
     /// A permit without a lease: that of a process that is killed never comes back.
     Count,
 }
 
 impl Kind {
     /// All that have a lease.
-    pub(crate) const ALL: [Self; 6] =
-        [Self::Plain, Self::Fair, Self::Read, Self::Write, Self::Permit, Self::Multi];
+    pub(crate) const ALL: [Self; 8] = [
+        Self::Plain,
+        Self::Fair,
+        Self::Read,
+        Self::Write,
+        Self::Permit,
+        Self::Multi,
+        Self::Job,
+        Self::Leader,
+    ];
 
     pub(crate) fn word(self) -> &'static str {
         match self {
@@ -47,6 +59,8 @@ impl Kind {
             Self::Write => "write",
             Self::Permit => "permit",
             Self::Multi => "multi",
+            Self::Job => "job",
+            Self::Leader => "leader",
             Self::Count => "count",
         }
     }
@@ -113,6 +127,12 @@ pub(crate) enum What {
     Signalled,
     /// The unlock that began at the time of the event returned.
     Gave { answer: Answer, until: Nanos },
+    /// This occurrence of a job is asked for, as soon as the attempt has begun.
+    Fires { occurrence: u64 },
+    /// It runs, and the store has counted so many attempts at it.
+    Runs { number: u32 },
+    /// What the call for it returned, in a word.
+    Once { word: String },
     /// A call of the latch begins.
     Latch(LatchCall),
     /// It returned this; `None`: an error.
@@ -169,6 +189,9 @@ impl fmt::Display for Event {
             What::Told { reason } => write!(f, "told {reason}"),
             What::Signalled => write!(f, "signalled"),
             What::Gave { answer, until } => write!(f, "gave {answer} {until}"),
+            What::Fires { occurrence } => write!(f, "fires {occurrence}"),
+            What::Runs { number } => write!(f, "runs {number}"),
+            What::Once { word } => write!(f, "once {word}"),
             What::Latch(call) => write!(f, "latch {call}"),
             What::Said { yes } => {
                 write!(f, "said {}", yes.map_or_else(|| "-".to_owned(), |yes| yes.to_string()))
@@ -220,6 +243,9 @@ impl Event {
             "told" => What::Told { reason: rest.to_owned() },
             "signalled" => What::Signalled,
             "gave" => What::Gave { answer: words.next()?.to_owned(), until: parsed(words.next())? },
+            "fires" => What::Fires { occurrence: parsed(words.next())? },
+            "runs" => What::Runs { number: parsed(words.next())? },
+            "once" => What::Once { word: rest.to_owned() },
             "latch" => What::Latch(parsed(words.next())?),
             "said" if rest == "-" => What::Said { yes: None },
             "said" => What::Said { yes: Some(parsed(words.next())?) },
@@ -281,6 +307,9 @@ fn events_are_read_as_they_were_written() {
         What::Told { reason: "NotRenewed".to_owned() },
         What::Signalled,
         What::Gave { answer: "ok".to_owned(), until: 3 },
+        What::Fires { occurrence: 17 },
+        What::Runs { number: 2 },
+        What::Once { word: "done".to_owned() },
         What::Latch(LatchCall::Set(2)),
         What::Latch(LatchCall::Wait),
         What::Said { yes: Some(true) },

@@ -25,6 +25,16 @@ pub(crate) enum Outcome {
     },
 }
 
+/// One call for an occurrence of a job.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Fired {
+    pub(crate) occurrence: u64,
+    /// How often it was tried, with this run, if it ran.
+    pub(crate) number: Option<u32>,
+    /// When the call returned, and what; `None`: its process was killed, or it failed.
+    pub(crate) said: Option<(Nanos, String)>,
+}
+
 /// One acquire attempt, and the hold that it obtained.
 #[derive(Debug, Clone)]
 pub(crate) struct Attempt {
@@ -48,6 +58,8 @@ pub(crate) struct Attempt {
     pub(crate) signalled: bool,
     /// The unlock: its start, its end, and its result.
     pub(crate) given: Option<(Nanos, Nanos, String)>,
+    /// The occurrence, if it is a job.
+    pub(crate) fired: Option<Fired>,
 }
 
 impl Attempt {
@@ -73,6 +85,7 @@ impl Attempt {
             told: None,
             signalled: false,
             given: None,
+            fired: None,
         }
     }
 
@@ -278,6 +291,15 @@ fn note(attempt: &mut Attempt, at: Nanos, what: &What) {
         What::Looked { held: false, until } => drop(attempt.doubted.get_or_insert(*until)),
         What::Told { reason } => attempt.told = Some((at, reason.clone())),
         What::Signalled => attempt.signalled = true,
+        What::Fires { occurrence } => {
+            attempt.fired = Some(Fired { occurrence: *occurrence, number: None, said: None });
+        }
+        What::Runs { number } => {
+            attempt.fired.iter_mut().for_each(|fired| fired.number = Some(*number));
+        }
+        What::Once { word } => {
+            attempt.fired.iter_mut().for_each(|fired| fired.said = Some((at, word.clone())));
+        }
         What::Gave { answer, until } => attempt.given = Some((at, *until, answer.clone())),
         What::Asks { .. }
         | What::Latch(_)

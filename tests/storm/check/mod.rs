@@ -2,6 +2,7 @@
 
 mod counted;
 mod exclusion;
+mod jobs;
 mod latch;
 mod leftovers;
 mod losses;
@@ -48,6 +49,7 @@ pub(crate) fn judge(history: &History) -> Vec<Violation> {
         order::check,
         latch::check,
         counted::check,
+        jobs::check,
         leftovers::check,
         leftovers::unexpected,
     ];

@@ -27,7 +27,7 @@ impl Deployment for Memory {
     }
 
     fn line(&self, fault: Fault, rng: &mut StdRng) -> Option<String> {
-        let names = ["m0", "m1", "f0", "r0"];
+        let names = ["m0", "m1", "f0", "r0", "e0"];
         Some(match fault {
             Fault::StepClock => format!("advance {}", rng.random_range(100..6000)),
             Fault::Refuse => format!("cut {}", rng.random_range(50..3000)),

@@ -9,7 +9,7 @@ use crate::rig::{Proxy, Server};
 use crate::worker::Address;
 
 /// Parts of requests: those of scripts, and those that contain a name.
-pub(super) const WORDS: &[&str] = &["EVALSHA", "EVALSHA", "m0", "m1", "f0", "r0", "s0"];
+pub(super) const WORDS: &[&str] = &["EVALSHA", "EVALSHA", "m0", "m1", "f0", "r0", "s0", "j0", "e0"];
 
 /// Replies of the kinds that scripts send. None of them grants a lock: that would be a forgery,
 /// indistinguishable from the real reply.

@@ -17,6 +17,9 @@ use crate::worker::Settings;
 /// Threads of each process.
 const THREADS: u32 = 3;
 
+/// How far the clocks of every second process are ahead of the others'.
+const APART: Duration = ms(300);
+
 /// How long a visitor stays.
 const VISIT: Duration = ms(400);
 
@@ -105,6 +108,7 @@ impl Crew {
             threads: THREADS,
             lease: self.shape.lease,
             kinds: chosen(deployment.kinds()),
+            clock: APART * u32::try_from(self.spawned % 2).unwrap(),
             min_hold: deployment.has_min_hold(),
             pause: if visit.is_some() { self.shape.pause.min(VISIT / 8) } else { self.shape.pause },
             delay: visit.unwrap_or_default(),
@@ -158,7 +162,7 @@ impl Crew {
     /// Lets a process free a name by force, whoever holds it.
     pub(super) fn force(&mut self, slot: usize, kinds: &[Kind], rng: &mut StdRng) -> String {
         let names =
-            if kinds.contains(&Kind::Fair) { &["m0", "m1", "f0"][..] } else { &["m0", "m1"] };
+            if kinds.contains(&Kind::Fair) { &["m0", "m1", "f0", "e0"][..] } else { &["m0", "m1"] };
         let name = names[rng.random_range(0..names.len())];
         self.say(slot, &format!("force {name}"));
         self.workers[slot].child.expect("forced");

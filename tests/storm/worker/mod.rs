@@ -1,5 +1,7 @@
 //! A process with several threads that take locks, until it is told to end.
 
+mod job;
+mod lead;
 mod log;
 mod memory;
 mod names;
@@ -80,6 +82,7 @@ fn place(client: LockClient, journal: &Arc<Journal>, settings: &Settings) -> Arc
         journal: journal.clone(),
         kinds: settings.kinds.clone(),
         lease: settings.lease,
+        clock: settings.clock,
         min_hold: settings.min_hold,
         fork: AtomicBool::new(false),
         keep_until: AtomicU64::new(0),

@@ -50,6 +50,8 @@ pub(crate) struct Settings {
     pub(crate) threads: u32,
     pub(crate) lease: Duration,
     pub(crate) kinds: Vec<Kind>,
+    /// How far its clock is ahead, by which it asks for the occurrences of a job.
+    pub(crate) clock: Duration,
     /// Whether `min_hold` is supported.
     pub(crate) min_hold: bool,
     /// How long a thread rests between two turns, on average.
@@ -78,6 +80,7 @@ impl Settings {
             ("STORM_THREADS", self.threads.to_string()),
             ("STORM_LEASE", self.lease.as_millis().to_string()),
             ("STORM_KINDS", kinds.join(" ")),
+            ("STORM_CLOCK", self.clock.as_millis().to_string()),
             ("STORM_MIN_HOLD", self.min_hold.to_string()),
             ("STORM_PAUSE", self.pause.as_millis().to_string()),
             ("STORM_DELAY", self.delay.as_millis().to_string()),
@@ -103,6 +106,7 @@ impl Settings {
             threads: u32::try_from(number("STORM_THREADS")).unwrap(),
             lease: Duration::from_millis(number("STORM_LEASE")),
             kinds: words("STORM_KINDS").iter().map(|word| Kind::of(word).unwrap()).collect(),
+            clock: Duration::from_millis(number("STORM_CLOCK")),
             min_hold: text("STORM_MIN_HOLD") == "true",
             pause: Duration::from_millis(number("STORM_PAUSE")),
             delay: Duration::from_millis(number("STORM_DELAY")),

@@ -7,6 +7,7 @@ use leasehold::{CancelToken, CountingPermit, ErrorKind, Held, LockClient, Result
 use rand::RngExt;
 use rand::rngs::StdRng;
 
+use super::{job, lead};
 use crate::event::{Journal, Kind, LatchCall, Nanos, What, now};
 use crate::rig::{ms, signal};
 
@@ -16,6 +17,8 @@ pub(crate) struct Place {
     pub(crate) journal: std::sync::Arc<Journal>,
     pub(crate) kinds: Vec<Kind>,
     pub(crate) lease: Duration,
+    /// See `Settings::clock`.
+    pub(crate) clock: Duration,
     pub(crate) min_hold: bool,
     /// The next thread that gets a lock forks.
     pub(crate) fork: AtomicBool,
@@ -42,6 +45,8 @@ pub(crate) fn names_of(kind: Kind) -> &'static [&'static [&'static str]] {
         Kind::Permit => &[&["s0"]],
         Kind::Multi => &[&["m0", "m1"], &["m1", "m2"]],
         Kind::Count => &[&["c0"]],
+        Kind::Job => &[&["j0"]],
+        Kind::Leader => &[&["e0"]],
     }
 }
 
@@ -55,13 +60,13 @@ pub(crate) const PERMITS: u32 = 2;
 pub(crate) const COUNTED: u32 = 6;
 
 /// The parameters of one attempt.
-struct Turn<'a> {
-    place: &'a Place,
+pub(super) struct Turn<'a> {
+    pub(super) place: &'a Place,
     thread: u32,
     attempt: u64,
     names: &'static [&'static str],
     /// How long it works.
-    section: Duration,
+    pub(super) section: Duration,
     /// Continues after a loss, like a careless program.
     careless: bool,
     reenters: bool,
@@ -166,6 +171,11 @@ pub(crate) fn take(place: &Place, thread: u32, rng: &mut StdRng) {
         reenters: kind == Kind::Plain && rng.random_bool(0.1),
         extends: rng.random_bool(0.03),
     };
+    match kind {
+        Kind::Job => return job::call(turn, rng),
+        Kind::Leader => return lead::stand(turn),
+        _ => {}
+    }
     let patience = match Patience::random(rng) {
         // They may all be lost.
         Patience::Ever if kind == Kind::Count => Patience::For(ms(12_000)),
@@ -179,15 +189,7 @@ pub(crate) fn take(place: &Place, thread: u32, rng: &mut StdRng) {
     let cancel = rng.random_bool(cancelled).then(|| ms(rng.random_range(1..within)));
     let moves = rng.random_bool(0.05);
     let fixed_nanos = fixed.map(|lease| u64::try_from(lease.as_nanos()).unwrap());
-    turn.note(
-        now(),
-        What::Asks {
-            kind,
-            names: names.iter().map(|name| (*name).to_owned()).collect(),
-            patience: patience.nanos(),
-            fixed: fixed_nanos,
-        },
-    );
+    turn.asks(kind, patience.nanos(), fixed_nanos);
     let token = CancelToken::new();
     let client = &place.client;
     macro_rules! handle {
@@ -246,6 +248,7 @@ pub(crate) fn take(place: &Place, thread: u32, rng: &mut StdRng) {
                     names.iter().map(|name| guard.fencing_token(name).unwrap().get()).collect()
                 });
             }
+            Kind::Job | Kind::Leader => unreachable!("not taken like a lock"),
         }
         done.store(true, Ordering::SeqCst);
     });
@@ -265,8 +268,23 @@ fn sleep_unless(span: Duration, done: &AtomicBool) {
 }
 
 impl Turn<'_> {
-    fn note(&self, at: Nanos, what: What) {
+    pub(super) fn note(&self, at: Nanos, what: What) {
         self.place.journal.note(at, self.thread, self.attempt, what);
+    }
+
+    pub(super) fn asks(&self, kind: Kind, patience: Option<Nanos>, fixed: Option<Nanos>) {
+        let names = self.names.iter().map(|name| (*name).to_owned()).collect();
+        self.note(now(), What::Asks { kind, names, patience, fixed });
+    }
+
+    /// The first of the names.
+    pub(super) fn name(&self) -> &'static str {
+        self.names[0]
+    }
+
+    /// The thread asks again.
+    pub(super) fn begin_again(&mut self) {
+        self.attempt = self.place.attempts.fetch_add(1, Ordering::SeqCst);
     }
 
     fn goes_on<G: Held>(&self, won: Result<Option<G>>, tokens: impl FnOnce(&G) -> Vec<u64>) {
@@ -286,14 +304,14 @@ impl Turn<'_> {
                 work(guard);
             }
             Ok(None) => self.note(at, What::Vain),
-            Err(e) => {
-                self.note(
-                    at,
-                    What::Failed { error: format!("{:?}", e.kind()), message: e.to_string() },
-                );
-                std::thread::sleep(ms(20));
-            }
+            Err(e) => self.fails(&e),
         }
+    }
+
+    pub(super) fn fails(&self, e: &leasehold::Error) {
+        let (error, message) = (format!("{:?}", e.kind()), e.to_string());
+        self.note(now(), What::Failed { error, message });
+        std::thread::sleep(ms(20));
     }
 
     /// Moves the guard to another thread.
@@ -327,6 +345,12 @@ impl Turn<'_> {
     }
 
     fn work<G: Held>(&self, guard: G) {
+        self.use_it(&guard);
+        self.gives(|| guard.unlock());
+    }
+
+    /// All that it does while it holds something.
+    pub(super) fn use_it(&self, guard: &impl Held) {
         let (journal, thread, attempt) = (self.place.journal.clone(), self.thread, self.attempt);
         guard.on_lost(Box::new(move |loss| {
             journal.note(
@@ -337,12 +361,20 @@ impl Turn<'_> {
             );
         }));
         let lost = guard.lost();
+        self.keep(|| guard.is_held(), || self.on_the_way(guard));
+        if lost.try_recv() == Err(crossbeam_channel::TryRecvError::Disconnected) {
+            self.note(now(), What::Signalled);
+        }
+    }
+
+    /// Keeps what it holds for its time, or until it is lost. Returns what the last look said.
+    pub(super) fn keep(&self, is_held: impl Fn() -> bool, on_the_way: impl FnOnce()) -> bool {
         let until = Instant::now() + self.section;
-        let mut looks = 0_u32;
+        let (mut looks, mut on_the_way) = (0_u32, Some(on_the_way));
         loop {
-            let held = self.look(&guard);
-            if looks == 0 {
-                self.on_the_way(&guard);
+            let held = self.look(&is_held);
+            if let Some(act) = on_the_way.take() {
+                act();
             }
             looks += 1;
             let kept = Duration::from_nanos(
@@ -354,16 +386,12 @@ impl Turn<'_> {
             }
             std::thread::sleep(left.min(ms(if looks < 20 { 2 } else { 15 })));
         }
-        self.look(&guard);
-        if lost.try_recv() == Err(crossbeam_channel::TryRecvError::Disconnected) {
-            self.note(now(), What::Signalled);
-        }
-        self.gives(|| guard.unlock());
+        self.look(&is_held)
     }
 
-    fn look(&self, guard: &impl Held) -> bool {
+    fn look(&self, is_held: impl Fn() -> bool) -> bool {
         let at = now();
-        let held = guard.is_held();
+        let held = is_held();
         self.note(at, What::Looked { held, until: now() });
         held
     }
