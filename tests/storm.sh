@@ -14,7 +14,8 @@
 #
 #   LEASEHOLD_POSTGRES=0, LEASEHOLD_ZOOKEEPER=0   skip these
 #   STORM_FAULTS=Kill,Stop                        only these faults
-#   STORM_ONLY=plain,fair                         only these of plain, fair, read, write, permit, multi
+#   STORM_ONLY=plain,fair                         only these of plain, fair, read, write, permit, multi,
+#                                                 job, leader, count
 #   STORM_PROGRAM=path                            a built program: cargo is not called
 #   STORM_LOG=debug                               the log level of the workers
 set -u

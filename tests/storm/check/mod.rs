@@ -86,6 +86,7 @@ fn unanswered(attempt: &Attempt) -> Option<Nanos> {
     let Outcome::Failed { at, message, .. } = &attempt.outcome else { return None };
     let words = [
         "did not answer within",
+        "due to statement timeout",
         "has not answered for",
         "acknowledged it in time",
         "reported its slots in time",
