@@ -21,6 +21,8 @@ pub(crate) struct Shape {
     pub(crate) slots: usize,
     /// How many of them, the first ones, are never killed.
     pub(crate) steady: usize,
+    /// The number of threads of each process.
+    pub(crate) threads: u32,
     /// How long each thread rests between two turns, on average.
     pub(crate) pause: Duration,
 }
@@ -114,6 +116,7 @@ mod tests {
             rest: ms(1),
             lease: ms(2000),
             slots: 3,
+            threads: 3,
             steady: 0,
             pause: ms(12),
         };

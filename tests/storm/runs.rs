@@ -12,6 +12,9 @@ use crate::run::{Report, asleep, attempt, run};
 /// The number of processes that take locks.
 pub(crate) const SLOTS: usize = 3;
 
+/// The number of threads of each of them.
+pub(crate) const THREADS: u32 = 3;
+
 pub(crate) const LEASE: Duration = ms(2000);
 
 /// So short that threads meet all the time.
@@ -30,23 +33,27 @@ fn short_shape() -> Shape {
         rest: rest(LEASE),
         lease: LEASE,
         slots: SLOTS,
+        threads: THREADS,
         steady: 0,
         pause: PAUSE,
     }
 }
 
-/// One of the two shapes between which a longer storm alternates.
+/// One of the shapes between which a longer storm alternates. Every third one has ten processes,
+/// which do no more together than the few of the others.
 fn long_shape(seed: u64) -> Shape {
     if std::env::var_os("STORM_BRIEF").is_some() {
         return short_shape();
     }
     let lease = if seed.is_multiple_of(2) { LEASE } else { ms(3000) };
+    let (slots, threads) = if seed.is_multiple_of(3) { (10, 1) } else { (SLOTS, THREADS) };
     Shape {
         bursts: 2,
         burst: ms(9000),
         rest: rest(lease),
         lease,
-        slots: SLOTS,
+        slots,
+        threads,
         steady: 0,
         pause: PAUSE,
     }

@@ -14,9 +14,6 @@ use crate::plan::Shape;
 use crate::rig::{Child, ms};
 use crate::worker::Settings;
 
-/// Threads of each process.
-const THREADS: u32 = 3;
-
 /// How far the clocks of every second process are ahead of the others'.
 const APART: Duration = ms(300);
 
@@ -105,7 +102,7 @@ impl Crew {
             address: deployment.address(slot),
             journal: journal.clone(),
             seed: self.seed.wrapping_mul(1009).wrapping_add(self.spawned),
-            threads: THREADS,
+            threads: self.shape.threads,
             lease: self.shape.lease,
             kinds: chosen(deployment.kinds()),
             clock: APART * u32::try_from(self.spawned % 2).unwrap(),

@@ -18,7 +18,7 @@ use crate::deployment::NAMES;
 use crate::plan::Shape;
 use crate::rig::ms;
 use crate::run::{Report, attempt};
-use crate::runs::{LEASE, SLOTS, left_out, line, number, rest, seed};
+use crate::runs::{LEASE, SLOTS, THREADS, left_out, line, number, rest, seed};
 
 /// All stores together use a few percent of a core: a soak is for days on a machine that has other
 /// work.
@@ -64,6 +64,7 @@ impl Plan {
             rest: self.calm,
             lease: LEASE,
             slots: SLOTS,
+            threads: THREADS,
             steady: SLOTS - 1,
             pause: PAUSE,
         }
