@@ -18,7 +18,7 @@ pub(super) fn check(history: &History) -> Vec<Violation> {
         history.attempts.iter().filter_map(|call| Some((call, call.fired.as_ref()?))).collect();
     let mut runs = calls.clone();
     runs.retain(|(run, _)| run.got().is_some());
-    runs.sort_by_key(|run| token(run));
+    runs.sort_by_key(token);
     [after_success(history, &runs), uncounted(history, &runs), untrue(history, &calls, &runs)]
         .concat()
 }

@@ -25,8 +25,12 @@ pub(super) fn call(mut turn: Turn<'_>, rng: &mut StdRng) {
     let is_to_fail = rng.random_bool(0.15);
     // Some call late.
     let late = if rng.random_bool(0.15) { rng.random_range(1..4) } else { 0 };
-    let clock = now() + u64::try_from(turn.place.clock.as_nanos()).unwrap();
-    let occurrence = clock / FIRES - late;
+    let clock = || now() + u64::try_from(turn.place.clock.as_nanos()).unwrap();
+    // Some wake up at a fire time, all at once; others find out whether it was done.
+    if late == 0 && rng.random_bool(0.4) {
+        turn.place.sleep(Duration::from_nanos(FIRES - clock() % FIRES));
+    }
+    let occurrence = clock() / FIRES - late;
     turn.asks(Kind::Job, Some(0), None);
     turn.note(now(), What::Fires { occurrence });
     let job = turn.place.client.once(turn.name(), format!("{occurrence:012}"));

@@ -37,10 +37,9 @@ pub(super) fn stand(mut turn: Turn<'_>) {
         }
         Ok::<_, Infallible>(())
     });
+    let gave = |from| turn.note(from, What::Gave { answer: "ok".to_owned(), until: now() });
     match (led, worked) {
-        (Ok(()), Some(from)) => {
-            turn.note(from, What::Gave { answer: "ok".to_owned(), until: now() })
-        }
+        (Ok(()), Some(from)) => gave(from),
         (Ok(()), None) => panic!("an election ended after a term that was lost"),
         (Err(e), _) => turn.fails(&e),
     }
