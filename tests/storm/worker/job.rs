@@ -19,6 +19,9 @@ const KEEP: Duration = Duration::from_secs(30);
 
 const ATTEMPTS: u32 = 6;
 
+/// How long a look at a job takes at most in the store.
+const AT_MOST: Duration = ms(500);
+
 /// The work takes 2 ms, unless a fault is to meet it; now and then it fails.
 pub(super) fn call(mut turn: Turn<'_>, rng: &mut StdRng) {
     turn.section = ms(if rng.random_bool(0.15) { rng.random_range(50..700) } else { 2 });
@@ -58,6 +61,8 @@ pub(super) fn call(mut turn: Turn<'_>, rng: &mut StdRng) {
         Ok(Once::Passed { .. }) => "passed",
         Ok(Once::Running { .. }) => "running",
         Ok(Once::GaveUp { .. }) => "gave-up",
+        // A look that began just before an attempt failed, and saw that, is early by its own time.
+        Ok(Once::Pausing { left, .. }) if left < AT_MOST => "pausing",
         Ok(other) => panic!("a job without pauses: {other:?}"),
     };
     if worked == 0 {
