@@ -1481,7 +1481,8 @@ BEGIN
     now := clock_timestamp();
     INSERT INTO leasehold.done AS d (name, occurrence, attempts, not_before, holder, who, at, ends)
       VALUES (p_name, p_occurrence, 1,
-          CASE WHEN is_done THEN '-infinity' ELSE now + leasehold_v1.span(p_pause) END,
+          -- Without a pause no moment: a look may have read the clock before this.
+          CASE WHEN p_pause <= 0 THEN '-infinity' ELSE now + leasehold_v1.span(p_pause) END,
           p_holder, p_who, CASE WHEN is_done THEN now END, now + leasehold_v1.span(p_keep))
       ON CONFLICT (name, occurrence) DO UPDATE SET not_before = excluded.not_before,
         holder = p_holder, who = p_who, at = excluded.at, again = d.again AND NOT is_done,

@@ -43,8 +43,8 @@ impl Cluster {
                 }
                 Err(_) => None,
             };
-            // One redirect is followed in any case: the time may have gone into a slow node, or into
-            // reading the map, and says nothing about the slot.
+            // One redirect is followed in any case: the time may have gone into a slow node, or
+            // into reading the map, and says nothing about the slot.
             let Some(next) = next.filter(|_| !was_redirected || Instant::now() < deadline) else {
                 return outcome.map_err(Unanswered::into_error);
             };
