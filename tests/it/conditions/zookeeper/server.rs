@@ -46,5 +46,6 @@ rows! {
             // The server may have taken both at once.
             stage.pipe.cut();
         }, |stage, _| stage.strangers_end()).impatient()
-    }).failing(unreachable, &["maxClientCnxns"]);
+        // A connection that the server has taken for a moment carries what is sent once.
+    }).failing(unreachable, &["maxClientCnxns", "look at it before you repeat this"]);
 }
