@@ -68,16 +68,16 @@ impl Stream {
         false
     }
 
-    pub(crate) fn try_clone(&self) -> io::Result<Self> {
+    pub(crate) fn twin(&self) -> Self {
         let Self { socket, meter, read_timeout, limit, never_waits } = self;
         let never_waits = AtomicBool::new(never_waits.load(Ordering::Relaxed));
-        Ok(Self {
+        Self {
             socket: socket.clone(),
             meter: meter.clone(),
             read_timeout: *read_timeout,
             limit: *limit,
             never_waits,
-        })
+        }
     }
 
     pub(crate) fn set_timeouts(&mut self, read: Duration, write: Duration) -> io::Result<()> {

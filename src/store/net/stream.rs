@@ -6,6 +6,7 @@ use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 #[cfg(unix)]
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use socket2::SockRef;
@@ -41,7 +42,8 @@ fn user_timeout(io_timeout: Duration) -> Duration {
     io_timeout.max(KEEPALIVE_PAUSE + 3 * PROBES_EVERY)
 }
 
-/// A socket, and the meter of its traffic.
+/// A socket, and the meter of its traffic. A [twin](Self::twin) is the same socket: one thread reads
+/// from the one while another writes to the other. The socket is closed with the last of them.
 pub(crate) struct Stream {
     socket: Socket,
     meter: Meter,
@@ -50,9 +52,9 @@ pub(crate) struct Stream {
 }
 
 enum Socket {
-    Tcp(TcpStream),
+    Tcp(Arc<TcpStream>),
     #[cfg(unix)]
-    Unix(UnixStream),
+    Unix(Arc<UnixStream>),
     #[cfg(feature = "tls-core")]
     Tls(TlsStream),
 }
@@ -77,7 +79,7 @@ impl Socket {
                 let stream = connect_tcp(&addresses, deadline)?;
                 #[cfg(any(target_os = "android", target_os = "fuchsia", target_os = "linux"))]
                 SockRef::from(&stream).set_tcp_user_timeout(Some(user_timeout(timeout)))?;
-                Ok(Self::Tcp(stream))
+                Ok(Self::Tcp(Arc::new(stream)))
             }
             #[cfg(unix)]
             Address::Unix(path) => {
@@ -87,7 +89,7 @@ impl Socket {
                 // once.
                 socket.set_write_timeout(Some(time_left(deadline)?.max(SHORTEST)))?;
                 socket.connect(&socket2::SockAddr::unix(path)?)?;
-                Ok(Self::Unix(UnixStream::from(std::os::fd::OwnedFd::from(socket))))
+                Ok(Self::Unix(Arc::new(UnixStream::from(std::os::fd::OwnedFd::from(socket)))))
             }
         }
     }
@@ -110,7 +112,7 @@ impl Stream {
     #[cfg(all(test, unix))]
     pub(crate) fn of_unix(socket: UnixStream) -> Self {
         Self {
-            socket: Socket::Unix(socket),
+            socket: Socket::Unix(Arc::new(socket)),
             meter: Meter::opened(&std::sync::Arc::default()),
             limit: Duration::ZERO,
         }
@@ -145,8 +147,12 @@ impl Stream {
         host: &str,
         deadline: Instant,
     ) -> io::Result<Self> {
-        let Socket::Tcp(stream) = self.socket else {
-            let why = "only TCP without TLS can have TLS";
+        let stream = match self.socket {
+            Socket::Tcp(stream) => Arc::into_inner(stream),
+            _ => None,
+        };
+        let Some(stream) = stream else {
+            let why = "only TCP without TLS and without a twin can have TLS";
             return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
         };
         let socket = TlsStream::connect(stream, client, host, deadline).map(Socket::Tls)?;
@@ -169,15 +175,15 @@ impl Stream {
         }
     }
 
-    pub(crate) fn try_clone(&self) -> io::Result<Self> {
+    pub(crate) fn twin(&self) -> Self {
         let socket = match &self.socket {
-            Socket::Tcp(stream) => stream.try_clone().map(Socket::Tcp)?,
+            Socket::Tcp(stream) => Socket::Tcp(stream.clone()),
             #[cfg(unix)]
-            Socket::Unix(stream) => stream.try_clone().map(Socket::Unix)?,
+            Socket::Unix(stream) => Socket::Unix(stream.clone()),
             #[cfg(feature = "tls-core")]
             Socket::Tls(stream) => Socket::Tls(stream.clone()),
         };
-        Ok(Self { socket, meter: self.meter.clone(), limit: self.limit })
+        Self { socket, meter: self.meter.clone(), limit: self.limit }
     }
 
     /// From now on each write has this limit, and so has each reply; `read` is shorter for a reader
@@ -231,7 +237,7 @@ impl Stream {
             let outcome = match &mut self.socket {
                 Socket::Tcp(stream) => read_in_time(stream, buffer).map(Some),
                 #[cfg(unix)]
-                Socket::Unix(stream) => stream.read(buffer).map(Some),
+                Socket::Unix(stream) => (&**stream).read(buffer).map(Some),
                 #[cfg(feature = "tls-core")]
                 Socket::Tls(stream) => stream.read_some(buffer),
             };
@@ -249,9 +255,9 @@ impl Stream {
     )]
     fn write_by(&mut self, bytes: &[u8], deadline: Option<Instant>) -> io::Result<usize> {
         let written = match &mut self.socket {
-            Socket::Tcp(stream) => stream.write(bytes),
+            Socket::Tcp(stream) => (&**stream).write(bytes),
             #[cfg(unix)]
-            Socket::Unix(stream) => stream.write(bytes),
+            Socket::Unix(stream) => (&**stream).write(bytes),
             #[cfg(feature = "tls-core")]
             Socket::Tls(stream) => stream.write(bytes, deadline),
         };
@@ -277,9 +283,9 @@ impl Stream {
     #[cfg(feature = "postgres")]
     pub(crate) fn say_last(&self, bytes: &[u8]) {
         let _ = match &self.socket {
-            Socket::Tcp(stream) => (&mut &*stream).write(bytes),
+            Socket::Tcp(stream) => (&**stream).write(bytes),
             #[cfg(unix)]
-            Socket::Unix(stream) => (&mut &*stream).write(bytes),
+            Socket::Unix(stream) => (&**stream).write(bytes),
             #[cfg(feature = "tls-core")]
             Socket::Tls(stream) => stream.write(bytes, None),
         };

@@ -63,7 +63,7 @@ pub(super) fn listen(
 ) -> Result<(ListenReader, ListenWriter)> {
     let (mut stream, address, reader) = connection.into_parts();
     stream.set_timeouts(read_timeout, write_timeout).map_err(|e| to_error(e, &address))?;
-    let writing = stream.try_clone().map_err(|e| to_error(e, &address))?;
+    let writing = stream.twin();
     let under_way = UnderWay::default();
     let writer =
         ListenWriter { stream: writing, address: address.clone(), under_way: under_way.clone() };

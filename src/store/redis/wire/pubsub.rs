@@ -211,7 +211,7 @@ fn open_socket(
     let deadline = os::now() + io_timeout;
     let log_in = endpoint.begin_log_in(deadline)?;
     let stream = endpoint.dial(io_timeout, deadline).map_err(fail)?;
-    let twin = stream.try_clone().map_err(fail)?;
+    let twin = stream.twin();
     let mut socket = Socket { stream, reader: ReplyReader::default(), endpoint: endpoint.clone() };
     let send_half = SendHalf { stream: twin, endpoint: endpoint.clone() };
     if let Some(log_in) = log_in {

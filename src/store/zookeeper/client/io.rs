@@ -161,7 +161,7 @@ impl Inner {
         let tick = (timeout / 24).clamp(Duration::from_millis(5), Duration::from_secs(1));
         let failed = |e| to_error(e, &address);
         stream.set_timeouts(tick, self.io_timeout).map_err(failed)?;
-        let writer = stream.try_clone().map_err(failed)?;
+        let writer = stream.twin();
         if timeout < self.lease && !self.warned.swap(true, Ordering::Relaxed) {
             log::warn!(
                 "the server grants a session of {timeout:?} and not of {:?}: that is the lease (maxSessionTimeout)",
