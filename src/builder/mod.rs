@@ -247,15 +247,18 @@ impl Builder {
         self
     }
 
-    /// Maximum number of connections that lock calls keep and share, 1 to 1024. When all are busy,
-    /// calls are sent together over the next one that becomes free. They are made one after the
-    /// other, and after a failed connect none before a growing pause, a quarter of a second at
+    /// Maximum number of connections that lock calls keep and share, 1 to 1024. With Redis, the
+    /// requests of many threads travel behind each other over two of them. Further ones are made
+    /// only for requests that wait for [replicas](crate::Redis::replicas), for those that nothing
+    /// may repeat, and for a user without the right to `ECHO`. With PostgreSQL, when all are busy,
+    /// calls are sent together over the next one that becomes free. Connections are made one after
+    /// the other, and after a failed connect none before a growing pause, a quarter of a second at
     /// most. Each background thread has a connection of its own, and there is one more for a moment
     /// where something needs a new one (a long list, a repeated call of a user who may not kill
     /// connections): never more than `connections` and three, beside those of a
-    /// [diagnosis](LockClient::diagnose). If the server or the system allows no
-    /// more than there are, calls and renewals use these. Defaults to 8, or to 4 with PostgreSQL,
-    /// where each connection is a process of the server.
+    /// [diagnosis](LockClient::diagnose). If the server or the system allows no more than there
+    /// are, calls and renewals use these. Defaults to 8, or to 4 with PostgreSQL, where each
+    /// connection is a process of the server.
     pub fn connections(mut self, connections: usize) -> Self {
         self.settings.connections = Some(connections);
         self

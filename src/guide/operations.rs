@@ -72,8 +72,8 @@
 //! &redisson_countdownlatch__channel__* &leasehold_done:* +hset +hget +hdel +hexists +hgetall +hlen
 //! +exists +del +get +set +incr +incrby +decrby +pttl +pexpire +pexpireat +persist +time +lindex
 //! +lrange +linsert +rpush +lpop +lrem +zadd +zrem +zscore +zmscore +zcard +zcount +zrange
-//! +zrangebyscore +publish +subscribe +unsubscribe +psubscribe +punsubscribe +ping +eval +evalsha
-//! +script|load +client|setname +client|info +client|kill +info`.
+//! +zrangebyscore +publish +subscribe +unsubscribe +psubscribe +punsubscribe +ping +echo +eval
+//! +evalsha +script|load +client|setname +client|info +client|kill +info`.
 //!
 //! - [`Builder::redlock`][crate::Builder::redlock] needs `~leasehold:node +hmget +hkeys` and `info`
 //!   as well. [`Redis::replicas`][crate::Redis::replicas] needs `+wait`. A database other than 0
@@ -89,6 +89,8 @@
 //!   `subscribe`.
 //! - Without `~leasehold_client:*` nobody can see [who holds a lock](#looking-at-a-lock); nothing
 //!   else changes.
+//! - Without `echo`, a connection carries one batch of requests at a time: a client with many
+//!   threads has more connections, and is slower.
 //! - Without `client|kill` or `info`, an acquisition whose reply was lost is resolved by a time
 //!   limit instead, which takes an I/O timeout longer.
 //! - An ACL cannot name the pattern on which a client's fair waiters listen when there are many

@@ -9,7 +9,7 @@ const RULE: &str = "\
 &redisson_lock__channel:* &redisson_rwlock:* &redisson_sc:* &redisson_countdownlatch__channel__* &leasehold_done:* \
 +hset +hget +hdel +hexists +hgetall +hlen +exists +del +get +set +incr +incrby +decrby +pttl +pexpire +pexpireat \
 +persist +time +lindex +lrange +linsert +rpush +lpop +lrem +zadd +zrem +zscore +zmscore +zcard +zcount +zrange \
-+zrangebyscore +publish +subscribe +unsubscribe +psubscribe +punsubscribe +ping +eval +evalsha +script|load \
++zrangebyscore +publish +subscribe +unsubscribe +psubscribe +punsubscribe +ping +echo +eval +evalsha +script|load \
 +client|setname +client|info +client|kill +info";
 
 const FOR_REDLOCK: &str = "~leasehold:node +hmget +hkeys";

@@ -32,13 +32,13 @@ impl<C: PooledConnector> Pool<C> {
     /// Puts a connection that was made aside into the pool, if there is a place.
     fn adopt(&self, mut connection: C::Connection) {
         let mut state = self.state.lock();
-        if state.closed || state.open >= self.most {
+        if state.closed || state.open() >= self.most {
             drop(state);
             return C::say_goodbye(&mut connection);
         }
-        state.open += 1;
+        let line = state.add(&connection);
         drop(state);
-        self.give_back(connection);
+        self.give_back(line, connection);
     }
 }
 

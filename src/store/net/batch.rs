@@ -23,17 +23,17 @@ pub(super) enum RequestState<C: PooledConnector> {
     InBatch,
     /// The caller makes a connection, for which a place in `open` is reserved, and sends the queue.
     Lead,
-    /// The batch was sent, the caller's request in front: the caller reads and distributes the
-    /// answers.
-    Read(SentBatch<C>),
+    /// The caller reads and distributes the answers of all batches up to its own, whose first
+    /// request is the caller's.
+    Read(Reading<C>),
     Done(Outcome<C>),
     Taken,
 }
 
-/// A batch that was sent, with the connection on which its answers arrive.
-pub(super) struct SentBatch<C: PooledConnector> {
+/// A connection on which answers are due, and its line.
+pub(super) struct Reading<C: PooledConnector> {
+    pub(super) line: u64,
     pub(super) connection: C::Connection,
-    pub(super) batch: Batch<C>,
 }
 
 impl<C: PooledConnector> QueuedRequest<C> {
@@ -75,6 +75,11 @@ pub(super) fn take_batch<C: PooledConnector>(
     requests
 }
 
+/// Whether a connection that has brought these answers must not be used again.
+pub(super) fn brings_last<C: PooledConnector>(outcomes: &[Option<Outcome<C>>]) -> bool {
+    outcomes.iter().flatten().flatten().any(C::is_last)
+}
+
 impl<C: PooledConnector> Batch<C> {
     /// A batch of requests that were just taken from the queue. From now on their callers wait
     /// without a deadline of their own.
@@ -84,6 +89,20 @@ impl<C: PooledConnector> Batch<C> {
         }
         let outcomes = requests.iter().map(|_| None).collect();
         Self { requests, outcomes, flight: None }
+    }
+
+    /// All requests without an outcome get the failure of those before them on their connection.
+    pub(super) fn fail_behind(&mut self, failure: &C::Failure) {
+        if let Some(flight) = &self.flight {
+            let failure = C::behind(failure, flight);
+            self.fail(&failure);
+        }
+    }
+
+    /// Its requests, none of which was sent, for the queue.
+    pub(super) fn unsent(mut self) -> Vec<Arc<QueuedRequest<C>>> {
+        self.outcomes.clear();
+        std::mem::take(&mut self.requests)
     }
 
     /// All requests without an outcome get the failure.

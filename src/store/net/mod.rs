@@ -7,6 +7,8 @@ compile_error!("leasehold connects to servers on Unix and on Windows only: it ne
 mod address;
 mod aside;
 mod batch;
+mod flights;
+mod gathering;
 mod limits;
 mod names;
 mod pace;

@@ -4,26 +4,75 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::batch::{QueuedRequest, RequestState};
+use super::batch::{Batch, QueuedRequest, RequestState, take_batch};
 use super::pace::Pace;
 use super::pooled::PooledConnector;
 use crate::base::error::Error;
 use crate::os::MutexGuard;
 
-/// Invariants: while the queue is not empty, no connection is free, and some thread has one or is
-/// making one, and will return it.
+/// How many connections carry requests behind each other. A second one is used while the server's
+/// answers to the first are parsed and distributed; with more, callers that could share a write do
+/// not meet.
+const MOST_THAT_PIPELINE: usize = 2;
+
+/// From so many requests under way on, whoever writes lets others queue first.
+const CROWD: usize = 3;
+
+/// Invariants: while the queue is not empty, no connection is idle, and some thread has one, writes
+/// to one or makes one, and will serve the queue.
 pub(super) struct PoolState<C: PooledConnector> {
-    pub(super) free: Vec<C::Connection>,
-    /// The number of connections that exist or are being made, free ones included; at most `most`.
-    pub(super) open: usize,
-    /// One of them is being made.
+    pub(super) lines: Vec<Line<C>>,
+    /// How many lines there have been.
+    numbers: u64,
+    /// A place is reserved for a connection that is being made.
     pub(super) connecting: bool,
     pub(super) queue: VecDeque<Arc<QueuedRequest<C>>>,
     pub(super) pace: Pace,
     pub(super) closed: bool,
 }
 
-/// Who makes a connection for which a place in `open` is reserved.
+/// A connection in its place: what of it no thread has at the moment, and the batches whose answers
+/// are due.
+pub(super) struct Line<C: PooledConnector> {
+    pub(super) number: u64,
+    /// `None` while a thread reads from it, or has it for itself.
+    pub(super) connection: Option<C::Connection>,
+    /// `None` while a thread writes behind others, or if the connection carries one write at a time.
+    sender: Option<C::Sender>,
+    pipelines: bool,
+    /// Whether what is under way may be followed by others.
+    pub(super) is_open: bool,
+    /// Nothing may be sent before the answers that are due have come.
+    goes_alone: bool,
+    /// It must not be used again when the answers that are due have come.
+    pub(super) ends: bool,
+    /// In the order of their answers.
+    pub(super) flights: VecDeque<Batch<C>>,
+}
+
+impl<C: PooledConnector> Line<C> {
+    pub(super) fn is_written_to(&self) -> bool {
+        self.pipelines && self.sender.is_none()
+    }
+
+    pub(super) fn return_sender(&mut self, sender: C::Sender) {
+        self.sender = Some(sender);
+    }
+
+    pub(super) fn is_idle(&self) -> bool {
+        self.connection.is_some() && self.flights.is_empty() && !self.is_written_to()
+    }
+}
+
+/// Sends over a line while another thread reads from it.
+pub(super) struct Follower<C: PooledConnector> {
+    pub(super) line: u64,
+    pub(super) sender: C::Sender,
+    /// So many requests are under way that others will probably queue soon.
+    pub(super) in_crowd: bool,
+}
+
+/// Who makes a connection for which a place is reserved.
 pub(super) enum Maker {
     /// A caller that has none to wait for.
     Caller,
@@ -33,30 +82,124 @@ pub(super) enum Maker {
 
 impl<C: PooledConnector> PoolState<C> {
     pub(super) fn new(io_timeout: Duration) -> Self {
-        let free = Vec::new();
-        let queue = VecDeque::new();
-        let pace = Pace::new(io_timeout);
-        Self { free, open: 0, connecting: false, queue, pace, closed: false }
+        Self {
+            lines: Vec::new(),
+            numbers: 0,
+            connecting: false,
+            queue: VecDeque::new(),
+            pace: Pace::new(io_timeout),
+            closed: false,
+        }
     }
 
-    /// Reserves a place in `open` if a connection may be made now.
+    /// The number of connections that exist or are being made.
+    pub(super) fn open(&self) -> usize {
+        self.lines.len() + usize::from(self.connecting)
+    }
+
+    /// Reserves a place if a connection may be made now.
     pub(super) fn reserve(&mut self, most: usize) -> Option<Maker> {
-        let first = self.open == 0;
+        let first = self.open() == 0;
         if self.closed
             || self.connecting
-            || self.open >= most
+            || self.open() >= self.wanted(most)
             || !first && !self.pace.pause().is_zero()
         {
             return None;
         }
-        self.open += 1;
         self.connecting = true;
         Some(if first { Maker::Caller } else { Maker::Aside })
     }
 
-    pub(super) fn return_place(&mut self) {
-        self.open -= 1;
-        self.connecting = false;
+    /// How many connections the callers need. Beside those that carry requests behind each other: as
+    /// many as there may be for requests that go alone.
+    fn wanted(&self, most: usize) -> usize {
+        let all_pipeline = self.lines.iter().all(|line| line.pipelines);
+        if all_pipeline && self.queue.iter().all(|queued| C::may_follow(&queued.request)) {
+            let taken = self.lines.iter().filter(|line| line.goes_alone).count();
+            most.min(MOST_THAT_PIPELINE + taken)
+        } else {
+            most
+        }
+    }
+
+    /// Puts a connection into its place, for the thread that has made it.
+    pub(super) fn add(&mut self, connection: &C::Connection) -> u64 {
+        self.numbers += 1;
+        let sender = C::sender(connection);
+        self.lines.push(Line {
+            number: self.numbers,
+            connection: None,
+            pipelines: sender.is_some(),
+            sender,
+            is_open: false,
+            goes_alone: false,
+            ends: false,
+            flights: VecDeque::new(),
+        });
+        self.numbers
+    }
+
+    pub(super) fn line(&mut self, number: u64) -> Option<&mut Line<C>> {
+        self.lines.iter_mut().find(|line| line.number == number)
+    }
+
+    pub(super) fn remove(&mut self, number: u64) -> Option<Line<C>> {
+        let place = self.lines.iter().position(|line| line.number == number)?;
+        Some(self.lines.remove(place))
+    }
+
+    /// An idle connection for one thread.
+    pub(super) fn take_idle(&mut self) -> Option<(u64, C::Connection)> {
+        let line = self.lines.iter_mut().find(|line| line.is_idle())?;
+        line.is_open = false;
+        line.goes_alone = false;
+        Some((line.number, line.connection.take()?))
+    }
+
+    /// The means to send the queue behind what is under way: over the line on which the fewest
+    /// answers are due.
+    pub(super) fn begin_to_follow(&mut self) -> Option<Follower<C>> {
+        let first = self.queue.front()?;
+        if !C::may_follow(&first.request) {
+            return None;
+        }
+        let open = self.lines.iter_mut().filter(|line| line.is_open && line.sender.is_some());
+        let line = open.min_by_key(|line| line.flights.len())?;
+        let (number, sender) = (line.number, line.sender.take()?);
+        Some(Follower { line: number, sender, in_crowd: self.under_way() >= CROWD })
+    }
+
+    /// How many requests have been sent or queue.
+    fn under_way(&self) -> usize {
+        let sent = self.lines.iter().flat_map(|line| &line.flights);
+        sent.map(|batch| batch.requests.len()).sum::<usize>() + self.queue.len()
+    }
+
+    /// What is under way may be followed by others or not.
+    pub(super) fn open_line(&mut self, number: u64, may_be_followed: bool) {
+        if let Some(line) = self.line(number) {
+            line.is_open = may_be_followed && !line.ends;
+            line.goes_alone = !may_be_followed;
+        }
+    }
+
+    /// The requests of the queue that may follow others, if the first one may.
+    pub(super) fn take_followers(&mut self) -> Option<Vec<Arc<QueuedRequest<C>>>> {
+        let first = self.queue.front()?;
+        if C::may_follow(&first.request) { self.take_batch() } else { None }
+    }
+
+    /// Takes all idle connections out of their places.
+    pub(super) fn remove_idle(&mut self) -> Vec<C::Connection> {
+        let idle = self.lines.extract_if(.., |line| line.is_idle());
+        idle.filter_map(|line| line.connection).collect()
+    }
+
+    /// The requests of the queue that are sent in one write.
+    pub(super) fn take_batch(&mut self) -> Option<Vec<Arc<QueuedRequest<C>>>> {
+        let first = self.queue.pop_front()?;
+        Some(take_batch(first, &mut self.queue))
     }
 }
 

@@ -1,19 +1,15 @@
-//! A few connections for many threads: a pool while one is free, batches when none is.
+//! A few connections for many threads: who gets one, who makes one, and who waits. What is under way
+//! on them is in [`flights`](super::flights).
 //!
-//! A caller that finds no free connection queues its request. Whoever returns a connection first
-//! sends the whole queue over it in one write. The first caller of the queue is the leader of the
-//! new batch: it reads the answers, distributes them, and then returns the connection in the same
-//! way. In this order, because a server that is near is kept busy by the other connections, and the
-//! callers that get their answers queue their next requests meanwhile: the batches are fewer and
-//! larger by half. When the leader of the next batch has woken up, its answers have often come.
-//!
-//! Every queued request gets an outcome. The outcome is "not sent" only if no byte of the request
-//! can have been sent:
+//! A caller that finds no free connection queues its request. The queue is sent by whoever can do so
+//! first: its last caller, behind requests of others whose answers are due; or whoever returns a
+//! connection that carries one batch at a time. Every queued request gets an outcome. The outcome is
+//! "not sent" only if no byte of the request can have been sent:
 //!
 //! | what happens | what follows |
 //! |---|---|
 //! | the deadline of a caller passes | the caller removes its request from the queue under the pool's mutex: "not sent". If the request is no longer in the queue, another thread has it, and the caller waits for the outcome |
-//! | a connection is returned | the queue becomes a batch, under the same mutex. The drop of the batch gives an outcome to every request that has none |
+//! | a connection is returned, or a caller comes | the queue becomes a batch, under the same mutex. The drop of the batch gives an outcome to every request that has none |
 //! | the thread that sends or reads a batch panics | answers that have arrived count. The other requests have unknown outcomes if the first byte may have been sent, and are "not sent" before that. The connection is closed |
 //! | a connection breaks | the same, with the failure of the connection. Idle connections are closed too, and one connection is made for the queue |
 //! | a connect fails | while another connection is open, the queue waits for that one, with the caller that connected at its front: a client that has a connection fails no call because it can get no second one. Otherwise the whole queue is "not sent", with the same error |
@@ -28,7 +24,8 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use super::batch::{Batch, QueuedRequest, RequestState, SentBatch, take_batch};
+use super::batch::{Batch, QueuedRequest, Reading, RequestState, brings_last, take_batch};
+use super::gathering::Gathering;
 use super::places::{Maker, PoolState, fail_queue};
 use super::pooled::{Outcome, PooledConnector};
 use crate::base::error::{Error, ErrorKind, Result};
@@ -43,6 +40,7 @@ pub(crate) struct Pool<C: PooledConnector> {
     connector: C,
     pub(super) most: usize,
     pub(super) state: Mutex<PoolState<C>>,
+    pub(super) gathering: Gathering,
     /// Held by whoever has a connection [aside](super::aside).
     pub(super) aside: Mutex<()>,
     own: Weak<Self>,
@@ -52,7 +50,8 @@ impl<C: PooledConnector> Pool<C> {
     pub(crate) fn new(connector: C, most: usize) -> Arc<Self> {
         let state = Mutex::new(PoolState::new(connector.io_timeout()));
         let aside = Mutex::new(());
-        Arc::new_cyclic(|own| Self { connector, most, state, aside, own: own.clone() })
+        let gathering = Gathering::default();
+        Arc::new_cyclic(|own| Self { connector, most, state, gathering, aside, own: own.clone() })
     }
 
     pub(crate) fn connector(&self) -> &C {
@@ -67,7 +66,7 @@ impl<C: PooledConnector> Pool<C> {
     /// Whether it has connections, and why the last connect failed.
     pub(crate) fn reached(&self) -> (bool, Option<Error>) {
         let state = self.state.lock();
-        (state.open > usize::from(state.connecting), state.pace.trouble().cloned())
+        (!state.lines.is_empty(), state.pace.trouble().cloned())
     }
 
     /// One request, one answer. If no connection is free and there are fewer than `most`, one is
@@ -94,18 +93,26 @@ impl<C: PooledConnector> Pool<C> {
             return Err(C::not_sent(closed()));
         }
         let queued = Arc::new(QueuedRequest::new(request));
-        let maker = state.reserve(most);
-        match maker {
-            Some(Maker::Caller) => {}
-            _ if C::is_urgent(&queued.request) => state.queue.push_front(queued.clone()),
-            _ => state.queue.push_back(queued.clone()),
+        if state.open() > 0 {
+            if C::is_urgent(&queued.request) {
+                state.queue.push_front(queued.clone());
+            } else {
+                state.queue.push_back(queued.clone());
+            }
         }
+        let maker = state.reserve(most);
+        let follower = state.begin_to_follow();
         drop(state);
+        let must_wait = MustWait { pool: self, queued: &queued };
         match maker {
             Some(Maker::Caller) => queued.set(RequestState::Lead),
             Some(Maker::Aside) => self.grow(),
             None => {}
         }
+        if let Some(follower) = follower {
+            self.follow(follower);
+        }
+        std::mem::forget(must_wait);
         judge(&queued.request, self.await_outcome(&queued))
     }
 
@@ -128,13 +135,13 @@ impl<C: PooledConnector> Pool<C> {
     fn take_free(&self) -> std::result::Result<Borrowed<'_, C>, MutexGuard<'_, PoolState<C>>> {
         loop {
             let mut state = self.state.lock();
-            let Some(connection) = state.free.pop() else { return Err(state) };
+            let Some((line, connection)) = state.take_idle() else { return Err(state) };
             drop(state);
-            let mut borrowed = Borrowed::new(self, connection);
+            let mut borrowed = Borrowed::new(self, line, connection);
             if self.connector.is_usable(borrowed.get()) {
                 return Ok(borrowed);
             }
-            borrowed.broken();
+            borrowed.broken(None);
         }
     }
 
@@ -148,9 +155,13 @@ impl<C: PooledConnector> Pool<C> {
         let prepared = self.connector.prepare(connection.get(), requests.into_iter());
         let exchanged = prepared.and_then(|mut flight| {
             self.connector.transmit(connection.get(), &flight)?;
+            self.open(connection.line, requests.into_iter().all(C::may_follow));
             self.connector.receive(connection.get(), &mut flight, &mut outcomes)
         });
-        connection.end(is_over::<C>(&exchanged, &outcomes));
+        match &exchanged {
+            Ok(()) => connection.end(brings_last::<C>(&outcomes)),
+            Err(failure) => connection.broken(Some(failure)),
+        }
         outcomes.map(|outcome| {
             outcome.or_else(|| exchanged.clone().err().map(Err)).expect("an outcome or a failure")
         })
@@ -178,11 +189,10 @@ impl<C: PooledConnector> Pool<C> {
     pub(crate) fn close(&self) {
         let mut state = self.state.lock();
         state.closed = true;
-        let mut free = std::mem::take(&mut state.free);
-        state.open -= free.len();
+        let idle = state.remove_idle();
         drop(state);
-        for connection in &mut free {
-            C::say_goodbye(connection);
+        for mut connection in idle {
+            C::say_goodbye(&mut connection);
         }
     }
 
@@ -194,8 +204,11 @@ impl<C: PooledConnector> Pool<C> {
         place.pool = None;
         match connected {
             Ok(connection) => {
-                self.state.lock().connecting = false;
-                Some(Borrowed::new(self, connection))
+                let mut state = self.state.lock();
+                state.connecting = false;
+                let line = state.add(&connection);
+                drop(state);
+                Some(Borrowed::new(self, line, connection))
             }
             Err(error) => {
                 self.without_place(error, own.cloned());
@@ -233,43 +246,54 @@ impl<C: PooledConnector> Pool<C> {
             own.set(RequestState::Queued);
         }
         let mut state = self.state.lock();
-        state.return_place();
+        state.connecting = false;
         if let Some(own) = own {
             state.queue.push_front(own);
         }
-        if state.open == 0 {
+        if state.open() == 0 {
             let error = if state.closed { closed() } else { error };
             return fail_queue(state, &error);
         }
         // Another thread has put one into the pool during the connect, when `own` was not in the
         // queue, and nobody else would send it.
-        if !state.queue.is_empty()
-            && let Some(connection) = state.free.pop()
-        {
-            drop(state);
-            self.give_back(connection);
-        }
+        self.serve_by_idle(state);
     }
 
     /// The connect of a reserved place did not take place, or panicked: somebody else makes it.
     fn pass_place_on(&self, error: Error) {
         let mut state = self.state.lock();
         state.pace.failed(error);
-        state.return_place();
+        state.connecting = false;
         self.serve_queue(state);
     }
 
-    /// Gives up the place of a connection that has ended.
-    fn lose_place(&self) {
+    /// Gives up the place of a connection that has ended. What was sent over it and has no outcome
+    /// gets the failure; without one, a thread has panicked.
+    pub(super) fn lose_line(&self, line: u64, failure: Option<&C::Failure>) {
         let mut state = self.state.lock();
-        state.open -= 1;
+        let lost = state.remove(line);
         self.serve_queue(state);
+        for mut batch in lost.into_iter().flat_map(|line| line.flights) {
+            if let Some(failure) = failure {
+                batch.fail_behind(failure);
+            }
+        }
     }
 
-    /// A place in `open` was returned, so the queue may need a connection. In a closed pool none is
+    /// Sends the queue over an idle connection, if there is one.
+    fn serve_by_idle(&self, mut state: MutexGuard<'_, PoolState<C>>) {
+        if !state.queue.is_empty()
+            && let Some((line, connection)) = state.take_idle()
+        {
+            drop(state);
+            self.give_back(line, connection);
+        }
+    }
+
+    /// A place was returned, so the queue may need a connection. In a closed pool none is
     /// made, and without one all queued callers fail.
-    fn serve_queue(&self, mut state: MutexGuard<'_, PoolState<C>>) {
-        if state.closed && state.open == 0 {
+    pub(super) fn serve_queue(&self, mut state: MutexGuard<'_, PoolState<C>>) {
+        if state.closed && state.open() == 0 {
             return fail_queue(state, &closed());
         }
         if state.queue.is_empty() {
@@ -286,56 +310,19 @@ impl<C: PooledConnector> Pool<C> {
                 self.grow();
             }
             // The other connections serve it, or the one that is being made.
-            None => {}
+            None => self.serve_by_idle(state),
         }
     }
 
     /// Closes all idle connections. After one has ended the others have probably ended too (a
     /// restart of the server ends all), and each would fail one more caller.
     fn drop_idle(&self) {
-        let mut state = self.state.lock();
-        let free = std::mem::take(&mut state.free);
-        state.open -= free.len();
-        drop(state);
-        drop(free);
+        let idle = self.state.lock().remove_idle();
+        drop(idle);
     }
 
-    /// Sends the queue over the connection, or makes the connection free if nobody queues.
-    pub(super) fn give_back(&self, mut connection: C::Connection) {
-        C::mark_idle(&mut connection);
-        let mut state = self.state.lock();
-        if state.closed {
-            drop(state);
-            C::say_goodbye(&mut connection);
-            drop(connection);
-            return self.lose_place();
-        }
-        if state.queue.is_empty() {
-            state.free.push(connection);
-            return;
-        }
-        drop(state);
-        let mut connection = Borrowed::new(self, connection);
-        connection.in_flight = true;
-        if !self.connector.is_usable(connection.get()) {
-            return connection.broken();
-        }
-        let mut state = self.state.lock();
-        let Some(first) = state.queue.pop_front() else {
-            // The last caller in it has given up.
-            drop(state);
-            return connection.end(false);
-        };
-        let requests = take_batch(first.clone(), &mut state.queue);
-        drop(state);
-        // After a failure all of them have it, the first too.
-        if let Some(sent) = self.send(connection, Batch::new(requests)) {
-            first.set(RequestState::Read(sent));
-        }
-    }
-
-    /// Blocks until a queued request has an outcome, as the leader of its batch if it is the first
-    /// of it.
+    /// Blocks until a queued request has an outcome, and reads the answers of others if it comes to
+    /// that.
     fn await_outcome(&self, queued: &Arc<QueuedRequest<C>>) -> Outcome<C> {
         let mut give_up = os::now() + self.connector.io_timeout();
         let mut last_chance = Some(AFTER_A_STOP);
@@ -349,9 +336,9 @@ impl<C: PooledConnector> Pool<C> {
                     state = queued.state.lock();
                     continue;
                 }
-                RequestState::Read(sent) => {
+                RequestState::Read(reading) => {
                     drop(state);
-                    self.read(sent);
+                    self.read(queued, reading);
                     state = queued.state.lock();
                     continue;
                 }
@@ -394,46 +381,9 @@ impl<C: PooledConnector> Pool<C> {
     fn lead(&self, own: &Arc<QueuedRequest<C>>) {
         let Some(connection) = self.make(Some(own)) else { return };
         let requests = take_batch(own.clone(), &mut self.state.lock().queue);
-        if let Some(sent) = self.send(connection, Batch::new(requests)) {
-            self.read(sent);
+        if let Some(reading) = self.send(connection, Batch::new(requests)) {
+            self.read(own, reading);
         }
-    }
-
-    /// Sends all requests of the batch in one write. After a failure all of them have it.
-    fn send(&self, mut connection: Borrowed<'_, C>, mut batch: Batch<C>) -> Option<SentBatch<C>> {
-        connection.in_flight = true;
-        let requests = batch.requests.iter().map(|queued| &queued.request);
-        let sent = self.connector.prepare(connection.get(), requests).and_then(|flight| {
-            let flight = batch.flight.insert(flight);
-            self.connector.transmit(connection.get(), flight)
-        });
-        match sent {
-            Ok(()) => Some(SentBatch { connection: connection.hand_on(), batch }),
-            Err(failure) => {
-                connection.broken();
-                batch.fail(&failure);
-                None
-            }
-        }
-    }
-
-    /// Called by the leader: reads the answers, distributes them, and returns the connection.
-    fn read(&self, SentBatch { connection, mut batch }: SentBatch<C>) {
-        let mut connection = Borrowed::new(self, connection);
-        connection.in_flight = true;
-        let Batch { outcomes, flight, .. } = &mut batch;
-        let flight = flight.as_mut().expect("a batch that was sent has a flight");
-        let read = self.connector.receive(connection.get(), flight, outcomes);
-        if is_over::<C>(&read, outcomes) {
-            // First: callers that try again must not get another connection to this server.
-            connection.broken();
-        } else {
-            connection.in_flight = false;
-        }
-        if let Err(failure) = &read {
-            batch.fail(failure);
-        }
-        drop(batch);
     }
 
     /// Why a caller has waited for a connection in vain.
@@ -464,14 +414,6 @@ impl<C: PooledConnector> Pool<C> {
     }
 }
 
-/// Whether a connection must not be used again.
-fn is_over<C: PooledConnector>(
-    read: &std::result::Result<(), C::Failure>,
-    outcomes: &[Option<Outcome<C>>],
-) -> bool {
-    read.is_err() || outcomes.iter().flatten().flatten().any(C::is_last)
-}
-
 /// A reserved place in `open`, until it is known whether it has a connection. Dropped before that
 /// if the connect panics.
 struct Place<'p, C: PooledConnector> {
@@ -489,19 +431,21 @@ impl<C: PooledConnector> Drop for Place<'_, C> {
     }
 }
 
-/// A borrowed connection. Drop returns the connection, or its place in `open` if it is broken, also
-/// on a panic.
+/// A borrowed connection. Drop returns the connection, or its place if it is broken, also on a
+/// panic.
 pub(crate) struct Borrowed<'p, C: PooledConnector> {
     pool: &'p Pool<C>,
-    /// `None`: it is over, and its place in `open` was returned or has gone with the connection.
+    pub(super) line: u64,
+    /// `None`: it is over, and its place was returned or has gone with the connection.
     connection: Option<C::Connection>,
-    /// Answers are due. If it were returned now, the next borrower would read them as its own.
+    /// Answers to what this thread has sent or reads are due. If it were returned now, the next
+    /// borrower would read them as its own.
     pub(crate) in_flight: bool,
 }
 
 impl<'p, C: PooledConnector> Borrowed<'p, C> {
-    fn new(pool: &'p Pool<C>, connection: C::Connection) -> Self {
-        Self { pool, connection: Some(connection), in_flight: false }
+    pub(super) fn new(pool: &'p Pool<C>, line: u64, connection: C::Connection) -> Self {
+        Self { pool, line, connection: Some(connection), in_flight: false }
     }
 
     pub(crate) fn get(&mut self) -> &mut C::Connection {
@@ -510,39 +454,57 @@ impl<'p, C: PooledConnector> Borrowed<'p, C> {
             .expect("a borrowed connection is there until it is given back or broken")
     }
 
-    /// The connection leaves this thread, with its place in `open` and its answers that are due.
-    fn hand_on(mut self) -> C::Connection {
-        self.connection
+    /// The connection leaves this thread, with its place and its answers that are due.
+    pub(super) fn hand_on(mut self) -> Reading<C> {
+        let connection = self
+            .connection
             .take()
-            .expect("a borrowed connection is there until it is given back or broken")
+            .expect("a borrowed connection is there until it is given back or broken");
+        Reading { line: self.line, connection }
     }
 
-    /// All answers have come, or it must not be used again.
+    /// The answers to this thread have come, or it must not be used again.
     pub(crate) fn end(mut self, is_over: bool) {
         self.in_flight = false;
         if is_over {
-            self.broken();
+            self.pool.end_line(self.line);
         }
     }
 
-    /// Closes the connection after an error.
-    fn broken(mut self) {
-        self.connection = None;
+    /// Closes the connection after an error. What others have sent over it has the failure.
+    pub(super) fn broken(mut self, failure: Option<&C::Failure>) {
+        if let Some(connection) = self.connection.take() {
+            C::shut(&connection);
+        }
         self.pool.drop_idle();
-        self.pool.lose_place();
+        self.pool.lose_line(self.line, failure);
     }
 }
 
 impl<C: PooledConnector> Drop for Borrowed<'_, C> {
     fn drop(&mut self) {
-        match self.connection.take() {
-            Some(connection) if self.in_flight => {
-                drop(connection);
-                self.pool.lose_place();
-            }
-            Some(connection) => self.pool.give_back(connection),
-            None => {}
+        let Some(connection) = self.connection.take() else { return };
+        if self.in_flight {
+            C::shut(&connection);
+            drop(connection);
+            self.pool.lose_line(self.line, None);
+        } else if self.pool.give_back(self.line, connection) {
+            self.pool.send_behind();
         }
+    }
+}
+
+/// Has a queued request, and has not waited for its outcome yet.
+struct MustWait<'p, C: PooledConnector> {
+    pool: &'p Pool<C>,
+    queued: &'p Arc<QueuedRequest<C>>,
+}
+
+impl<C: PooledConnector> Drop for MustWait<'_, C> {
+    /// After a panic while it was sending for others. Nobody else would read the answers that may
+    /// have been left to this thread.
+    fn drop(&mut self) {
+        drop(self.pool.await_outcome(self.queued));
     }
 }
 
@@ -556,8 +518,8 @@ impl<C: PooledConnector> std::fmt::Debug for Pool<C> {
         let state = self.state.lock();
         f.debug_struct("Pool")
             .field("server", &self.connector.address())
-            .field("open", &state.open)
-            .field("free", &state.free.len())
+            .field("open", &state.open())
+            .field("idle", &state.lines.iter().filter(|line| line.is_idle()).count())
             .field("queued", &state.queue.len())
             .finish()
     }

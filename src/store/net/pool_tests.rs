@@ -1,5 +1,6 @@
 use std::collections::HashSet;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{JoinHandle, spawn};
 use std::time::Instant;
 
@@ -27,6 +28,8 @@ use Step::{Connect, Prepare, Receive, Transmit};
 /// Takes whatever is sent and answers it, unless the test intervenes. A name in upper case travels
 /// alone, and the answer `last` ends its connection.
 struct Fake {
+    /// Whether its connections carry requests behind each other.
+    pipelines: bool,
     /// May block, panic, or have the step fail.
     intervene: Box<dyn Fn(Step) -> bool + Send + Sync>,
     io_timeout: Duration,
@@ -43,6 +46,20 @@ struct Seen {
     threads: Vec<(Step, String)>,
 }
 
+/// Both halves of a connection.
+#[derive(Clone)]
+struct Half {
+    id: usize,
+    pipelines: bool,
+    is_shut: Arc<AtomicBool>,
+    /// What was prepared last.
+    names: Vec<Name>,
+}
+
+fn goes_alone(name: &Name) -> bool {
+    name.chars().all(char::is_uppercase)
+}
+
 impl Fake {
     fn step(&self, step: Step) -> bool {
         let thread = std::thread::current().name().unwrap_or_default().to_owned();
@@ -52,18 +69,23 @@ impl Fake {
 }
 
 impl PooledConnector for Fake {
-    type Connection = usize;
+    type Connection = Half;
+    type Sender = Half;
     type Request = Name;
     type Flight = std::vec::IntoIter<Name>;
     type Answer = Name;
     type Failure = Failed;
 
-    fn connect(&self) -> Result<usize> {
+    fn connect(&self) -> Result<Half> {
         let mut seen = self.seen.lock();
         seen.connects += 1;
         let id = seen.connects;
         drop(seen);
-        if self.step(Connect) { Ok(id) } else { Err(Error::new(ErrorKind::Denied, "injected")) }
+        if !self.step(Connect) {
+            return Err(Error::new(ErrorKind::Denied, "injected"));
+        }
+        let is_shut = Arc::default();
+        Ok(Half { id, pipelines: self.pipelines, is_shut, names: Vec::new() })
     }
 
     fn io_timeout(&self) -> Duration {
@@ -74,45 +96,80 @@ impl PooledConnector for Fake {
         "nowhere".to_owned()
     }
 
-    fn is_usable(&self, connection: &mut usize) -> bool {
-        !self.seen.lock().unusable.contains(connection)
+    fn is_usable(&self, connection: &mut Half) -> bool {
+        !self.seen.lock().unusable.contains(&connection.id)
     }
 
     fn share_a_write(one: &Name, other: &Name) -> bool {
-        let goes_alone = |name: &Name| name.chars().all(char::is_uppercase);
         !goes_alone(one) && !goes_alone(other)
     }
 
     fn prepare<'r>(
         &self,
-        connection: &mut usize,
+        connection: &mut Half,
         requests: impl Iterator<Item = &'r Name>,
     ) -> std::result::Result<Self::Flight, Failed> {
-        let names: Vec<Name> = requests.copied().collect();
-        if !self.step(Prepare(names[0])) {
+        connection.names = requests.copied().collect();
+        if !self.step(Prepare(connection.names[0])) {
             return Err(Failed::NotSent(ErrorKind::InvalidInput));
         }
-        self.seen.lock().writes.push((*connection, names.clone()));
-        Ok(names.into_iter())
+        self.seen.lock().writes.push((connection.id, connection.names.clone()));
+        Ok(connection.names.clone().into_iter())
     }
 
-    fn transmit(&self, _: &mut usize, flight: &Self::Flight) -> std::result::Result<(), Failed> {
+    fn transmit(&self, _: &mut Half, flight: &Self::Flight) -> std::result::Result<(), Failed> {
         if self.step(Transmit(flight.as_slice()[0])) { Ok(()) } else { Err(Failed::Unknown) }
     }
 
     fn receive(
         &self,
-        _: &mut usize,
+        connection: &mut Half,
         flight: &mut Self::Flight,
         outcomes: &mut [Option<FakeOutcome>],
     ) -> std::result::Result<(), Failed> {
         for (outcome, name) in outcomes.iter_mut().zip(flight) {
-            if !self.step(Receive(name)) {
+            if !self.step(Receive(name)) || connection.is_shut.load(Ordering::SeqCst) {
                 return Err(Failed::Unknown);
             }
             *outcome = Some(Ok(name));
         }
         Ok(())
+    }
+
+    fn sender(connection: &Half) -> Option<Half> {
+        connection.pipelines.then(|| connection.clone())
+    }
+
+    fn may_follow(request: &Name) -> bool {
+        !goes_alone(request)
+    }
+
+    fn prepare_behind<'r>(
+        &self,
+        sender: &mut Half,
+        requests: impl Iterator<Item = &'r Name>,
+    ) -> std::result::Result<Self::Flight, Failed> {
+        self.prepare(sender, requests)
+    }
+
+    fn transmit_behind(&self, sender: &mut Half) -> Result<()> {
+        if self.step(Transmit(sender.names[0])) {
+            Ok(())
+        } else {
+            Err(Error::new(ErrorKind::Unreachable, "injected"))
+        }
+    }
+
+    fn shut(connection: &Half) {
+        connection.is_shut.store(true, Ordering::SeqCst);
+    }
+
+    fn shut_by(sender: &Half) {
+        Self::shut(sender);
+    }
+
+    fn behind(failure: &Failed, _: &Self::Flight) -> Failed {
+        failure.clone()
     }
 
     fn is_last(answer: &Name) -> bool {
@@ -150,7 +207,21 @@ impl Stage {
         Self::patient(most, Duration::from_secs(20), intervene)
     }
 
+    /// With connections that carry requests behind each other.
+    fn pipelining(most: usize, intervene: impl Fn(Step) -> bool + Send + Sync + 'static) -> Self {
+        Self::of(true, most, Duration::from_secs(20), intervene)
+    }
+
     fn patient(
+        most: usize,
+        io_timeout: Duration,
+        intervene: impl Fn(Step) -> bool + Send + Sync + 'static,
+    ) -> Self {
+        Self::of(false, most, io_timeout, intervene)
+    }
+
+    fn of(
+        pipelines: bool,
         most: usize,
         io_timeout: Duration,
         intervene: impl Fn(Step) -> bool + Send + Sync + 'static,
@@ -165,7 +236,7 @@ impl Stage {
             }
             intervene(step)
         });
-        let connector = Fake { intervene, io_timeout, seen: Mutex::default() };
+        let connector = Fake { pipelines, intervene, io_timeout, seen: Mutex::default() };
         Self { pool: Pool::new(connector, most), gates }
     }
 
@@ -214,7 +285,7 @@ impl Stage {
     /// Open and free connections.
     fn connections(&self) -> (usize, usize) {
         let state = self.pool.state.lock();
-        (state.open, state.free.len())
+        (state.open(), state.lines.iter().filter(|line| line.is_idle()).count())
     }
 }
 
@@ -572,12 +643,133 @@ fn two_requests_have_an_outcome_each() {
     assert_eq!((stage.writes().len(), stage.connections()), (3, (0, 0)));
 }
 
+/// The callers `a`, `b` and so on write while the answer to `hold` is due.
+fn behind<const N: usize>(stage: &Stage, names: [Name; N]) -> [Caller; N] {
+    names.map(|name| {
+        let caller = stage.call(name);
+        wait_until("it is sent", || stage.threads(Transmit(name)).len() == 1);
+        caller
+    })
+}
+
+#[test]
+fn a_caller_sends_behind_what_is_under_way_and_the_last_one_reads() {
+    let stage = Stage::pipelining(1, |_| true);
+    let hold = stage.hold("hold");
+    let callers = behind(&stage, ["a", "b", "c"]);
+    assert_eq!(stage.queued(), 0);
+    stage.open("hold");
+    assert_eq!(hold.join().unwrap(), Ok("hold"));
+    assert_eq!(outcomes(callers), ["a", "b", "c"].map(|name| Some(Ok(name))));
+    assert_eq!(stage.writes(), ["hold", "a", "b", "c"].map(|name| (1, vec![name])));
+    assert_eq!(stage.threads(Receive("a")), ["c"]);
+    wait_until("the connection is free", || stage.connections() == (1, 1));
+}
+
+#[test]
+fn nothing_follows_or_precedes_what_goes_alone_on_its_connection() {
+    let stage = Stage::pipelining(1, |_| true);
+    let hold = stage.hold("hold");
+    let [alone] = stage.queue(["A"]);
+    let callers = stage.queue(["b", "c"]);
+    stage.open("hold");
+    assert_eq!(outcomes([alone]), [Some(Ok("A"))]);
+    assert_eq!(outcomes(callers), [Some(Ok("b")), Some(Ok("c"))]);
+    hold.join().unwrap().unwrap();
+    assert_eq!(stage.writes(), [vec!["hold"], vec!["A"], vec!["b", "c"]].map(|names| (1, names)));
+}
+
+#[test]
+fn what_goes_alone_gets_a_connection_that_the_others_do_not_need() {
+    let stage = Stage::pipelining(8, |_| true);
+    let hold = stage.hold("hold");
+    let [a] = behind(&stage, ["a"]);
+    wait_until("another one is made aside", || stage.connections() == (2, 1));
+    let hold2 = stage.hold("hold2");
+    let [b] = behind(&stage, ["b"]);
+    assert_eq!(outcomes([stage.call("A")]), [Some(Ok("A"))]);
+    wait_until("it is idle again", || stage.connections() == (3, 1));
+    stage.open("hold");
+    stage.open("hold2");
+    let names = ["hold", "hold2", "a", "b"].map(|name| Some(Ok(name)));
+    assert_eq!(outcomes([hold, hold2, a, b]), names);
+}
+
+#[test]
+fn a_connection_that_breaks_fails_all_that_are_under_way_on_it() {
+    let stage = Stage::pipelining(1, |step| step != Receive("a"));
+    let hold = stage.hold("hold");
+    let callers = behind(&stage, ["a", "b", "c"]);
+    stage.open("hold");
+    assert_eq!(hold.join().unwrap(), Ok("hold"));
+    assert_eq!(outcomes(callers), [UNKNOWN, UNKNOWN, UNKNOWN]);
+    assert_eq!(stage.connections(), (0, 0));
+    assert_eq!(ask(&stage.pool, "d"), Ok("d"));
+}
+
+#[test]
+fn a_write_that_fails_behind_others_is_unknown_for_its_callers_and_those_who_wait() {
+    for panics in [false, true] {
+        let stage = Stage::pipelining(1, move |step| step != Transmit("b") || (panics && panic()));
+        let hold = stage.hold("hold");
+        let [a] = behind(&stage, ["a"]);
+        let b = stage.call("b");
+        wait_until("it is sent", || stage.threads(Transmit("b")).len() == 1);
+        stage.open("hold");
+        assert_eq!(outcomes([hold, a]), [UNKNOWN, UNKNOWN]);
+        assert_eq!(outcomes([b]), [if panics { None } else { UNKNOWN }]);
+        wait_until("it is over", || stage.connections() == (0, 0));
+        assert_eq!(ask(&stage.pool, "d"), Ok("d"));
+    }
+}
+
+#[test]
+fn what_cannot_be_packed_behind_others_is_not_sent_and_harms_nobody() {
+    let stage = Stage::pipelining(1, |step| step != Prepare("b"));
+    let hold = stage.hold("hold");
+    let [a] = behind(&stage, ["a"]);
+    assert_eq!(outcomes([stage.call("b")]), [not_sent(ErrorKind::InvalidInput)]);
+    stage.open("hold");
+    assert_eq!(outcomes([hold, a]), [Some(Ok("hold")), Some(Ok("a"))]);
+    wait_until("the connection is free", || stage.connections() == (1, 1));
+}
+
+#[test]
+fn after_the_last_answer_of_a_connection_those_under_way_are_read() {
+    let stage = Stage::pipelining(1, |_| true);
+    let hold = stage.hold("hold");
+    let callers = behind(&stage, ["last", "a", "b"]);
+    stage.open("hold");
+    hold.join().unwrap().unwrap();
+    assert_eq!(outcomes(callers), ["last", "a", "b"].map(|name| Some(Ok(name))));
+    wait_until("it is over", || stage.connections() == (0, 0));
+}
+
+#[test]
+fn a_closed_pool_reads_what_is_under_way() {
+    let stage = Stage::pipelining(1, |_| true);
+    let hold = stage.hold("hold");
+    let callers = behind(&stage, ["a", "b"]);
+    stage.pool.close();
+    assert_eq!(ask(&stage.pool, "c"), Err(Failed::NotSent(ErrorKind::Closed)));
+    stage.open("hold");
+    hold.join().unwrap().unwrap();
+    assert_eq!(outcomes(callers), [Some(Ok("a")), Some(Ok("b"))]);
+    wait_until("it is over", || stage.connections() == (0, 0));
+}
+
 /// Whatever fails: every call returns, an answer is its own, and no place is lost.
 #[test]
 fn many_callers_with_failures_at_random() {
+    for pipelines in [false, true] {
+        fail_at_random(pipelines);
+    }
+}
+
+fn fail_at_random(pipelines: bool) {
     const NAMES: [Name; 6] = ["a", "b", "c", "D", "e", "last"];
     let dice = std::sync::atomic::AtomicU64::new(1);
-    let stage = Stage::new(3, move |_| {
+    let stage = Stage::of(pipelines, 3, Duration::from_secs(20), move |_| {
         let thrown = dice
             .fetch_add(1, std::sync::atomic::Ordering::Relaxed)
             .wrapping_mul(0x9E37_79B9_7F4A_7C15);
@@ -602,7 +794,8 @@ fn many_callers_with_failures_at_random() {
     }
     let is_quiet = || {
         let state = stage.pool.state.lock();
-        state.queue.is_empty() && state.open == state.free.len() && !state.connecting
+        let is_idle = state.lines.iter().all(|line| line.is_idle());
+        state.queue.is_empty() && is_idle && !state.connecting
     };
     wait_until("all places are free or empty", is_quiet);
 }

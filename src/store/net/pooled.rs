@@ -11,6 +11,8 @@ pub(crate) type Outcome<C> =
 pub(crate) trait PooledConnector: Send + Sync + 'static {
     /// Any failure is final for a connection: the next answer could belong to an earlier request.
     type Connection: Send;
+    /// The other half of a connection, with which another thread sends while answers are due.
+    type Sender: Send;
     type Request: Send + Sync;
     /// What is known of requests from before they are sent until their answers have come.
     type Flight: Send;
@@ -71,11 +73,45 @@ pub(crate) trait PooledConnector: Send + Sync + 'static {
         outcomes: &mut [Option<Outcome<Self>>],
     ) -> std::result::Result<(), Self::Failure>;
 
+    /// The other half of a new connection; `None` if it carries one write at a time.
+    fn sender(connection: &Self::Connection) -> Option<Self::Sender>;
+
+    /// Whether others may be sent before its answer has come, and it before theirs. Asked only
+    /// where connections have senders.
+    fn may_follow(_request: &Self::Request) -> bool {
+        true
+    }
+
+    /// [`prepare`](Self::prepare) for requests behind those whose answers are due.
+    fn prepare_behind<'r>(
+        &self,
+        sender: &mut Self::Sender,
+        requests: impl Iterator<Item = &'r Self::Request>,
+    ) -> std::result::Result<Self::Flight, Self::Failure>;
+
+    /// [`transmit`](Self::transmit) for what was prepared last. After a failure, whoever reads finds
+    /// that the connection has ended: an outcome of these requests is unknown.
+    fn transmit_behind(&self, sender: &mut Self::Sender) -> Result<()>;
+
+    /// Ends a connection whose sender another thread may have.
+    fn shut(connection: &Self::Connection);
+
+    /// The same, for the thread with the sender.
+    fn shut_by(sender: &Self::Sender);
+
+    /// Whether a part of the next answer has been read.
+    fn has_read_ahead(_connection: &Self::Connection) -> bool {
+        false
+    }
+
     /// Whether a connection that has brought this answer must not be used again.
     fn is_last(answer: &Self::Answer) -> bool;
 
     /// No byte of the request has reached the server.
     fn not_sent(error: Error) -> Self::Failure;
+
+    /// The same failure, for requests that were sent behind those that have failed.
+    fn behind(failure: &Self::Failure, flight: &Self::Flight) -> Self::Failure;
 
     /// The request may have run, or may still run.
     fn unknown(error: Error, flight: &Self::Flight) -> Self::Failure;

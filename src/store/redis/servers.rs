@@ -102,6 +102,7 @@ impl Servers {
     /// A request that must not run twice.
     pub(super) fn ask_once(&self, slot: Slot, request: impl Fn() -> Request) -> Result<Reply> {
         let call = |server: &Server, request: Request| {
+            let request = request.alone();
             let mut outcome = server.pool.call(request.clone());
             // The server has closed its idle connections, perhaps all. One that ends after the
             // request was sent may have brought it there.

@@ -17,8 +17,8 @@ const NEEDED: [&str; 36] = [
 ];
 /// Without these everything works, but some of it less well.
 #[rustfmt::skip]
-const HELPFUL: [&str; 8] = [
-    "unsubscribe", "psubscribe", "punsubscribe", "ping", "client|setname", "client|info", "info",
+const HELPFUL: [&str; 9] = [
+    "unsubscribe", "psubscribe", "punsubscribe", "ping", "echo", "client|setname", "client|info", "info",
     // Needed for a fair waiter that was removed from the queue.
     "linsert",
 ];

@@ -124,6 +124,10 @@ impl Server {
         self.listen();
     }
 
+    pub(crate) fn has_restarted(&self) -> bool {
+        self.state().starts > 1
+    }
+
     /// Called in each connect, by the thread that connects.
     pub(crate) fn intervene(&self, intervene: Option<fn()>) {
         let listener = self.0.listener.lock().unwrap_or_else(PoisonError::into_inner).clone();
@@ -302,6 +306,7 @@ impl State {
             ("CLIENT", "KILL") => Value::Int(i64::from(self.kill(text(3).parse().unwrap_or(0)))),
             ("CLIENT" | "SELECT", _) => Value::Status("OK"),
             ("PING", _) => Value::Status("PONG"),
+            ("ECHO", number) => Value::text(number),
             ("INFO", "SERVER") => Value::text(format!(
                 "redis_version:7.4.0\r\nredis_mode:standalone\r\nrun_id:{}\r\n",
                 self.run_id

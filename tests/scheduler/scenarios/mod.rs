@@ -114,6 +114,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     soon("pool::ended", pool::ended),
     soon("pool::cut_once", pool::cut_once),
     soon("pool::answered_twice", pool::answered_twice),
+    soon("pool::answered_twice_beside_a_refusal", pool::answered_twice_beside_a_refusal),
     soon("pool::connect_panics", pool::connect_panics),
     within(20, "pool::connects_late", pool::connects_late),
     within(20, "pool::refused", pool::refused),

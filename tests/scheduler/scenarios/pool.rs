@@ -108,6 +108,30 @@ pub(crate) fn answered_twice() {
     wire.end([client]);
 }
 
+/// The same beside a lock that another client holds: the second answer, a grant, may stand where the
+/// refusal of somebody else's request is due.
+pub(crate) fn answered_twice_beside_a_refusal() {
+    let wire = Wire::of(1);
+    let (client, other) = (wire.client(|builder| builder.connections(1)), wire.client(|own| own));
+    let taken = other.lock("taken").expect("nobody has it");
+    wire.servers[0].next("mutex_acquire", Mishap::AnsweredTwice);
+    let refused = wire.spawn({
+        let client = client.clone();
+        move |_| {
+            for _ in 0..2 {
+                match client.try_lock("taken") {
+                    Ok(guard) => assert!(guard.is_none(), "the other client has it"),
+                    Err(e) => assert_eq!(e.kind(), ErrorKind::Unreachable, "{e}"),
+                }
+            }
+        }
+    });
+    each_its_own(&wire, &client, 1);
+    join_all([refused]);
+    taken.unlock().expect("it is held");
+    wire.end([client, other]);
+}
+
 /// The thread that connects panics, and the others get a connection nevertheless.
 pub(crate) fn connect_panics() {
     let wire = Wire::of(1);

@@ -142,6 +142,7 @@ pub(super) fn questions(
             "release messages keep coming for names that nobody waits for",
         ),
         helpful(&["ping"], "+ping", "the end of a subscription is noticed later"),
+        helpful(&["echo", "1"], "+echo", "threads wait for each other to use a connection"),
         helpful(
             &["client", "setname", "n"],
             "+client|setname",

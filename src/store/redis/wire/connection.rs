@@ -1,12 +1,13 @@
 //! One connection, and the facts about the server at its other end.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::busy_poll::BusyPoll;
+use super::packing::{Awaited, Due, InFlight, SentBehind};
 use super::reply::Reply;
-use super::request::{Replicas, Request};
+use super::request::Request;
+use super::sender::Sender;
 use super::shape::Shape;
 use super::transport::{ENDED, Transport};
 use super::unknown_outcome::{ConnectionFacts, RedisFailure, Remedy, UnknownOutcome};
@@ -22,11 +23,7 @@ pub(crate) struct Connection {
     transport: Box<Transport>,
     facts: Arc<ConnectionFacts>,
     out: Vec<u8>,
-    /// Before the replies in `due` come those of the kills of these connections.
-    kills: Vec<UnknownOutcome>,
-    due: VecDeque<Due>,
-    /// After the replies in `due` comes that of a `WAIT`.
-    awaits_replicas: bool,
+    awaited: Awaited,
     io_timeout: Duration,
     clock: Arc<dyn Clock>,
     /// It has carried a request before and has been idle since.
@@ -58,32 +55,6 @@ pub(super) struct Received {
     pub(super) repeated: bool,
 }
 
-/// An unread reply.
-struct Due {
-    earlier: Vec<UnknownOutcome>,
-    shape: Shape,
-    /// The replicas that must acknowledge the write that this reply reports, see
-    /// [`recv_all`](Connection::recv_all).
-    replicas: Option<Replicas>,
-    /// The reply to an `ASKING` comes first.
-    asking: bool,
-    /// The script may refuse to run because it is too late.
-    limited: bool,
-}
-
-impl Due {
-    /// The reply, or an error if the script did not run because it was too late.
-    fn judge(&self, reply: Reply) -> Reply {
-        if self.limited { reply.unless_too_late() } else { reply }
-    }
-}
-
-/// Sent and not yet answered: the unknown outcome of the requests until their replies are read.
-pub(crate) struct InFlight {
-    pub(crate) sent_at: Moment,
-    pub(crate) unknown: UnknownOutcome,
-}
-
 impl Connection {
     /// A connection after the handshake, in which `facts` were learned.
     pub(super) fn new(
@@ -92,25 +63,38 @@ impl Connection {
         io_timeout: Duration,
         clock: Arc<dyn Clock>,
     ) -> Self {
-        let facts = Arc::new(facts);
-        let (out, kills, due, last_sent) =
-            (Vec::new(), Vec::new(), VecDeque::new(), facts.answered_at);
-        let awaits_replicas = false;
-        let was_idle = false;
-        let after_pause = false;
+        let last_sent = facts.answered_at;
         Self {
             transport,
-            facts,
-            out,
-            kills,
-            due,
-            awaits_replicas,
+            facts: Arc::new(facts),
+            out: Vec::new(),
+            awaited: Awaited::default(),
             io_timeout,
             clock,
-            was_idle,
+            was_idle: false,
             last_sent,
-            after_pause,
+            after_pause: false,
         }
+    }
+
+    /// Its other half, with which another thread sends while this one reads. `None` if the server
+    /// does not return the numbers that stand between their replies.
+    pub(super) fn sender(&self) -> Option<Sender> {
+        let Self { transport, facts, clock, .. } = self;
+        let (stream, endpoint) = (transport.stream().twin(), transport.endpoint().clone());
+        facts
+            .fences
+            .then(|| Sender::new(stream, endpoint, facts.clone(), clock.clone(), self.io_timeout))
+    }
+
+    /// Ends the connection for a thread that sends over it.
+    pub(super) fn shut(&self) {
+        self.transport.stream().shutdown();
+    }
+
+    /// Whether bytes have been read that are not yet a reply.
+    pub(super) fn has_read_ahead(&self) -> bool {
+        self.transport.has_unread()
     }
 
     /// Which process of the server is at the other end.
@@ -166,57 +150,17 @@ impl Connection {
         requests: impl Iterator<Item = (&'a Request, &'a [UnknownOutcome])>,
     ) -> std::result::Result<InFlight, RedisFailure> {
         let sent_at = self.clock.now();
-        if self.due.is_empty() && (self.facts.is_outdated() || self.transport.has_input()) {
+        if self.awaited.due.is_empty() && (self.facts.is_outdated() || self.transport.has_input()) {
             return Err(self.ended_while_idle());
         }
         self.after_pause = sent_at.since(self.last_sent) > KEEPALIVE_PAUSE;
         self.last_sent = sent_at;
         self.out.clear();
-        let mut kills = Vec::new();
-        let connection_args = self.facts.connection_args(sent_at, self.io_timeout);
-        let mut not_after = 0;
-        let mut commands = 0;
-        let mut wait: Option<Replicas> = None;
-        for (request, earlier) in requests {
-            self.kill(earlier, &mut kills, sent_at);
-            request.write(&mut self.out, connection_args);
-            let (shape, replicas, asking) =
-                (request.shape(), request.replicas(), request.is_asking());
-            let limited = request.has_limit();
-            self.due.push_back(Due { earlier: earlier.to_vec(), shape, replicas, asking, limited });
-            commands += 1 + u64::from(asking);
-            wait = replicas.map(|own| wait.map_or(own, |others| others.and(own))).or(wait);
-            if request.has_limit() {
-                not_after = connection_args.not_after;
-            }
-        }
-        if !kills.is_empty() {
-            self.out.splice(..0, kills);
-        }
-        // One for the whole write, because it covers all writes of the connection before it. With
-        // one for each request, a replica that hangs would cost the last one the time of all waits.
-        if let Some(wait) = wait {
-            wait.write_wait(&mut self.out);
-            self.awaits_replicas = true;
-            commands += 1;
-        }
-        self.transport.stream().meter().requests(commands + self.kills.len() as u64);
-        Ok(InFlight {
-            sent_at,
-            unknown: UnknownOutcome { facts: self.facts.clone(), not_after, sent: true },
-        })
-    }
-
-    /// Appends the kills that the earlier attempts of a request need; one for each connection.
-    fn kill(&mut self, earlier: &[UnknownOutcome], out: &mut Vec<u8>, now: Moment) {
-        for unknown in earlier {
-            if let Remedy::Kill(request) = unknown.remedy(&self.facts, now)
-                && !self.kills.iter().any(|killed| killed.same_connection(unknown))
-            {
-                request.write_plain(out);
-                self.kills.push(unknown.clone());
-            }
-        }
+        let Self { awaited, out, facts, .. } = self;
+        let (commands, not_after) = awaited.pack(out, facts, sent_at, self.io_timeout, requests);
+        self.transport.stream().meter().requests(commands);
+        let unknown = UnknownOutcome { facts: self.facts.clone(), not_after, sent: true };
+        Ok(InFlight { sent_at, unknown, behind: None })
     }
 
     pub(super) fn transmit(&mut self, flight: &InFlight) -> std::result::Result<(), RedisFailure> {
@@ -231,18 +175,12 @@ impl Connection {
             "an idle connection or its master has ended, or the connection has received unexpected bytes"
         );
         self.transport.stream().meter().broke();
-        let error = Error::new(ErrorKind::Unreachable, ENDED);
-        // Everything that was sent on it has been answered, so nothing can run late.
-        RedisFailure::Unknown {
-            error,
-            unknown: UnknownOutcome { facts: self.facts.clone(), not_after: 0, sent: false },
-            stale: true,
-        }
+        RedisFailure::ended_before(&self.facts)
     }
 
     /// The reply to one request, where none of the write waits for replicas.
     pub(crate) fn recv(&mut self, flight: &InFlight) -> std::result::Result<Reply, RedisFailure> {
-        debug_assert!(!self.awaits_replicas, "recv_all judges these replies");
+        debug_assert!(!self.awaited.replicas, "recv_all judges these replies");
         let due = self.next_due();
         self.read_due(&due, flight, None)
     }
@@ -254,16 +192,23 @@ impl Connection {
     /// A request whose reply was not given to `each` may have run.
     pub(super) fn recv_all(
         &mut self,
-        flight: &InFlight,
+        flight: &mut InFlight,
         busy_poll: Option<&BusyPoll>,
         mut each: impl FnMut(usize, std::result::Result<Received, RedisFailure>),
     ) -> std::result::Result<(), RedisFailure> {
+        let is_fenced = match flight.behind.take() {
+            Some(behind) => self.begin_behind(flight, *behind)?,
+            None => true,
+        };
         let refused = self.recv_kills(flight)?;
         // These count only when the replicas have the writes that they report.
         let mut held = Vec::new();
-        for place in 0..self.due.len() {
+        for place in 0..self.awaited.due.len() {
             let due = self.next_due();
             let reply = self.read_due(&due, flight, busy_poll)?;
+            if !is_fenced && !matches!(reply, Reply::Error(_)) {
+                return Err(self.has_received(&reply, flight));
+            }
             let repeated = due.earlier.iter().any(|unknown| self.may_have_run(unknown));
             // After a refused kill an earlier attempt can still run, so this reply does not count.
             let still_runs =
@@ -277,7 +222,7 @@ impl Connection {
                 (_, None) => each(place, Ok(Received { reply, repeated })),
             }
         }
-        if std::mem::take(&mut self.awaits_replicas) {
+        if std::mem::take(&mut self.awaited.replicas) {
             // Replicas take longer: the thread sleeps until their answer.
             let acknowledged = self.read(Shape::Number, flight, None)?;
             for (place, wanted, Received { reply, repeated }) in held {
@@ -290,13 +235,42 @@ impl Connection {
         Ok(())
     }
 
+    /// The replies of a write that another thread has sent behind those of this one begin with the
+    /// number of its fence. Returns false if there is an error in its place: a server that refuses
+    /// all requests (it is loading its data) refuses these as well, and no other reply counts.
+    fn begin_behind(
+        &mut self,
+        flight: &InFlight,
+        behind: SentBehind,
+    ) -> std::result::Result<bool, RedisFailure> {
+        self.awaited = behind.awaited;
+        self.last_sent = flight.sent_at;
+        // A reply has come since.
+        self.after_pause = false;
+        match self.read(Shape::Any, flight, None)? {
+            reply if behind.fence.is_answered_by(&reply) => Ok(true),
+            Reply::Error(_) => Ok(false),
+            reply => Err(self.has_received(&reply, flight)),
+        }
+    }
+
+    /// It has received what nobody has asked for. The server can be asked again at once.
+    #[cold]
+    fn has_received(&self, reply: &Reply, flight: &InFlight) -> RedisFailure {
+        log::debug!("a connection has received a reply that nobody had asked for: {reply:?}");
+        self.transport.stream().meter().broke();
+        let why = "the connection to the server has received a reply that nobody had asked for";
+        let error = Error::new(ErrorKind::Unreachable, why);
+        RedisFailure::Unknown { error, unknown: flight.unknown.clone(), stale: true }
+    }
+
     /// Reads the replies to the kills, and returns why one was refused.
     fn recv_kills(
         &mut self,
         flight: &InFlight,
     ) -> std::result::Result<Option<Error>, RedisFailure> {
         let mut refused = None;
-        for killed in std::mem::take(&mut self.kills) {
+        for killed in std::mem::take(&mut self.awaited.kills) {
             match self.read(Shape::Number, flight, None)? {
                 Reply::Error(e) => refused = Some(e.into_error()),
                 _ => killed.has_ended(),
@@ -342,14 +316,7 @@ impl Connection {
     }
 
     fn next_due(&mut self) -> Due {
-        let none = Due {
-            earlier: Vec::new(),
-            shape: Shape::Any,
-            replicas: None,
-            asking: false,
-            limited: false,
-        };
-        self.due.pop_front().unwrap_or(none)
+        self.awaited.due.pop_front().unwrap_or_else(Due::unasked)
     }
 
     /// A reply that has already arrived. `fresh`: [`answered`](Self::answered) has reported input.
@@ -376,17 +343,17 @@ impl Connection {
         &mut self,
         requests: &[Request],
     ) -> std::result::Result<(Vec<Reply>, InFlight), RedisFailure> {
-        let flight = self.send(requests.iter())?;
+        let mut flight = self.send(requests.iter())?;
         let mut replies = vec![Reply::Nil; requests.len()];
-        self.recv_replies(&flight, |place, reply| replies[place] = reply)?;
+        self.recv_replies(&mut flight, |place, reply| replies[place] = reply)?;
         let is_unknown = |reply: &Reply| reply.is_error("NOSCRIPT");
         let again: Vec<(usize, Request)> = (0..requests.len())
             .filter(|place| is_unknown(&replies[*place]))
             .filter_map(|place| Some((place, requests[place].whole()?)))
             .collect();
         if !again.is_empty() {
-            let flight_again = self.send(again.iter().map(|(_, whole)| whole))?;
-            self.recv_replies(&flight_again, |place, reply| replies[again[place].0] = reply)?;
+            let mut flight_again = self.send(again.iter().map(|(_, whole)| whole))?;
+            self.recv_replies(&mut flight_again, |place, reply| replies[again[place].0] = reply)?;
         }
         Ok((replies, flight))
     }
@@ -394,7 +361,7 @@ impl Connection {
     /// The replies to requests without earlier attempts.
     fn recv_replies(
         &mut self,
-        flight: &InFlight,
+        flight: &mut InFlight,
         mut each: impl FnMut(usize, Reply),
     ) -> std::result::Result<(), RedisFailure> {
         self.recv_all(flight, None, |place, received| {

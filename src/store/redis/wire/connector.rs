@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::busy_poll::BusyPoll;
 use super::connection::Connection;
+use super::fence::Fence;
 use super::reply::{Reply, fail_on_error, server_time};
 use super::request::Request;
 use super::script::{Publishing, Script};
@@ -173,6 +174,10 @@ impl Connector {
             requests.len() - 1
         });
 
+        // Asked by every connection, because there may be proxies.
+        let fence = requests.len();
+        requests.push(Fence::FIRST.request());
+
         let asked_at = self.clock.now();
         let mut replies =
             exchange_as(publishing.unwrap_or(Publishing::Classic), &mut transport, &requests)?;
@@ -213,6 +218,7 @@ impl Connector {
         };
         let id = field(&text(1), "id=").and_then(|id| id.parse().ok());
         let may_kill = matches!(replies[2], Reply::Int(_)) && run_id.is_some();
+        let fences = Fence::FIRST.is_answered_by(&replies[fence]);
         let facts = ConnectionFacts {
             kill: id.filter(|_| may_kill),
             run_id,
@@ -221,6 +227,7 @@ impl Connector {
             answered_at,
             publishing,
             by_source,
+            fences,
             epoch,
             ended: AtomicBool::new(false),
         };

@@ -9,15 +9,18 @@ mod busy_poll;
 mod connection;
 mod connector;
 mod endpoint;
+mod fence;
 #[cfg(test)]
 pub(super) mod fuzz_tests;
 mod log_in;
+mod packing;
 mod pool;
 mod pubsub;
 mod reader;
 mod reply;
 mod request;
 mod script;
+mod sender;
 mod shape;
 mod target;
 mod transport;
@@ -28,10 +31,11 @@ pub(crate) use ask::ask_all;
 pub(crate) use bare::BareConnection;
 pub(crate) use bare::Line;
 pub(crate) use busy_poll::BusyPoll;
-pub(crate) use connection::{Connection, InFlight, RequestAfter};
+pub(crate) use connection::{Connection, RequestAfter};
 pub(crate) use connector::{Connector, Handshake, check_server, field};
 pub(crate) use endpoint::{AddressMap, Endpoint};
 pub(crate) use log_in::Provider;
+pub(crate) use packing::InFlight;
 pub(crate) use pool::{Outcome, Pool};
 pub(crate) use pubsub::{
     Frame, PubSubReader, PubSubWriter, WAKE_REDISSON, listen_at, wait_for_input,

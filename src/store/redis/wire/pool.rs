@@ -3,10 +3,12 @@
 
 use std::time::Duration;
 
-use super::connection::{Connection, InFlight, Received, RequestAfter};
+use super::connection::{Connection, Received, RequestAfter};
 use super::connector::Connector;
+use super::packing::InFlight;
 use super::reply::Reply;
 use super::request::Request;
+use super::sender::Sender;
 use super::unknown_outcome::RedisFailure;
 use crate::base::error::{Error, Result};
 use crate::base::lease::Moment;
@@ -28,6 +30,7 @@ pub(crate) struct Answer {
 
 impl PooledConnector for Connector {
     type Connection = Connection;
+    type Sender = Sender;
     type Request = RequestAfter;
     type Flight = InFlight;
     type Answer = Answer;
@@ -48,7 +51,8 @@ impl PooledConnector for Connector {
     /// All replies of a write are distributed together, and what waits for replicas delays them: a
     /// release must not wait until a replica that hangs is given up.
     fn share_a_write(one: &RequestAfter, other: &RequestAfter) -> bool {
-        one.request.replicas().is_some() == other.request.replicas().is_some()
+        one.request.may_follow() == other.request.may_follow()
+            && one.request.replicas().is_some() == other.request.replicas().is_some()
     }
 
     fn mark_idle(connection: &mut Connection) {
@@ -85,12 +89,54 @@ impl PooledConnector for Connector {
         })
     }
 
+    fn sender(connection: &Connection) -> Option<Sender> {
+        connection.sender()
+    }
+
+    fn may_follow(asked: &RequestAfter) -> bool {
+        asked.request.may_follow()
+    }
+
+    fn prepare_behind<'r>(
+        &self,
+        sender: &mut Sender,
+        requests: impl Iterator<Item = &'r RequestAfter>,
+    ) -> std::result::Result<InFlight, RedisFailure> {
+        sender.prepare(requests.map(|asked| (&asked.request, &asked.earlier[..])))
+    }
+
+    fn transmit_behind(&self, sender: &mut Sender) -> Result<()> {
+        sender.transmit()
+    }
+
+    fn shut(connection: &Connection) {
+        connection.shut();
+    }
+
+    fn shut_by(sender: &Sender) {
+        sender.shut();
+    }
+
+    fn has_read_ahead(connection: &Connection) -> bool {
+        connection.has_read_ahead()
+    }
+
     fn is_last(answer: &Answer) -> bool {
         answer.reply.is_demotion()
     }
 
     fn not_sent(error: Error) -> RedisFailure {
         RedisFailure::NotSent(error)
+    }
+
+    fn behind(failure: &RedisFailure, flight: &InFlight) -> RedisFailure {
+        match failure {
+            RedisFailure::NotSent(error) => Self::unknown(error.clone(), flight),
+            RedisFailure::Unknown { error, stale, .. } => {
+                let (error, unknown) = (error.clone(), flight.unknown.clone());
+                RedisFailure::Unknown { error, unknown, stale: *stale }
+            }
+        }
     }
 
     fn unknown(error: Error, flight: &InFlight) -> RedisFailure {

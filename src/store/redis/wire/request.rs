@@ -45,6 +45,7 @@ pub(crate) struct Request {
     needed_args: NeededArgs,
     replicas: Option<Replicas>,
     asking: bool,
+    alone: bool,
     shape: Shape,
 }
 
@@ -111,6 +112,7 @@ impl Request {
             needed_args: NeededArgs::No,
             replicas: None,
             asking: false,
+            alone: false,
             shape: Shape::Any,
         };
         for word in words {
@@ -164,6 +166,19 @@ impl Request {
     pub(crate) fn asking(mut self, asking: bool) -> Self {
         self.asking = asking;
         self
+    }
+
+    /// Nothing else is under way on its connection, which is looked at before it is sent: for what
+    /// is not repeated. Behind others it would be lost with a connection that has ended already.
+    pub(crate) fn alone(mut self) -> Self {
+        self.alone = true;
+        self
+    }
+
+    /// Whether it may be sent behind others whose replies are due, and others behind it. The server
+    /// runs nothing of a connection that waits for replicas.
+    pub(crate) fn may_follow(&self) -> bool {
+        !self.alone && self.replicas.is_none()
     }
 
     /// The shape of the reply, where the script alone does not determine it.

@@ -145,7 +145,7 @@ impl Transport {
     /// Whether bytes have come that are not yet a reply, or the other end has closed. One system
     /// call.
     pub(super) fn has_input(&self) -> bool {
-        !self.reader.is_empty() || self.stream.has_input()
+        self.has_unread() || self.stream.has_input()
     }
 
     /// From now on each write and each reply has the I/O timeout; during the handshake all of them
@@ -156,8 +156,17 @@ impl Transport {
         self.stream.set_timeouts(timeout, timeout).map_err(|e| to_error(e, &self.endpoint))
     }
 
+    /// Whether bytes have been read that were not returned as a reply.
+    pub(super) fn has_unread(&self) -> bool {
+        !self.reader.is_empty()
+    }
+
     pub(super) fn stream(&self) -> &Stream {
         &self.stream
+    }
+
+    pub(super) fn endpoint(&self) -> &Endpoint {
+        &self.endpoint
     }
 }
 

@@ -6,7 +6,8 @@ use std::time::Duration;
 use super::request::{ConnectionArgs, Request};
 use super::script::Publishing;
 use super::target::Epoch;
-use crate::base::error::Error;
+use super::transport::ENDED;
+use crate::base::error::{Error, ErrorKind};
 use crate::base::lease::Moment;
 use crate::os::atomic::{AtomicBool, Ordering};
 
@@ -32,6 +33,8 @@ pub(super) struct ConnectionFacts {
     pub(super) publishing: Publishing,
     /// The server, or a proxy before it, knows `EVAL` and not `EVALSHA`.
     pub(super) by_source: bool,
+    /// The server returns the numbers of a [`Fence`](super::fence::Fence).
+    pub(super) fences: bool,
     /// If the master can change: the epoch in which it is this server.
     pub(super) epoch: Option<Epoch>,
     /// The server has answered a kill of it: nothing that was sent on it can run any more. One kill
@@ -102,6 +105,16 @@ pub(crate) enum RedisFailure {
     Unknown { error: Error, unknown: UnknownOutcome, stale: bool },
 }
 
+impl RedisFailure {
+    /// The connection had ended, or its server was no longer the master, before the request was
+    /// sent. Everything that was sent on it before has been answered, or is unknown by itself.
+    pub(super) fn ended_before(facts: &Arc<ConnectionFacts>) -> Self {
+        let error = Error::new(ErrorKind::Unreachable, ENDED);
+        let unknown = UnknownOutcome { facts: facts.clone(), not_after: 0, sent: false };
+        Self::Unknown { error, unknown, stale: true }
+    }
+}
+
 /// How to make sure that a request of unknown outcome can no longer run.
 pub(super) enum Remedy {
     /// Nothing to do: its server process has ended, or its not-after time has passed.
@@ -121,6 +134,7 @@ impl UnknownOutcome {
             answered_at: now,
             publishing: Publishing::Classic,
             by_source: false,
+            fences: false,
             epoch: None,
             ended: AtomicBool::new(true),
         };
@@ -210,6 +224,7 @@ mod tests {
             answered_at: now,
             publishing,
             by_source: false,
+            fences: false,
             epoch: None,
             ended: AtomicBool::new(false),
         }

@@ -1,0 +1,252 @@
+//! What is under way on the connections of a pool: requests that are sent behind each other, and who
+//! reads the answers.
+//!
+//! One thread writes to a connection and one reads from it, at the same time, and both are callers.
+//! The thread that reads distributes the answers of all batches up to its own; then it leaves the
+//! reading to the caller of the batch that is the last one by then. Which interleavings that has is
+//! in `ARCHITECTURE.md`, "Requests behind each other". A connection without a
+//! [sender](super::pooled::PooledConnector::sender) carries one batch at a time: whoever returns it
+//! sends the whole queue in one write, before it distributes the answers that it has read. In this
+//! order, because the callers that get their answers queue their next requests meanwhile.
+
+use std::sync::Arc;
+
+use super::batch::{Batch, QueuedRequest, Reading, RequestState, brings_last};
+use super::places::{Follower, PoolState};
+use super::pool::{Borrowed, Pool};
+use super::pooled::PooledConnector;
+use crate::os::MutexGuard;
+
+impl<C: PooledConnector> Pool<C> {
+    /// Has the next caller read from the connection if answers are due; or else sends the queue
+    /// over it, or makes it free if nobody queues. Returns whether callers queue while this
+    /// connection is read.
+    pub(super) fn give_back(&self, line: u64, mut connection: C::Connection) -> bool {
+        let mut state = self.state.lock();
+        let (closed, queues) = (state.closed, !state.queue.is_empty());
+        let Some(place) = state.line(line) else { return false };
+        // The last one: until its answer comes it need not be woken for the others.
+        if let Some(last) = place.flights.back() {
+            let reader = last.requests[0].clone();
+            drop(state);
+            reader.set(RequestState::Read(Reading { line, connection }));
+            return queues;
+        }
+        if place.ends {
+            drop(state);
+            Borrowed::new(self, line, connection).broken(None);
+            return false;
+        }
+        if place.is_written_to() {
+            // Whoever writes finds it there.
+            place.connection = Some(connection);
+            return false;
+        }
+        C::mark_idle(&mut connection);
+        if closed {
+            drop(state);
+            C::say_goodbye(&mut connection);
+            drop(connection);
+            self.lose_line(line, None);
+            return false;
+        }
+        if !queues {
+            place.connection = Some(connection);
+            return false;
+        }
+        place.is_open = false;
+        drop(state);
+        self.send_queue(Borrowed::new(self, line, connection));
+        false
+    }
+
+    /// Sends the queue over a connection on which nothing is due.
+    fn send_queue(&self, mut connection: Borrowed<'_, C>) {
+        connection.in_flight = true;
+        if !self.connector().is_usable(connection.get()) {
+            return connection.broken(None);
+        }
+        let Some(requests) = self.state.lock().take_batch() else {
+            // The last caller in it has given up.
+            return connection.end(false);
+        };
+        // After a failure all of them have it, the first too.
+        let first = requests[0].clone();
+        if let Some(reading) = self.send(connection, Batch::new(requests)) {
+            first.set(RequestState::Read(reading));
+        }
+    }
+
+    /// A thread has sent over a line on which nothing was due. If others may follow, those that
+    /// queue are sent at once.
+    pub(super) fn open(&self, line: u64, may_be_followed: bool) {
+        self.state.lock().open_line(line, may_be_followed);
+        if may_be_followed {
+            self.send_behind();
+        }
+    }
+
+    /// The same, over any line.
+    pub(super) fn send_behind(&self) {
+        let follower = self.state.lock().begin_to_follow();
+        if let Some(follower) = follower {
+            self.follow(follower);
+        }
+    }
+
+    /// Sends the queue behind what is under way on a line.
+    pub(super) fn follow(&self, follower: Follower<C>) {
+        let mut follows = Follows { pool: self, follower: Some(follower), broken: true };
+        let Some(Follower { line, sender, in_crowd }) = &mut follows.follower else { return };
+        if *in_crowd {
+            self.gathering.let_others_queue();
+        }
+        let Some(requests) = self.state.lock().take_followers() else {
+            return follows.end();
+        };
+        let mut batch = Batch::new(requests);
+        let requests = batch.requests.iter().map(|queued| &queued.request);
+        match self.connector().prepare_behind(sender, requests) {
+            Ok(flight) => batch.flight = Some(flight),
+            Err(failure) => {
+                batch.fail(&failure);
+                return follows.end();
+            }
+        }
+        // Before its first byte goes out, because its answers may come at any time after that.
+        let mut state = self.state.lock();
+        match state.line(*line) {
+            Some(place) => place.flights.push_back(batch),
+            None => return self.queue_again(state, batch),
+        }
+        drop(state);
+        if self.connector().transmit_behind(sender).is_ok() {
+            follows.end();
+        }
+    }
+
+    /// The connection has ended before the batch was sent over it.
+    fn queue_again(&self, mut state: MutexGuard<'_, PoolState<C>>, batch: Batch<C>) {
+        for queued in batch.unsent().into_iter().rev() {
+            state.queue.push_front(queued.clone());
+            queued.set(RequestState::Queued);
+        }
+        self.serve_queue(state);
+    }
+
+    /// Sends all requests of the batch in one write. After a failure all of them have it.
+    pub(super) fn send(
+        &self,
+        mut connection: Borrowed<'_, C>,
+        mut batch: Batch<C>,
+    ) -> Option<Reading<C>> {
+        connection.in_flight = true;
+        let requests = batch.requests.iter().map(|queued| &queued.request);
+        let sent = self.connector().prepare(connection.get(), requests).and_then(|flight| {
+            let flight = batch.flight.insert(flight);
+            self.connector().transmit(connection.get(), flight)
+        });
+        match sent {
+            Ok(()) => {
+                let mut state = self.state.lock();
+                state.open_line(connection.line, C::may_follow(&batch.requests[0].request));
+                let line = state.line(connection.line).expect("a thread has its connection");
+                line.flights.push_back(batch);
+                drop(state);
+                Some(connection.hand_on())
+            }
+            Err(failure) => {
+                connection.broken(Some(&failure));
+                batch.fail(&failure);
+                None
+            }
+        }
+    }
+
+    /// Reads the answers of all batches up to the caller's own, distributes them, and returns the
+    /// connection.
+    pub(super) fn read(
+        &self,
+        own: &Arc<QueuedRequest<C>>,
+        Reading { line, connection }: Reading<C>,
+    ) {
+        let mut connection = Borrowed::new(self, line, connection);
+        connection.in_flight = true;
+        // Callers are woken when all that has come is parsed.
+        let mut answered = Vec::new();
+        while let Some(mut batch) = self.next_flight(line) {
+            let is_own = Arc::ptr_eq(&batch.requests[0], own);
+            let Batch { outcomes, flight, .. } = &mut batch;
+            let flight = flight.as_mut().expect("a batch that was sent has a flight");
+            // In both cases first the connection, then the callers: those that try again must not
+            // get another connection to this server.
+            if let Err(failure) = self.connector().receive(connection.get(), flight, outcomes) {
+                connection.broken(Some(&failure));
+                return batch.fail(&failure);
+            }
+            if brings_last::<C>(outcomes) {
+                self.end_line(line);
+            }
+            answered.push(batch);
+            if is_own {
+                break;
+            }
+            if !C::has_read_ahead(connection.get()) {
+                answered.clear();
+            }
+        }
+        connection.end(false);
+        drop(answered);
+    }
+
+    fn next_flight(&self, line: u64) -> Option<Batch<C>> {
+        self.state.lock().line(line)?.flights.pop_front()
+    }
+
+    /// No request is sent over this connection any more.
+    pub(super) fn end_line(&self, line: u64) {
+        let mut state = self.state.lock();
+        if let Some(line) = state.line(line) {
+            line.ends = true;
+            line.is_open = false;
+        }
+        let idle = state.remove_idle();
+        drop(state);
+        drop(idle);
+    }
+}
+
+/// Has the sender of a line. Its end returns it; without that, after a failure or a panic, a part
+/// of a request may have been sent, and the connection ends.
+struct Follows<'p, C: PooledConnector> {
+    pool: &'p Pool<C>,
+    follower: Option<Follower<C>>,
+    broken: bool,
+}
+
+impl<C: PooledConnector> Follows<'_, C> {
+    fn end(mut self) {
+        self.broken = false;
+    }
+}
+
+impl<C: PooledConnector> Drop for Follows<'_, C> {
+    fn drop(&mut self) {
+        let Some(Follower { line, sender, .. }) = self.follower.take() else { return };
+        let mut state = self.pool.state.lock();
+        let Some(place) = state.line(line) else { return };
+        // Nobody reads: the last reader had all its answers when this thread was about to write.
+        let parked = place.connection.take();
+        if self.broken {
+            place.ends = true;
+            C::shut_by(&sender);
+        } else {
+            place.return_sender(sender);
+        }
+        drop(state);
+        if let Some(connection) = parked {
+            // Whoever reads from a connection that was shut finds its end.
+            self.pool.give_back(line, connection);
+        }
+    }
+}
