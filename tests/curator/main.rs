@@ -9,6 +9,7 @@
 mod beliefs;
 mod cut;
 mod driver;
+mod elections;
 mod faults;
 mod ghost;
 #[allow(dead_code, unused_imports, reason = "the tests with Redisson use more of it")]

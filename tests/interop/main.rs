@@ -7,6 +7,7 @@
 #![allow(missing_docs, reason = "tests")]
 
 mod cluster;
+mod elections;
 mod fair;
 mod faults;
 mod fenced;

@@ -59,6 +59,9 @@ final class Objects {
         if (object instanceof InterProcessSemaphoreV2 semaphore) {
             return semaphore(semaphore, method, args);
         }
+        if (object instanceof Candidate candidate) {
+            return candidate.run(method);
+        }
         if (object instanceof SharedCount count) {
             return count(count, method, args);
         }
@@ -99,6 +102,7 @@ final class Objects {
             case "semaphore" -> semaphore(path);
             case "semaphore-mutex" -> new InterProcessSemaphoreMutex(client, path);
             case "count" -> started(new SharedCount(client, path, 0));
+            case "selector" -> new Candidate(client, path);
             case "barrier" -> new DistributedBarrier(client, path);
             default -> throw new IllegalArgumentException(primitive);
         };
