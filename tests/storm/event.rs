@@ -74,6 +74,50 @@ impl Kind {
     }
 }
 
+/// What a call is for, of a job or of an election.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum Verb {
+    /// It takes what the others below only ask about.
+    #[default]
+    Takes,
+    /// It takes the leadership after it has resigned, and lets others lead first.
+    StandsBack,
+    /// `wait_done_for`.
+    Waits,
+    /// `forget`.
+    Forgets,
+    /// `request`: asks the leader to give way.
+    Requests,
+    /// `leader`: one look.
+    Looks,
+    /// `watch`, for a while.
+    Watches,
+}
+
+const VERBS: [(Verb, &str); 7] = [
+    (Verb::Takes, "takes"),
+    (Verb::StandsBack, "stands-back"),
+    (Verb::Waits, "waits"),
+    (Verb::Forgets, "forgets"),
+    (Verb::Requests, "requests"),
+    (Verb::Looks, "looks"),
+    (Verb::Watches, "watches"),
+];
+
+impl Verb {
+    pub(crate) fn takes(self) -> bool {
+        matches!(self, Self::Takes | Self::StandsBack)
+    }
+
+    fn word(self) -> &'static str {
+        VERBS.iter().find(|(verb, _)| *verb == self).expect("all verbs are listed").1
+    }
+
+    fn of(word: &str) -> Option<Self> {
+        VERBS.iter().find(|(_, own)| *own == word).map(|(verb, _)| *verb)
+    }
+}
+
 /// A call of the latch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LatchCall {
@@ -127,12 +171,18 @@ pub(crate) enum What {
     Signalled,
     /// The unlock that began at the time of the event returned.
     Gave { answer: Answer, until: Nanos },
+    /// What the attempt is, as soon as it has begun, if it does not simply take something.
+    Calls(Verb),
     /// This occurrence of a job is asked for, as soon as the attempt has begun.
     Fires { occurrence: u64 },
     /// It runs, and the store has counted so many attempts at it.
     Runs { number: u32 },
-    /// What the call for it returned, in a word.
-    Once { word: String },
+    /// What a call for a job, or about a leader, has returned, in words; a watch does so often.
+    Says { words: String },
+    /// The leader has resigned.
+    Resigned,
+    /// The leader has learned that somebody asks for the leadership.
+    Wanted,
     /// A call of the latch begins.
     Latch(LatchCall),
     /// It returned this; `None`: an error.
@@ -191,7 +241,10 @@ impl fmt::Display for Event {
             What::Gave { answer, until } => write!(f, "gave {answer} {until}"),
             What::Fires { occurrence } => write!(f, "fires {occurrence}"),
             What::Runs { number } => write!(f, "runs {number}"),
-            What::Once { word } => write!(f, "once {word}"),
+            What::Says { words } => write!(f, "says {}", one_line(words)),
+            What::Calls(verb) => write!(f, "calls {}", verb.word()),
+            What::Resigned => write!(f, "resigned"),
+            What::Wanted => write!(f, "wanted"),
             What::Latch(call) => write!(f, "latch {call}"),
             What::Said { yes } => {
                 write!(f, "said {}", yes.map_or_else(|| "-".to_owned(), |yes| yes.to_string()))
@@ -245,7 +298,10 @@ impl Event {
             "gave" => What::Gave { answer: words.next()?.to_owned(), until: parsed(words.next())? },
             "fires" => What::Fires { occurrence: parsed(words.next())? },
             "runs" => What::Runs { number: parsed(words.next())? },
-            "once" => What::Once { word: rest.to_owned() },
+            "says" => What::Says { words: rest.to_owned() },
+            "calls" => What::Calls(Verb::of(words.next()?)?),
+            "resigned" => What::Resigned,
+            "wanted" => What::Wanted,
             "latch" => What::Latch(parsed(words.next())?),
             "said" if rest == "-" => What::Said { yes: None },
             "said" => What::Said { yes: Some(parsed(words.next())?) },
@@ -309,7 +365,11 @@ fn events_are_read_as_they_were_written() {
         What::Gave { answer: "ok".to_owned(), until: 3 },
         What::Fires { occurrence: 17 },
         What::Runs { number: 2 },
-        What::Once { word: "done".to_owned() },
+        What::Says { words: "pausing 200".to_owned() },
+        What::Calls(Verb::StandsBack),
+        What::Calls(Verb::Watches),
+        What::Resigned,
+        What::Wanted,
         What::Latch(LatchCall::Set(2)),
         What::Latch(LatchCall::Wait),
         What::Said { yes: Some(true) },

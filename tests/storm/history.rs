@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::path::Path;
 
-use crate::event::{Event, Kind, LatchCall, Nanos, What};
+use crate::event::{Event, Kind, LatchCall, Nanos, Verb, What};
 use crate::fault::Disturbance;
 
 /// How an attempt ended.
@@ -31,16 +31,16 @@ pub(crate) struct Fired {
     pub(crate) occurrence: u64,
     /// How often it was tried, with this run, if it ran.
     pub(crate) number: Option<u32>,
-    /// When the call returned, and what; `None`: its process was killed, or it failed.
-    pub(crate) said: Option<(Nanos, String)>,
 }
 
-/// One acquire attempt, and the hold that it obtained.
+/// One acquire attempt, and the hold that it obtained; or a call about a job or a leader, which
+/// obtains nothing.
 #[derive(Debug, Clone)]
 pub(crate) struct Attempt {
     /// The index of the process.
     pub(crate) process: usize,
     pub(crate) thread: u32,
+    pub(crate) verb: Verb,
     pub(crate) kind: Kind,
     pub(crate) names: Vec<String>,
     pub(crate) asked: Nanos,
@@ -60,6 +60,12 @@ pub(crate) struct Attempt {
     pub(crate) given: Option<(Nanos, Nanos, String)>,
     /// The occurrence, if it is a job.
     pub(crate) fired: Option<Fired>,
+    /// What the call returned, and when, if it is about a job or a leader. Nothing if its process
+    /// was killed, or it failed.
+    pub(crate) said: Vec<(Nanos, String)>,
+    /// When this leader resigned, and when it learned that somebody asks for the leadership.
+    pub(crate) resigned: Option<Nanos>,
+    pub(crate) wanted: Option<Nanos>,
 }
 
 impl Attempt {
@@ -73,6 +79,7 @@ impl Attempt {
         Self {
             process,
             thread,
+            verb: Verb::Takes,
             kind,
             names: names.iter().map(|name| (*name).to_owned()).collect(),
             asked,
@@ -86,6 +93,9 @@ impl Attempt {
             signalled: false,
             given: None,
             fired: None,
+            said: Vec::new(),
+            resigned: None,
+            wanted: None,
         }
     }
 
@@ -113,6 +123,11 @@ impl Attempt {
             Outcome::Open => None,
             Outcome::Got { at, .. } | Outcome::Vain { at } | Outcome::Failed { at, .. } => Some(at),
         }
+    }
+
+    /// The last that it returned, and when.
+    pub(crate) fn answer(&self) -> Option<(Nanos, &str)> {
+        self.said.last().map(|(at, words)| (*at, words.as_str()))
     }
 
     pub(crate) fn takes(&self, name: &str) -> bool {
@@ -292,14 +307,15 @@ fn note(attempt: &mut Attempt, at: Nanos, what: &What) {
         What::Told { reason } => attempt.told = Some((at, reason.clone())),
         What::Signalled => attempt.signalled = true,
         What::Fires { occurrence } => {
-            attempt.fired = Some(Fired { occurrence: *occurrence, number: None, said: None });
+            attempt.fired = Some(Fired { occurrence: *occurrence, number: None });
         }
         What::Runs { number } => {
             attempt.fired.iter_mut().for_each(|fired| fired.number = Some(*number));
         }
-        What::Once { word } => {
-            attempt.fired.iter_mut().for_each(|fired| fired.said = Some((at, word.clone())));
-        }
+        What::Calls(verb) => attempt.verb = *verb,
+        What::Says { words } => attempt.said.push((at, words.clone())),
+        What::Resigned => attempt.resigned = Some(at),
+        What::Wanted => attempt.wanted = Some(at),
         What::Gave { answer, until } => attempt.given = Some((at, *until, answer.clone())),
         What::Asks { .. }
         | What::Latch(_)

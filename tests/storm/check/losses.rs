@@ -51,7 +51,8 @@ fn faults_of(history: &History, attempt: &Attempt) -> Vec<String> {
     }
     // It was killed before it released, or the run ended.
     let Some((_, until, answer)) = &attempt.given else { return wrong };
-    if attempt.doubted.is_some() && !is_loss(answer) {
+    let is_lost = |doubted| attempt.resigned.is_none_or(|resigned| doubted < resigned);
+    if attempt.doubted.is_some_and(is_lost) && !is_loss(answer) {
         wrong.push(format!("it was lost, and unlock returned {answer}"));
     }
     match &attempt.told {

@@ -9,6 +9,7 @@ mod losses;
 mod order;
 #[cfg(test)]
 mod sample;
+mod terms;
 mod tokens;
 mod waits;
 
@@ -50,6 +51,7 @@ pub(crate) fn judge(history: &History) -> Vec<Violation> {
         latch::check,
         counted::check,
         jobs::check,
+        terms::check,
         leftovers::check,
         leftovers::unexpected,
     ];

@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 
 use super::{MOST_LOAD, Violation, in_millis, longest_rest, unrest};
-use crate::event::{Kind, Nanos, millis};
+use crate::event::{Kind, Nanos, Verb, millis};
 use crate::history::{Attempt, History};
 
 const CHECK: &str = "waits";
@@ -24,8 +24,11 @@ type Spans = Vec<(Nanos, Nanos)>;
 pub(super) fn check(history: &History) -> Vec<Violation> {
     let mut found = Vec::new();
     let (unrest, taken) = (unrest(history), taken(history));
-    for attempt in &history.attempts {
-        let span = (attempt.asked, end(history, attempt));
+    for attempt in history.attempts.iter().filter(|attempt| attempt.verb.takes()) {
+        let end = end(history, attempt);
+        // One that has resigned lets others lead for so long.
+        let stands_back = if attempt.verb == Verb::StandsBack { history.lease } else { 0 };
+        let span = ((attempt.asked + stands_back).min(end), end);
         let (from, to) = longest_rest(span, &unrest);
         if to - from <= longest_while_free(history) {
             continue;

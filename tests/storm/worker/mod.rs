@@ -17,6 +17,7 @@ use leasehold::LockClient;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
+pub(crate) use self::job::{ATTEMPTS, PAUSE, PAUSES};
 pub(crate) use self::settings::{Address, Mode, Settings, builder};
 pub(crate) use self::turn::{COUNTED, LATCH, PERMITS, names_of};
 use crate::event::{Journal, What, millis, now};

@@ -7,7 +7,8 @@ use leasehold::{CancelToken, CountingPermit, ErrorKind, Held, LockClient, Result
 use rand::RngExt;
 use rand::rngs::StdRng;
 
-use super::{job, lead};
+use super::job::{self, PAUSES};
+use super::lead;
 use crate::event::{Journal, Kind, LatchCall, Nanos, What, now};
 use crate::rig::{ms, signal};
 
@@ -30,6 +31,10 @@ pub(crate) struct Place {
 }
 
 impl Place {
+    pub(super) fn is_over(&self) -> bool {
+        self.over.load(Ordering::SeqCst)
+    }
+
     /// Sleeps for that long, or until the end of the storm.
     pub(crate) fn sleep(&self, span: Duration) {
         sleep_unless(span, &self.over);
@@ -45,7 +50,7 @@ pub(crate) fn names_of(kind: Kind) -> &'static [&'static [&'static str]] {
         Kind::Permit => &[&["s0"]],
         Kind::Multi => &[&["m0", "m1"], &["m1", "m2"]],
         Kind::Count => &[&["c0"]],
-        Kind::Job => &[&["j0"]],
+        Kind::Job => &[&["j0"], &["j0"], &[PAUSES]],
         Kind::Leader => &[&["e0"]],
     }
 }
@@ -173,7 +178,7 @@ pub(crate) fn take(place: &Place, thread: u32, rng: &mut StdRng) {
     };
     match kind {
         Kind::Job => return job::call(turn, rng),
-        Kind::Leader => return lead::stand(turn),
+        Kind::Leader => return lead::call(turn, rng),
         _ => {}
     }
     let patience = match Patience::random(rng) {
@@ -306,6 +311,12 @@ impl Turn<'_> {
             Ok(None) => self.note(at, What::Vain),
             Err(e) => self.fails(&e),
         }
+    }
+
+    /// The answer of a call that takes nothing.
+    pub(super) fn answers(&self, words: &str) {
+        self.note(now(), What::Vain);
+        self.note(now(), What::Says { words: words.to_owned() });
     }
 
     pub(super) fn fails(&self, e: &leasehold::Error) {
