@@ -28,15 +28,12 @@ impl MemoryStore {
         state.faults.take(Operation::Acquire, Failure::NotConfirmed);
         drop(state);
         unknowns.spend(Spent::Released);
-        let (memory, key, kind) =
-            (self.memory.clone(), acquire.name.key.clone(), acquire.name.kind);
+        let (memory, name) = (self.memory.clone(), acquire.name.clone());
         let holder = acquire.holder.clone();
         let permits = acquire.permits;
         let late = Duration::from_micros(random_number() % 2000);
         let release = move || {
             thread::sleep(late);
-            let name =
-                crate::base::lock_name::LockName::new("", &key, kind).expect("it was asked for");
             let mut state = memory.state.lock();
             let now = state.clock.now();
             let _ = state.release(&Release::of_all(&name, &holder, permits), now);

@@ -12,6 +12,7 @@ use super::guards::acquire;
 use super::play::Play;
 use super::program::{Client, Code, End, Family, Mode, Program, Request, Step, Take, Terms, Wait};
 use super::text::name_of;
+use super::{jobs, rates};
 use crate::stage::{Stage, wait_until};
 
 /// How much later than a release a waiter that hears of it has the lock. One that hears nothing
@@ -32,9 +33,19 @@ pub(crate) fn check(play: Play) {
         .filter(lives)
         .map(|client| stage.client(client == Client::One))
         .collect();
+    meets_the_failures(&third);
     for client in living.iter().copied().chain([&third]) {
         for thing in 0..program.things.len() {
-            is_free(&program, client, thing);
+            match program.things[thing] {
+                Family::Job => jobs::is_free(&program, client, thing),
+                _ => is_free(&program, client, thing),
+            }
+        }
+    }
+    jobs::check(&program);
+    for thing in 0..program.things.len() {
+        if program.things[thing] == Family::Limiter {
+            rates::comes_back(&program, &third, thing);
         }
     }
     let may_be_deaf = |step: &Step| {
@@ -64,14 +75,13 @@ pub(crate) fn check(play: Play) {
             promise.reasons
         );
     }
-    // Of several locks as one it is told of one grant, and of the end of each. A latch that was
-    // waited for is a grant without an end. A close or a loss may end a hold that was not announced
+    // Of several locks as one it is told of one grant, and of the end of each. What was
+    // waited for, and permits of a limiter, are grants without an end. A close or a loss may end a hold that was not announced
     // yet.
     let is_even = |step: &Step| match step {
         Step::Take(take) => !take.mode.takes_all(),
-        Step::Close(_) | Step::WaitFor(_) | Step::Force(_) | Step::Lose(_) | Step::Advance(_) => {
-            false
-        }
+        Step::Close(_) | Step::Force(_) | Step::Lose(_) | Step::Advance(_) => false,
+        Step::WaitFor(_) | Step::AwaitDone(..) | Step::Pace(_) => false,
         _ => true,
     };
     if program.settings.listener == Code::Calm && !program.any(|step| !is_even(step)) {
@@ -81,13 +91,31 @@ pub(crate) fn check(play: Play) {
     }
 }
 
+/// The requests that were to fail, and that nobody has made, do so now.
+fn meets_the_failures(client: &LockClient) {
+    for _ in 0..40 {
+        let cycle = client.try_lock("failures").and_then(|guard| {
+            client.mutex("failures").is_locked()?;
+            guard.map_or(Ok(false), |guard| guard.unlock().map(|()| true))
+        });
+        match cycle {
+            Ok(true) => return,
+            // What the last one has left is undone in the background.
+            Ok(false) => {}
+            Err(e) => assert_eq!(e.kind(), ErrorKind::Unreachable, "{e}"),
+        }
+        sleep(Duration::from_millis(200));
+    }
+    panic!("the store does not answer");
+}
+
 /// Nothing keeps this client from the thing.
 fn is_free(program: &Arc<Program>, client: &LockClient, thing: usize) {
     let mode = match program.things[thing] {
-        Family::Mutex | Family::Fair => Mode::Plain,
+        Family::Mutex | Family::Election | Family::Fair => Mode::Plain,
         Family::ReadWrite => Mode::Write,
         Family::Semaphore | Family::Counting => Mode::OnePermit,
-        Family::Latch => return,
+        Family::Latch | Family::Job | Family::Limiter => return,
     };
     let wait =
         Wait::For(super::program::Micros(program.longest_wait_at_all(thing).as_micros() as u64));

@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::program::{
     Code, End, Inside, Micros, Program, Request, Settings, Step, Take, Terms, When,
 };
+use super::rates::{PER, RATE};
 
 /// What a listener, a tracer or a callback that blocks takes.
 pub(crate) const BLOCKED: Duration = Duration::from_secs(40);
@@ -15,7 +16,7 @@ pub(crate) const HANGS: Duration = Duration::from_secs(10);
 
 /// The steps of a call, gaps for other clients, and polls take no longer. Far less than a lease of
 /// thirty seconds, for which a waiter sleeps whose wake-up was lost.
-const SLACK: Duration = Duration::from_secs(2);
+pub(super) const SLACK: Duration = Duration::from_secs(2);
 
 /// How long a request whose reply was lost keeps a lock taken until it is undone.
 const UNDONE: Duration = Duration::from_secs(4);
@@ -108,6 +109,46 @@ impl Program {
         self.longest_wait(thing) + self.outages()
     }
 
+    /// How long a candidate may wait for its term, if nothing else happens.
+    pub(super) fn longest_terms(&self, thing: usize) -> Duration {
+        let of = |(_, step): (_, &Step)| match step {
+            Step::Lead(lead) if lead.thing == thing => 2 * lead.stay.time(),
+            _ => Duration::ZERO,
+        };
+        SLACK + self.steps().map(of).sum::<Duration>()
+    }
+
+    /// The same of a call for permits of a limiter.
+    pub(super) fn longest_paces(&self, thing: usize) -> Duration {
+        let of = |(_, step): (_, &Step)| match step {
+            Step::Pace(pace) if pace.thing == thing => pace.permits,
+            _ => 0,
+        };
+        SLACK + PER * (self.steps().map(of).sum::<u32>() / RATE + 1)
+    }
+
+    /// How long a request, or a few of a job, may take.
+    fn request(&self) -> Duration {
+        let hangs = self.any(|step| matches!(step, Step::Hang(_)));
+        SLACK + if hangs { 8 * HANGS } else { Duration::ZERO }
+    }
+
+    /// How long a step of a job, an election or a limiter may take.
+    fn longest(&self, step: &Step) -> Duration {
+        let lease = self.settings.lease.time();
+        let late = self.request() + self.faults() + self.outages();
+        match step {
+            // An end is repeated for the rest of the lease.
+            Step::Fire(fire) => fire.works.time() + lease + late,
+            Step::AwaitDone(_, _, time) => time.time() + late,
+            Step::Reopen(..) | Step::AskFor(_) | Step::SetRate(_) => late,
+            // It stands back, or pauses after a failure.
+            Step::Lead(lead) => 2 * (self.longest_terms(lead.thing) + lease) + late,
+            Step::Pace(pace) => self.longest_paces(pace.thing) + lease + late,
+            _ => Duration::ZERO,
+        }
+    }
+
     /// How long the program may take.
     pub(crate) fn limit(&self) -> Duration {
         let of = |(_, step): (_, &Step)| match step {
@@ -119,13 +160,14 @@ impl Program {
             Step::Sleep(Micros(us)) => Duration::from_micros(*us),
             Step::Hang(_) => 4 * HANGS,
             Step::CountDown(_) | Step::WaitFor(_) => SLACK,
-            _ => Duration::ZERO,
+            other => self.longest(other),
         };
         let blocks = |code: Code| if code == Code::Blocks { 4 * BLOCKED } else { Duration::ZERO };
         let steps: Duration = self.steps().map(of).sum();
         let after: Duration =
             (0..self.things.len()).map(|thing| 8 * self.longest_wait_at_all(thing)).sum();
         20 * SLACK
+            + 8 * (PER + self.settings.lease.time())
             + self.outages()
             + steps
             + after

@@ -7,7 +7,7 @@ use leasehold::{
     CancelToken, CountingPermit, FairMutexGuard, Held, LockClient, MultiLockGuard,
     OwnedFairMutexGuard, OwnedMultiLockGuard, OwnedMutexGuard, OwnedRwLockReadGuard,
     OwnedRwLockWriteGuard, ReentrantMutexGuard, Result, RwLockReadGuard, RwLockWriteGuard,
-    SemaphorePermit,
+    SemaphorePermit, Term,
 };
 
 use super::program::{Family, Mode, Program, Take, Terms, Wait};
@@ -21,6 +21,8 @@ macro_rules! guards {
             $($owned($owned_type),)+
             /// Permits that no lease ends.
             Counted(CountingPermit),
+            /// A term of a leader, which only its election ends.
+            Term(Term),
         }
 
         impl Guard {
@@ -28,7 +30,7 @@ macro_rules! guards {
                 match self {
                     $(Self::$bound(guard) => Some(guard),)+
                     $(Self::$owned(guard) => Some(guard),)+
-                    Self::Counted(_) => None,
+                    Self::Counted(_) | Self::Term(_) => None,
                 }
             }
 
@@ -37,6 +39,7 @@ macro_rules! guards {
                     $(Self::$bound(guard) => Held::unlock(guard),)+
                     $(Self::$owned(guard) => Held::unlock(guard),)+
                     Self::Counted(permit) => permit.release(),
+                    Self::Term(_) => Ok(()),
                 }
             }
 
@@ -52,6 +55,7 @@ macro_rules! guards {
                         drop(guard);
                         done();
                     })),)+
+                    Self::Term(_) => None,
                     Self::Counted(permit) => Some(spawn(move || {
                         drop(permit);
                         done();
@@ -71,7 +75,10 @@ guards!(
 
 impl Guard {
     pub(crate) fn is_held(&self) -> bool {
-        self.held().is_none_or(Held::is_held)
+        match self {
+            Self::Term(term) => term.is_leader(),
+            other => other.held().is_none_or(Held::is_held),
+        }
     }
 
     /// Any other guard than that of a writer stays as it is.
@@ -135,7 +142,7 @@ pub(crate) fn acquire(
         };
     }
     match program.things[take.thing] {
-        Family::Mutex => {
+        Family::Mutex | Family::Election => {
             let mutex = on_all_terms!(client.mutex(name), take, cancel);
             match take.mode {
                 Mode::Owned => {
@@ -167,6 +174,9 @@ pub(crate) fn acquire(
                 permits
             )?;
             Ok(taken.map(Guard::Permit))
+        }
+        Family::Job | Family::Limiter => {
+            unreachable!("{name} is not taken as a lock is")
         }
         Family::Counting | Family::Latch => {
             let semaphore = client.counting_semaphore(name);

@@ -160,8 +160,9 @@ impl Doubt {
 }
 
 fn is_excused(one: &Believer) -> bool {
-    let was_given_back =
-        |ledger: &Ledger| one.guard.held().is_none() && ledger.closed.contains(&one.client);
+    let was_given_back = |ledger: &Ledger| {
+        matches!(one.guard, Guard::Counted(_)) && ledger.closed.contains(&one.client)
+    };
     with(|ledger| was_given_back(ledger) || ledger.doubts.iter().any(|doubt| doubt.excuses(one)))
 }
 

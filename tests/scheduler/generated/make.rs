@@ -1,8 +1,8 @@
 //! Makes a program from a seed.
 
 use super::program::{
-    Client, Code, End, Family, Inside, Micros, Mode, Program, Request, Settings, Step, Take, Terms,
-    Thread, Wait, When,
+    Client, Code, End, Ending, Family, Fire, Inside, Lead, Micros, Mode, Pace, Program, Request,
+    Settings, Step, Take, Terms, Thread, Wait, When,
 };
 
 /// What a program is about besides taking and giving back. One at a time: a program of all faults
@@ -84,7 +84,17 @@ pub(crate) fn make(seed: u64) -> Program {
         (_, 2) if dice.once_in(2) => vec![first, Family::Latch],
         _ => vec![first],
     };
-    let settings = settings(&mut dice, theme);
+    // What is more than a lock has programs of its own.
+    let more = [Family::Job, Family::Job, Family::Election, Family::Election, Family::Limiter];
+    let things = match theme {
+        Theme::Foreign => things,
+        _ if !dice.once_in(4) => things,
+        _ if dice.once_in(6) => vec![dice.of(&more), dice.of(&more)],
+        _ => vec![dice.of(&more)],
+    };
+    let mut settings = settings(&mut dice, theme);
+    // The numbers of terms are tokens.
+    settings.tokens |= things.contains(&Family::Election);
     let mode = things.iter().map(|family| any_mode(&mut dice, *family, &things)).collect();
     let mut maker = Maker { dice, theme, settings, things, mode, cancels: false };
     let threads = maker.threads();
@@ -140,6 +150,7 @@ fn any_mode(dice: &mut Dice, family: Family, things: &[Family]) -> Mode {
         Family::Semaphore | Family::Counting | Family::Latch => {
             dice.of(&[Mode::OnePermit, Mode::TwoPermits])
         }
+        Family::Job | Family::Election | Family::Limiter => Mode::Plain,
     }
 }
 
@@ -176,6 +187,9 @@ impl Maker {
             let thing = self.dice.below(self.things.len());
             match self.things[thing] {
                 Family::Latch => steps.push(Step::CountDown(thing)),
+                Family::Job => steps.push(self.of_job(thing)),
+                Family::Election => steps.push(self.of_election(thing)),
+                Family::Limiter => steps.push(self.of_limiter(thing)),
                 _ => steps.push(Step::Take(self.take(thing))),
             }
         }
@@ -204,7 +218,8 @@ impl Maker {
     fn event(&mut self, client: Client) -> Option<Step> {
         let thing = self.dice.below(self.things.len());
         let has_latch = self.things.contains(&Family::Latch);
-        let counts = matches!(self.things[thing], Family::Counting | Family::Latch);
+        let counts =
+            matches!(self.things[thing], Family::Counting | Family::Latch | Family::Limiter);
         if self.dice.once_in(3) {
             return None;
         }
@@ -255,7 +270,12 @@ impl Maker {
         // The planted bugs that need a logger whose panics are not caught are about these. Any other
         // log line would fail there for another reason.
         let logs = self.settings.logger == Code::Panics;
-        let request = self.dice.of(if logs { &requests[..5] } else { &requests });
+        let of_a_job = [Request::Acquire, Request::Release, Request::Release, Request::Inspect];
+        let request = match self.things[0] {
+            _ if logs => self.dice.of(&requests[..5]),
+            Family::Job => self.dice.of(&of_a_job),
+            _ => self.dice.of(&requests),
+        };
         let when = match request {
             _ if logs => self.dice.of(&[When::Before, When::After]),
             Request::Acquire => {
@@ -286,6 +306,49 @@ impl Maker {
                 Micros::ms(400),
             ]),
         }
+    }
+
+    /// Few occurrences, so that threads meet.
+    fn of_job(&mut self, thing: usize) -> Step {
+        let occurrence = self.dice.of(&[1, 1, 1, 2]);
+        match self.dice.below(10) {
+            0 => Step::Reopen(thing, occurrence),
+            1 | 2 => {
+                let times = [Micros(0), Micros::ms(5), Micros::ms(400), Micros::ms(4_000)];
+                Step::AwaitDone(thing, occurrence, self.dice.of(&times))
+            }
+            _ => {
+                let works = if self.dice.once_in(2) { Micros(0) } else { self.moment() };
+                let endings =
+                    [Ending::Done, Ending::Done, Ending::Done, Ending::Fails, Ending::Panics];
+                Step::Fire(Fire { thing, occurrence, works, ending: self.dice.of(&endings) })
+            }
+        }
+    }
+
+    fn of_election(&mut self, thing: usize) -> Step {
+        if self.dice.once_in(6) {
+            return Step::AskFor(thing);
+        }
+        let stay = if self.dice.once_in(2) { Micros(0) } else { self.moment() };
+        let endings = [
+            Ending::Done,
+            Ending::Done,
+            Ending::Resigns,
+            Ending::Resigns,
+            Ending::Fails,
+            Ending::Panics,
+        ];
+        let cancellable = self.cancels && self.dice.once_in(2);
+        Step::Lead(Lead { thing, stay, ending: self.dice.of(&endings), cancellable })
+    }
+
+    fn of_limiter(&mut self, thing: usize) -> Step {
+        if self.dice.once_in(6) {
+            return Step::SetRate(thing);
+        }
+        let wait = if self.dice.once_in(2) { Wait::Ever } else { self.wait() };
+        Step::Pace(Pace { thing, permits: self.dice.of(&[1, 1, 2]), wait })
     }
 
     fn take(&mut self, thing: usize) -> Take {

@@ -5,12 +5,15 @@ mod after;
 mod bounds;
 mod ears;
 mod guards;
+mod jobs;
 mod ledger;
 mod make;
 mod play;
 mod program;
+mod rates;
 mod shrink;
 mod take;
+mod terms;
 mod text;
 
 use std::sync::Arc;

@@ -15,6 +15,7 @@ use super::ears::{Ears, Told};
 use super::ledger;
 use super::program::{Client, Code, Family, Program, Request, Step, Thread, When};
 use super::text::name_of;
+use super::{jobs, rates, terms};
 use crate::scenarios::logger_panics;
 use crate::stage::{OnPurpose, Stage, join_all};
 
@@ -53,6 +54,9 @@ pub(crate) fn play() {
         deadlines_race();
     }
     ledger::begin(program.things.len());
+    jobs::begin(program.things.len());
+    terms::begin(program.things.len());
+    rates::begin(program.things.len());
     let play = Play::begin(program);
     logger_panics(play.program.settings.logger == Code::Panics);
     let threads: Vec<_> = (0..play.program.threads.len())
@@ -98,6 +102,10 @@ impl Play {
                 Family::Counting => {
                     let set = stage.one.counting_semaphore(name).try_set_permits(settings.permits);
                     assert!(set.expect("it answers").is_new());
+                }
+                Family::Limiter => {
+                    let set = stage.one.rate_limiter(name).try_set_rate(rates::RATE, rates::PER);
+                    assert!(set.expect("it answers"));
                 }
                 Family::Latch if counts > 0 => {
                     stage.one.latch(name).set_count(counts).expect("it answers")
@@ -148,7 +156,7 @@ impl Play {
             Step::Force(thing) => self.force(client, *thing),
             Step::Lose(thing) => {
                 let (doubt, known) = (ledger::doubt(*thing), ledger::known(*thing));
-                if faults.lose(name_of(*thing)) {
+                if faults.lose(&self.lock_of(*thing)) {
                     for one in &known {
                         one.is_taken.set(true);
                     }
@@ -170,6 +178,23 @@ impl Play {
                     Err(e) => self.expect(&e, client, false),
                 }
             }
+            Step::Fire(fire) => self.fire(client, fire),
+            Step::AwaitDone(thing, occurrence, time) => {
+                self.await_done(client, *thing, *occurrence, time.time());
+            }
+            Step::Reopen(thing, occurrence) => self.reopen(client, *thing, *occurrence),
+            Step::Lead(lead) => self.lead(client, lead),
+            Step::AskFor(thing) => self.ask_for(client, *thing),
+            Step::Pace(pace) => self.pace(client, pace),
+            Step::SetRate(thing) => self.set_rate(client, *thing),
+        }
+    }
+
+    /// The name of the lock of a thing.
+    fn lock_of(&self, thing: usize) -> String {
+        match self.program.things[thing] {
+            Family::Job => format!("leasehold_job:{{{}}}", name_of(thing)),
+            _ => name_of(thing).to_owned(),
         }
     }
 
@@ -177,7 +202,8 @@ impl Play {
         let doubt = ledger::doubt(thing);
         let (name, client_) = (name_of(thing), self.client(client));
         let forced = match self.program.things[thing] {
-            Family::Mutex => client_.mutex(name).force_unlock(),
+            Family::Mutex | Family::Election => client_.mutex(name).force_unlock(),
+            Family::Job => client_.once(name, "any").force_out(),
             Family::Fair => client_.fair(name).force_unlock(),
             Family::ReadWrite => client_.rw_lock(name).force_unlock(),
             _ => Ok(self.stage.faults.lose(name)),
@@ -226,6 +252,7 @@ impl Request {
             Self::Extend => Operation::Extend,
             Self::Subscribe => Operation::Subscribe,
             Self::ForceUnlock => Operation::ForceUnlock,
+            Self::Inspect => Operation::Inspect,
         }
     }
 }

@@ -50,6 +50,44 @@ pub(crate) enum Step {
     Fail(Request, When),
     CountDown(usize),
     WaitFor(usize),
+    Fire(Fire),
+    /// Waits until this occurrence of a job is done.
+    AwaitDone(usize, u8, Micros),
+    /// Lets this occurrence of a job run again.
+    Reopen(usize, u8),
+    Lead(Lead),
+    /// Asks the leader to give way.
+    AskFor(usize),
+    Pace(Pace),
+    /// Sets a higher rate.
+    SetRate(usize),
+}
+
+/// Runs an occurrence of a job, unless it is done.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Fire {
+    pub(crate) thing: usize,
+    pub(crate) occurrence: u8,
+    pub(crate) works: Micros,
+    pub(crate) ending: Ending,
+}
+
+/// Stands for election, until a term was led to its end. A first term that fails, panics or
+/// resigns is followed by another one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Lead {
+    pub(crate) thing: usize,
+    pub(crate) stay: Micros,
+    pub(crate) ending: Ending,
+    pub(crate) cancellable: bool,
+}
+
+/// Takes permits of a rate limiter.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Pace {
+    pub(crate) thing: usize,
+    pub(crate) permits: u32,
+    pub(crate) wait: Wait,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -141,7 +179,14 @@ words!(Family {
     Semaphore = "semaphore",
     Counting = "counting",
     Latch = "latch",
+    Job = "job",
+    Election = "election",
+    Limiter = "limiter",
 });
+words!(
+    /// How a closure ends: that of a job, or of the first term of a leader.
+    Ending { Done = "done", Fails = "fails", Panics = "panics", Resigns = "resigns" }
+);
 words!(
     /// How something is taken. Two permits are all that there are, in most programs.
     Mode {
@@ -174,6 +219,7 @@ words!(Request {
     Extend = "extend",
     Subscribe = "subscribe",
     ForceUnlock = "force-unlock",
+    Inspect = "inspect",
 });
 words!(When { Before = "before", After = "after", NotConfirmed = "not-confirmed" });
 

@@ -1,6 +1,8 @@
 //! Programs that are a little smaller than a given one.
 
-use super::program::{Client, Code, End, Inside, Micros, Program, Step, Take, Terms, Wait};
+use super::program::{
+    Client, Code, End, Ending, Fire, Inside, Lead, Micros, Pace, Program, Step, Take, Terms, Wait,
+};
 
 /// The biggest cuts come first.
 pub(crate) fn smaller(program: &Program) -> Vec<Program> {
@@ -28,6 +30,9 @@ pub(crate) fn smaller(program: &Program) -> Vec<Program> {
         add(&|program| program.threads[thread].client = Client::One);
     }
     for (thread, step) in places(program) {
+        add(&|program| simplify(&mut program.threads[thread].steps[step]));
+    }
+    for (thread, step) in places(program) {
         let Step::Take(take) = &program.threads[thread].steps[step] else { continue };
         for inside in 0..take.inside.len() {
             add(&|program| {
@@ -52,9 +57,17 @@ pub(crate) fn smaller(program: &Program) -> Vec<Program> {
     let last = program.things.len() - 1;
     let uses_last = |step: &Step| match step {
         Step::Take(take) => program.taken(take).contains(&last),
-        Step::Force(thing) | Step::Lose(thing) | Step::CountDown(thing) | Step::WaitFor(thing) => {
-            *thing == last
-        }
+        Step::Force(thing)
+        | Step::Lose(thing)
+        | Step::CountDown(thing)
+        | Step::WaitFor(thing)
+        | Step::Fire(Fire { thing, .. })
+        | Step::AwaitDone(thing, ..)
+        | Step::Reopen(thing, _)
+        | Step::Lead(Lead { thing, .. })
+        | Step::AskFor(thing)
+        | Step::Pace(Pace { thing, .. })
+        | Step::SetRate(thing) => *thing == last,
         _ => false,
     };
     if last > 0 && !program.any(uses_last) {
@@ -63,6 +76,18 @@ pub(crate) fn smaller(program: &Program) -> Vec<Program> {
         });
     }
     smaller
+}
+
+/// A step of a job, an election or a limiter: the shortest of its kind.
+fn simplify(step: &mut Step) {
+    match step {
+        Step::Fire(fire) => (fire.works, fire.ending) = (Micros(0), Ending::Done),
+        Step::Lead(lead) => {
+            (lead.stay, lead.ending, lead.cancellable) = (Micros(0), Ending::Done, false);
+        }
+        Step::Pace(pace) => (pace.permits, pace.wait) = (1, Wait::Ever),
+        _ => {}
+    }
 }
 
 fn places(program: &Program) -> Vec<(usize, usize)> {

@@ -4,8 +4,8 @@
 use std::fmt;
 
 use super::program::{
-    Client, Code, End, Family, Inside, Micros, Mode, Program, Request, Settings, Step, Take, Terms,
-    Thread, Wait, When,
+    Client, Code, End, Ending, Family, Fire, Inside, Lead, Micros, Mode, Pace, Program, Request,
+    Settings, Step, Take, Terms, Thread, Wait, When,
 };
 
 const NAMES: [&str; 3] = ["a", "b", "c"];
@@ -68,6 +68,41 @@ impl fmt::Display for Step {
             Self::Fail(request, when) => write!(f, "fail {} {}", request.word(), when.word()),
             Self::CountDown(thing) => write!(f, "count-down {}", name_of(*thing)),
             Self::WaitFor(thing) => write!(f, "wait-for {}", name_of(*thing)),
+            Self::Fire(fire) => fire.fmt(f),
+            Self::AwaitDone(thing, occurrence, time) => {
+                write!(f, "await-done {} {occurrence} {time}", name_of(*thing))
+            }
+            Self::Reopen(thing, occurrence) => write!(f, "reopen {} {occurrence}", name_of(*thing)),
+            Self::Lead(lead) => lead.fmt(f),
+            Self::AskFor(thing) => write!(f, "ask-for {}", name_of(*thing)),
+            Self::Pace(pace) => pace.fmt(f),
+            Self::SetRate(thing) => write!(f, "set-rate {}", name_of(*thing)),
+        }
+    }
+}
+
+impl fmt::Display for Fire {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { thing, occurrence, works, ending } = self;
+        write!(f, "fire {} {occurrence} {works} {}", name_of(*thing), ending.word())
+    }
+}
+
+impl fmt::Display for Lead {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { thing, stay, ending, cancellable } = self;
+        let how = if *cancellable { "cancellable " } else { "" };
+        write!(f, "lead {} {stay} {how}{}", name_of(*thing), ending.word())
+    }
+}
+
+impl fmt::Display for Pace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "pace {} {} ", name_of(self.thing), self.permits)?;
+        match self.wait {
+            Wait::Ever => f.write_str("ever"),
+            Wait::Never => f.write_str("try"),
+            Wait::For(time) => time.fmt(f),
         }
     }
 }
@@ -191,8 +226,40 @@ impl<'t> Words<'t> {
             "fail" => Step::Fail(self.read(Request::of)?, self.read(When::of)?),
             "count-down" => Step::CountDown(self.thing()?),
             "wait-for" => Step::WaitFor(self.thing()?),
+            "fire" => Step::Fire(Fire {
+                thing: self.thing()?,
+                occurrence: self.number()?,
+                works: self.time()?,
+                ending: self.read(Ending::of)?,
+            }),
+            "await-done" => Step::AwaitDone(self.thing()?, self.number()?, self.time()?),
+            "reopen" => Step::Reopen(self.thing()?, self.number()?),
+            "lead" => Step::Lead(self.lead()?),
+            "ask-for" => Step::AskFor(self.thing()?),
+            "pace" => Step::Pace(Pace {
+                thing: self.thing()?,
+                permits: self.number()?,
+                wait: self.read(|word| match word {
+                    "ever" => Some(Wait::Ever),
+                    "try" => Some(Wait::Never),
+                    word => time(word).map(Wait::For),
+                })?,
+            }),
+            "set-rate" => Step::SetRate(self.thing()?),
             word => return Err(format!("{word:?} is no step")),
         })
+    }
+
+    fn number<T: std::str::FromStr>(&mut self) -> Result<T, String> {
+        self.read(|word| word.parse().ok())
+    }
+
+    fn lead(&mut self) -> Result<Lead, String> {
+        let (thing, stay, how) = (self.thing()?, self.time()?, self.next()?);
+        let cancellable = how == "cancellable";
+        let ending = if cancellable { self.next()? } else { how };
+        let ending = Ending::of(ending).ok_or_else(|| format!("{ending:?} ends no term"))?;
+        Ok(Lead { thing, stay, ending, cancellable })
     }
 
     fn take(&mut self) -> Result<Take, String> {
