@@ -92,9 +92,9 @@ fn run(mut turn: Turn<'_>, rng: &mut StdRng) {
     turn.note(now(), What::Says { words });
 }
 
-/// Waits for the present occurrence, which others run.
+/// Waits for the present occurrence, or for the next one, which others run.
 fn wait(turn: &Turn<'_>, rng: &mut StdRng) {
-    let job = asks(turn, Verb::Waits, clock(turn) / FIRES);
+    let job = asks(turn, Verb::Waits, clock(turn) / FIRES + rng.random_range(0..2));
     let words = match job.wait_done_for(ms(rng.random_range(100..3000))) {
         Err(e) => return turn.fails(&e),
         Ok(Some(Settled::Done { .. })) => "already",
