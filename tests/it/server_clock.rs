@@ -3,10 +3,10 @@
 
 use std::time::Duration;
 
-use leasehold::{LockClient, Redlock};
+use leasehold::{Every, LockClient, Once, Redlock};
 
 use crate::rig::{Fault, Proxy, Server, ms, wait_until};
-use crate::support::{Masters, wait_for_votes};
+use crate::support::{Clients, Masters, wait_for_votes};
 
 /// For a user who may not kill.
 fn url(server: &Server, proxy: &Proxy) -> String {
@@ -98,4 +98,73 @@ fn after_a_step_back_a_lost_request_is_soon_undone() {
         std::thread::sleep(ms(20));
     }
     client.try_lock("job").unwrap().unwrap().unlock().unwrap();
+}
+
+/// Runs it if it may run.
+fn run(client: &LockClient, occurrence: impl Into<leasehold::Occurrence>) -> Once<String, ()> {
+    let job = client.once("report", occurrence).keep(Duration::from_secs(1800));
+    job.run(|run| Ok(run.occurrence().to_owned())).unwrap()
+}
+
+/// The clock of the store is set by an hour while an occurrence is done or at work. Its lease, and
+/// the record of its attempts, may end with it; what was done is not done again.
+#[test]
+fn a_clock_that_is_stepped_does_no_job_twice() {
+    const HOUR: i64 = 3600;
+    let server = Server::start_with_a_clock();
+    let [one, other] = [(); 2].map(|()| server.client());
+    assert!(matches!(run(&one, "1"), Once::Done(_)));
+    // Longer than its record is kept: only the newest label is known then.
+    server.step_clock(HOUR);
+    assert!(matches!(run(&other, "1"), Once::Passed { .. }));
+    assert!(matches!(run(&other, "2"), Once::Done(_)));
+    server.step_clock(-HOUR);
+    for label in ["1", "2"] {
+        let again = run(&one, label);
+        assert!(matches!(again, Once::AlreadyDone { .. } | Once::Passed { .. }), "{again:?}");
+    }
+
+    // Set back at work: the lease only lasts longer.
+    server.step_clock(0);
+    let back = one.once("report", "3").run(|job| {
+        server.step_clock(-HOUR);
+        assert!(job.is_held());
+        Ok::<_, ()>(())
+    });
+    assert!(matches!(back.unwrap(), Once::Done(())));
+    assert!(matches!(run(&other, "3"), Once::AlreadyDone { .. }));
+
+    // Set ahead at work: the lease is over. The success is not recorded, and says so; whoever comes
+    // next does the work, and that one is recorded.
+    server.step_clock(0);
+    let ahead = one.once("report", "4").run(|_| {
+        server.step_clock(HOUR);
+        Ok::<_, ()>(())
+    });
+    let ahead = ahead.unwrap();
+    assert!(matches!(ahead, Once::Unrecorded((), _)), "{ahead:?}");
+    assert!(matches!(run(&other, "4"), Once::Done(_)));
+    assert!(matches!(run(&one, "4"), Once::AlreadyDone { .. }));
+}
+
+/// The last fire time is one by the store's clock. If that is set ahead, it is done too early, and
+/// those before it have passed when the clock is right again: none is done twice.
+#[test]
+fn a_fire_time_of_a_clock_that_was_wrong_is_not_done_again() {
+    const HOUR: i64 = 3600;
+    let server = Server::start_with_a_clock();
+    let client = server.client();
+    let hourly = || run(&client, Every::new(Duration::from_secs(HOUR.unsigned_abs())));
+    let Once::Done(now) = hourly() else { panic!("it is due") };
+    server.step_clock(HOUR);
+    let Once::Done(early) = hourly() else { panic!("the next one is due by this clock") };
+    assert!(early > now, "{early} after {now}");
+    for seconds in [0, -HOUR] {
+        server.step_clock(seconds);
+        let again = hourly();
+        assert!(matches!(again, Once::AlreadyDone { .. } | Once::Passed { .. }), "{again:?}");
+    }
+    // Two hours later the times go on.
+    server.step_clock(2 * HOUR);
+    assert!(matches!(hourly(), Once::Done(later) if later > early));
 }

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use leasehold::LockClient;
+use leasehold::{LockClient, Once};
 
 use super::{builder, client};
 use crate::contract::primitives::{PRIMITIVES, Primitive};
@@ -96,6 +96,45 @@ fn a_slot_that_is_half_moved_loses_nothing() {
     drop(client.mutex("{half}held").lock().unwrap());
     drop(client);
     cluster.assert_clean();
+}
+
+/// A job that is at work when its slot moves: its success is sent while the lease is on one node and
+/// the record on the other, is refused there until the move is complete, and is repeated.
+#[test]
+fn a_success_is_recorded_while_its_slot_moves() {
+    let cluster = Cluster::start_primaries();
+    let [one, two] = [(); 2].map(|()| client(&cluster));
+    let slot = cluster.slot("report");
+    let to = other_node(&cluster, slot);
+    let begun = AtomicBool::new(false);
+    let refused = || {
+        (0..3).any(|node| {
+            let info: String = cluster.node(node).cmd(&["INFO", "errorstats"]);
+            info.contains("errorstat_TRYAGAIN")
+        })
+    };
+    let done = std::thread::scope(|s| {
+        s.spawn(|| {
+            wait_until("it is half moved", || begun.load(Ordering::SeqCst));
+            wait_for(2 * CAP, "the success is refused", refused);
+            cluster.move_keys(slot, to);
+            cluster.finish_migration(slot, to);
+        });
+        one.once("report", "1").run(|job| {
+            cluster.begin_migration(slot, to);
+            let stay = ["leasehold_done:{report}/1".to_owned()];
+            cluster.move_keys_but(slot, to, &stay);
+            begun.store(true, Ordering::SeqCst);
+            Ok::<_, ()>(job.attempt())
+        })
+    });
+    let done = done.unwrap();
+    assert!(matches!(done, Once::Done(1)), "{done:?}");
+    let again = two.once("report", "1").run(|_| Ok::<_, ()>(())).unwrap();
+    assert!(matches!(again, Once::AlreadyDone { .. }), "{again:?}");
+    // The next one has its lease at the new node.
+    assert!(matches!(two.once("report", "2").run(|_| Ok::<_, ()>(())).unwrap(), Once::Done(())));
+    drop((one, two));
 }
 
 /// A reader leaves at the lock's new node, while the other reader's timeout key is still on the old

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use leasehold::observe::NodeState;
-use leasehold::{ErrorKind, LockClient};
+use leasehold::{ErrorKind, LockClient, Once};
 
 use super::{LEASE, address, assert_left, builder, builder_with, client, works};
 use crate::rig::{CAP, SentinelOptions, Sentinels, Server, ms, wait_until};
@@ -95,6 +95,33 @@ fn a_hold_that_the_new_master_has_is_renewed_there() {
     guard.unlock().unwrap();
     drop(client);
     rig.assert_clean();
+}
+
+/// A job that is at work: its success is recorded at the new master, which has its lease, and
+/// nobody does it again.
+#[test]
+fn a_job_that_is_at_work_is_recorded_at_the_new_master() {
+    let mut rig = Sentinels::start();
+    let [one, other] = [(); 2].map(|()| builder(&rig).lease(ms(12_000)).build().unwrap());
+    let done = one.once("report", "1").run(|job| {
+        wait_until("the replicas have it", || {
+            (1..3).all(|n| !rig.server(n).hash("leasehold_done:{report}/1").is_empty())
+        });
+        let port = rig.server(0).announced_port();
+        rig.server_mut(0).kill();
+        rig.wait_for_other_master(port);
+        assert!(job.is_held());
+        Ok::<_, ()>(job.attempt())
+    });
+    let done = done.unwrap();
+    assert!(matches!(done, Once::Done(1)), "{done:?}");
+    for client in [&one, &other] {
+        let again = client.once("report", "1").run(|_| Ok::<_, ()>(())).unwrap();
+        assert!(matches!(again, Once::AlreadyDone { .. }), "{again:?}");
+    }
+    let master = rig.master_server();
+    assert!(master.hash("leasehold_job:{report}").is_empty(), "its lease was given up");
+    drop((one, other));
 }
 
 /// A master and one client are alone on one side of a partition. The master accepts writes all the
