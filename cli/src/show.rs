@@ -1,7 +1,9 @@
 //! `leasehold show`: everything under one name.
 
-use leasehold::Primitive;
+use std::time::Duration;
+
 use leasehold::observe::{LockHolder, LockReport, LockSummary};
+use leasehold::{ErrorKind, LockClient, Primitive, Settled};
 use serde::Serialize;
 
 use crate::failure::{Failure, status};
@@ -16,6 +18,8 @@ in its order, the permits, and the last fencing token.
 
 A holder without an owner is a client of Redisson, or a client of this library that does not announce itself. Redisson's
 ids are the ones in its own logs: the client's UUID and the number of the thread.
+
+Of a scheduled job it shows who runs it now, and the newest occurrence that was done.
 
 If the lock is free, it prints \"free\" and the status is 1.";
 
@@ -41,16 +45,49 @@ struct FreeView<'n> {
     last_token: Option<u64>,
 }
 
+#[derive(Serialize)]
+struct ShowView<R> {
+    #[serde(flatten)]
+    report: R,
+    newest_done: Option<String>,
+}
+
+/// Every other label comes after it.
+const FIRST_LABEL: &str = "+";
+
+/// The newest occurrence of the job of this name that was done; `None` also where that is not to be
+/// known.
+fn newest_done(client: &LockClient, name: &str) -> Result<Option<String>, Failure> {
+    match client.once(name, FIRST_LABEL).wait_done_for(Duration::ZERO) {
+        Ok(Some(Settled::Passed { newest, .. })) => Ok(newest),
+        Ok(_) => Ok(None),
+        Err(e) => match e.kind() {
+            // Redlock has no jobs, and the user may have no right to their keys.
+            ErrorKind::Unsupported | ErrorKind::Denied => Ok(None),
+            ErrorKind::InvalidInput | ErrorKind::WrongType => Ok(None),
+            _ => Err(e.into()),
+        },
+    }
+}
+
 pub(crate) fn show(store: &StoreArgs, args: &ShowArgs) -> Result<u8, Failure> {
-    let report = store.builder()?.build()?.inspect(&args.name)?;
+    let client = store.builder()?.build()?;
+    let report = client.inspect(&args.name)?;
+    let newest_done = newest_done(&client, &args.name)?;
     if args.json {
         let _ = match &report {
-            Some(report) => write_json(report),
-            None => write_json(&FreeView { name: &args.name, ..FreeView::default() }),
+            Some(report) => write_json(&ShowView { report, newest_done }),
+            None => {
+                let report = FreeView { name: &args.name, ..FreeView::default() };
+                write_json(&ShowView { report, newest_done })
+            }
         }?;
     } else {
-        let text =
+        let mut text =
             report.as_ref().map_or_else(|| format!("{}: free\n", visible(&args.name)), text_of);
+        if let Some(label) = newest_done {
+            text += &format!("  done     {}, the newest occurrence of this job\n", visible(&label));
+        }
         let _ = write_out(text.as_bytes())?;
     }
     Ok(if report.is_some() { 0 } else { status::FREE })

@@ -226,6 +226,9 @@
 //! | `leasehold_connections_broken_total`, `leasehold_reconnects_total` | connections that the other end closed or that did not answer in time, and those that replaced them | a steady increase: the idle timeout of a proxy, or a server that restarts |
 //! | `leasehold_requests_total`, `leasehold_sent_bytes_total`, `leasehold_received_bytes_total` | traffic with the servers that keep the locks (not with sentinels); a client in memory has none of these | |
 //! | `leasehold_name_..{name=..}` | calls, contention, waiting, holding and losses of the names with the most waiting time | which name to look at first |
+//! | `leasehold_job_runs_total{name=..,outcome=..}` | calls for a [scheduled job](crate::guide::scheduled_jobs): `done`, `failed`, `unrecorded` (the work may be done again), `already_done`, `gave_up` (nobody tries this occurrence again), `not_run` | any `gave_up`; `unrecorded`, if the work must not be done twice |
+//! | `leasehold_job_last_done_timestamp_seconds{name=..}` | the newest success that the client knows of, its own or another's, since 1970 | the `max` over all clients is older than the interval of the job and what it takes |
+//! | `leasehold_terms_total{name=..}`, `leasehold_leads{name=..}` | terms that were led in an [election](crate::Election), and 1 while this client leads | the `sum` of `leasehold_leads` is 0 for longer than a lease; many terms in a short time |
 //!
 //! The first 64 names of a client have figures of their own. After that, a name with more total
 //! waiting time replaces the name with the least. A name's metrics can therefore disappear, and

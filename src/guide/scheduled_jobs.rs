@@ -21,6 +21,10 @@
 //! # Ok::<(), leasehold::Error>(())
 //! ```
 //!
+//! What became of these calls is [counted](crate::observe::Stats::jobs): the chapter
+//! [operations](crate::guide::operations#figures) says what to alarm on, such as a last success
+//! that is too old. `leasehold show report` prints the newest occurrence that was done.
+//!
 //! # Why a lock is not enough
 //!
 //! The job takes 2 ms, and the clocks of ten machines differ by 300 ms: each finds the lock free

@@ -6,9 +6,9 @@ use std::time::Duration;
 use serde::ser::{Serialize, SerializeStruct, Serializer};
 
 use super::{
-    AnnouncedLocks, Blocker, Check, Deadlock, Diagnosis, Figures, Finding, Histogram, HoldInfo,
-    HolderOwner, LockHolder, LockInfo, LockReport, LockSummary, LockWaiter, NameStats, NodeState,
-    NodeStatus, Severity, Snapshot, Stats, ThreadInfo, WaitInfo,
+    AnnouncedLocks, Blocker, Check, Deadlock, Diagnosis, ElectionStats, Figures, Finding,
+    Histogram, HoldInfo, HolderOwner, JobStats, LockHolder, LockInfo, LockReport, LockSummary,
+    LockWaiter, NameStats, NodeState, NodeStatus, Severity, Snapshot, Stats, ThreadInfo, WaitInfo,
 };
 use crate::base::primitive::Primitive;
 
@@ -244,6 +244,23 @@ object!(Figures as figures {
 
 object!(NameStats as named { name: named.name(), kind: named.primitive(), figures: named.figures() });
 
+object!(JobStats as job {
+    name: job.name(),
+    done: job.done(),
+    failed: job.failed(),
+    unrecorded: job.unrecorded(),
+    already_done: job.already_done(),
+    gave_up: job.gave_up(),
+    not_run: job.not_run(),
+    last_done_unix_ms: job.last_done_since_1970().map(millis),
+});
+
+object!(ElectionStats as election {
+    name: election.name(),
+    terms: election.terms(),
+    leads: election.leads(),
+});
+
 object!(Stats as stats {
     client_name: stats.client_name(),
     uptime_ms: millis(stats.uptime()),
@@ -259,6 +276,8 @@ object!(Stats as stats {
     total: stats.total(),
     primitives: stats.primitives().map(|(primitive, figures)| (primitive.as_str(), figures)).collect::<BTreeMap<_, _>>(),
     names: stats.names(),
+    jobs: stats.jobs(),
+    elections: stats.elections(),
 });
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ use crate::base::lease::LeaseState;
 use crate::base::loss::LossReason;
 use crate::fencing::FencingToken;
 use crate::observe::holder::Known;
+use crate::report::outcomes::RunOutcome;
 use crate::report::traffic::TrafficCounts;
 
 const MS: fn(u64) -> Duration = Duration::from_millis;
@@ -321,12 +322,23 @@ fn what_was_counted() {
     is(&named, &named_json);
     let traffic =
         TrafficCounts { requests: 4, sent: 5, received: 6, opened: 7, broken: 8, reopened: 9 };
+    let mut job = JobStats::new("report".into());
+    job.add(RunOutcome::Done, Some(MS(1500)));
+    job.add(RunOutcome::GaveUp, None);
+    let job_json = r#"{"name":"report","done":1,"failed":0,"unrecorded":0,"already_done":0,"gave_up":1,"not_run":0,
+        "last_done_unix_ms":1500}"#;
+    is(&job, job_json);
+    let election = ElectionStats { name: "boss".into(), terms: 3, leads: true };
+    let election_json = r#"{"name":"boss","terms":3,"leads":true}"#;
+    is(&election, election_json);
     let mut stats = Stats {
         client_name: "billing".to_owned(),
         uptime: MS(60_500),
         total: figures.clone(),
         primitives: vec![(Primitive::Mutex, figures)],
         names: vec![named],
+        jobs: vec![job],
+        elections: vec![election],
         holds: 1,
         waiting: 2,
         unknown_outcomes: 3,
@@ -337,7 +349,8 @@ fn what_was_counted() {
         &format!(
             r#"{{"client_name":"billing","uptime_ms":60500,"holds":1,"waiting":2,"unknown_outcomes":3,"requests":4,
             "bytes_sent":5,"bytes_received":6,"connections_opened":7,"connections_broken":8,"reconnects":9,
-            "total":{json},"primitives":{{"mutex":{json}}},"names":[{named_json}]}}"#
+            "total":{json},"primitives":{{"mutex":{json}}},"names":[{named_json}],
+            "jobs":[{job_json}],"elections":[{election_json}]}}"#
         ),
     );
     stats.traffic = None;

@@ -73,6 +73,7 @@ pub use crate::base::histogram::Histogram;
 pub use crate::base::node_status::{NodeState, NodeStatus};
 pub use crate::report::diagnosis::{Check, Diagnosis, Finding, Severity};
 pub use crate::report::listener::{Listener, LockInfo};
+pub use crate::report::outcomes::{ElectionStats, JobStats};
 pub use crate::report::owner::HolderOwner;
 pub use holder::LockHolder;
 pub use last_holder::LastHolder;

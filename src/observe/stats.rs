@@ -7,6 +7,7 @@ use std::time::Duration;
 use crate::base::counters::Figures;
 use crate::base::primitive::Primitive;
 use crate::os;
+use crate::report::outcomes::{ElectionStats, JobStats, RunOutcome};
 use crate::report::traffic::TrafficCounts;
 use crate::wait::client_state::ClientState;
 
@@ -27,7 +28,8 @@ const LABEL: usize = 24;
 /// [As JSON](crate::observe#as-json) it is an object with `client_name`, `uptime_ms`, `holds`,
 /// `waiting`, `unknown_outcomes`, `requests`, `bytes_sent`, `bytes_received`, `connections_opened`,
 /// `connections_broken`, `reconnects`, `total` and, for each primitive that was used, `primitives`
-/// ([`Figures`] under its name), and `names` (a list of [`NameStats`]).
+/// ([`Figures`] under its name), `names` (a list of [`NameStats`]), `jobs` (of [`JobStats`]) and
+/// `elections` (of [`ElectionStats`]).
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Stats {
@@ -36,6 +38,8 @@ pub struct Stats {
     pub(super) total: Figures,
     pub(super) primitives: Vec<(Primitive, Figures)>,
     pub(super) names: Vec<NameStats>,
+    pub(super) jobs: Vec<JobStats>,
+    pub(super) elections: Vec<ElectionStats>,
     pub(super) holds: usize,
     pub(super) waiting: usize,
     pub(super) unknown_outcomes: usize,
@@ -83,6 +87,11 @@ impl Stats {
         } else {
             (client.seen.observer.primitives(), client.seen.observer.names())
         };
+        let (jobs, elections) = if is_forked {
+            Default::default()
+        } else {
+            (client.seen.outcomes.jobs(), client.seen.outcomes.elections())
+        };
         let mut total = Figures::default();
         for (_, figures) in &primitives {
             total.add(figures);
@@ -95,6 +104,8 @@ impl Stats {
             total,
             primitives,
             names: names.into_iter().map(named).collect(),
+            jobs,
+            elections,
             holds: live(&|| client.holds.live() + client.holds.outstanding_permits.lock().len()),
             waiting: live(&|| client.seen.waits.len()),
             unknown_outcomes: live(&|| client.watchdog.open_undos()),
@@ -147,6 +158,20 @@ impl Stats {
         let named =
             self.names.iter().find(|named| *named.name == *name && named.primitive == primitive);
         named.map(NameStats::figures)
+    }
+
+    /// What became of the calls for each [scheduled job](crate::ScheduledJob) that the client has
+    /// asked for: the first 64, and all others together.
+    #[must_use]
+    pub fn jobs(&self) -> &[JobStats] {
+        &self.jobs
+    }
+
+    /// The terms of the client in each [election](crate::Election) that it has won: the first 64,
+    /// and all others together.
+    #[must_use]
+    pub fn elections(&self) -> &[ElectionStats] {
+        &self.elections
     }
 
     /// The current holds of the client, those of a multi-lock one by one. A hold that is lost does
@@ -240,6 +265,14 @@ impl fmt::Display for Stats {
         for named in &self.names {
             row(f, &shortened(named.name(), LABEL), named.figures())?;
         }
+        for job in &self.jobs {
+            wrapped(f, &line_of_job(job))?;
+        }
+        for election in &self.elections {
+            let ElectionStats { name, terms, leads } = election;
+            let leads = if *leads { ", leads now" } else { "" };
+            wrapped(f, &format!("election \"{}\": {terms} terms led{leads}", shortened(name, 60)))?;
+        }
         let all = self
             .primitives()
             .filter_map(|(primitive, figures)| Some((primitive, trouble_of(figures)?)));
@@ -248,6 +281,15 @@ impl fmt::Display for Stats {
         }
         Ok(())
     }
+}
+
+/// Without what has not happened.
+fn line_of_job(job: &JobStats) -> String {
+    let happened = RunOutcome::ALL.into_iter().filter(|outcome| job.count(*outcome) > 0);
+    let parts: Vec<String> = happened
+        .map(|outcome| format!("{} {}", job.count(outcome), outcome.label().replace('_', " ")))
+        .collect();
+    format!("job \"{}\": {}", shortened(job.name(), 60), parts.join(", "))
 }
 
 fn row(f: &mut fmt::Formatter<'_>, label: &str, figures: &Figures) -> fmt::Result {

@@ -4,6 +4,7 @@
 pub(crate) mod diagnosis;
 pub(crate) mod listener;
 pub(crate) mod observer;
+pub(crate) mod outcomes;
 pub(crate) mod owner;
 pub(crate) mod record;
 pub(crate) mod spans;

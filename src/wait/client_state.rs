@@ -17,6 +17,7 @@ use crate::lease::store_hold::RunLength;
 use crate::lease::watchdog::Watchdog;
 use crate::os::{self};
 use crate::report::observer::Observer;
+use crate::report::outcomes::Outcomes;
 use crate::report::owner::HolderOwner;
 use crate::report::traffic::Traffic;
 use crate::signal::clock::Clock;
@@ -72,6 +73,7 @@ pub(crate) struct Seen {
     pub(crate) observer: Arc<Observer>,
     pub(crate) announcer: Option<Arc<Announcer>>,
     pub(crate) waits: Arc<Waits>,
+    pub(crate) outcomes: Outcomes,
     /// The traffic of all connections; `None` for a store without connections.
     pub(crate) traffic: Option<Arc<Traffic>>,
 }
@@ -118,7 +120,7 @@ impl ClientState {
         );
         let notifications = Notifications::new(client_name.clone(), store.clone(), config.lease);
         let who = Who { id, client_name, built_at: os::now(), process: OwnProcess::now() };
-        let seen = Seen { observer, announcer, waits, traffic };
+        let seen = Seen { observer, announcer, waits, outcomes: Outcomes::default(), traffic };
         let names = Names::default();
         let life = Arc::default();
         Self {

@@ -999,3 +999,101 @@ mod facade {
         assert_eq!(names.collect::<BTreeSet<_>>(), *described);
     }
 }
+
+/// What became of jobs, and who leads, in figures of their own.
+mod jobs_and_elections {
+    use std::time::SystemTime;
+
+    use leasehold::Once;
+
+    use super::*;
+
+    fn two_in_memory() -> [LockClient; 2] {
+        let builder = |name: &str| LockClient::builder().client_name(name);
+        let one = builder("one").build_in_memory().unwrap();
+        let other = builder("other").build_in_memory_shared(&one).unwrap();
+        [one, other]
+    }
+
+    fn run(client: &LockClient, occurrence: &str, ends: Result<(), ()>) -> Once<(), ()> {
+        client.once("report", occurrence).attempts(2).run(|_| ends).unwrap()
+    }
+
+    #[test]
+    fn calls_for_a_job_are_counted_by_what_became_of_them() {
+        let [one, other] = two_in_memory();
+        let before = SystemTime::now();
+        assert!(matches!(run(&one, "1", Err(())), Once::Failed(())));
+        let panics = std::panic::AssertUnwindSafe(|| {
+            let _ = one.once("report", "1").attempts(2).run(|_| -> Result<(), ()> { panic!("2") });
+        });
+        assert!(std::panic::catch_unwind(panics).is_err());
+        assert!(matches!(run(&one, "1", Ok(())), Once::GaveUp { .. }));
+        assert_eq!(one.stats().jobs()[0].last_done(), None);
+        assert!(matches!(run(&one, "2", Ok(())), Once::Done(())));
+        assert!(matches!(run(&other, "2", Ok(())), Once::AlreadyDone { .. }));
+        assert!(matches!(run(&other, "1", Ok(())), Once::Passed { .. }));
+        let unrecorded = one.once("report", "3").run(|_| {
+            assert!(other.once("report", "any").force_out().unwrap());
+            Ok::<_, ()>(())
+        });
+        assert!(matches!(unrecorded.unwrap(), Once::Unrecorded((), _)));
+
+        let (stats, others) = (one.stats(), other.stats());
+        let [job] = stats.jobs() else { panic!("{stats}") };
+        assert_eq!(
+            (job.name(), job.done(), job.failed(), job.unrecorded(), job.gave_up()),
+            ("report", 1, 2, 1, 1)
+        );
+        assert_eq!((job.already_done(), job.not_run()), (0, 0));
+        let [theirs] = others.jobs() else { panic!("{others}") };
+        assert_eq!((theirs.already_done(), theirs.not_run(), theirs.done()), (1, 1, 0));
+        for job in [job, theirs] {
+            let done = job.last_done().expect("both know of it");
+            assert!(done >= before - ms(2) && done <= SystemTime::now(), "{done:?}");
+        }
+        let line = "job \"report\": 1 done, 2 failed, 1 unrecorded, 1 gave up";
+        assert!(stats.to_string().lines().any(|told| told == line), "{stats}");
+        let text = stats.to_prometheus();
+        for sample in ["outcome=\"done\"} 1", "outcome=\"failed\"} 2", "outcome=\"not_run\"} 0"] {
+            let name = "leasehold_job_runs_total{client=\"one\",name=\"report\",";
+            assert!(text.contains(&format!("{name}{sample}\n")), "{text}");
+        }
+        assert!(
+            text.contains("leasehold_job_last_done_timestamp_seconds{client=\"one\""),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn a_client_that_leads_says_so() {
+        let [one, other] = two_in_memory();
+        let leads = |client: &LockClient| {
+            let stats = client.stats();
+            stats.elections().iter().map(|one| (one.terms(), one.leads())).collect::<Vec<_>>()
+        };
+        let mut terms = 0;
+        let led = one.election("boss").run(|_| {
+            terms += 1;
+            assert_eq!((leads(&one), leads(&other)), (vec![(terms, true)], vec![]));
+            let text = one.stats().to_prometheus();
+            assert!(text.contains("leasehold_leads{client=\"one\",name=\"boss\"} 1\n"), "{text}");
+            if terms == 1 {
+                return Err("the first one fails");
+            }
+            Ok(terms)
+        });
+        assert_eq!(led.unwrap(), 2);
+        assert_eq!(leads(&one), [(2, false)]);
+        let told = one.stats().to_string();
+        assert!(told.lines().any(|line| line == "election \"boss\": 2 terms led"), "{told}");
+        // It is told to end, and stands again.
+        let token = leasehold::CancelToken::new();
+        let stopped = other.election("boss").with_cancel(&token).run(|_| {
+            token.cancel();
+            assert_eq!(leads(&other), [(1, false)]);
+            Ok::<_, Error>(())
+        });
+        assert_eq!(stopped.unwrap_err().kind(), ErrorKind::Cancelled);
+    }
+}

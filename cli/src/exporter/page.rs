@@ -173,7 +173,7 @@ impl Page<'_> {
     }
 }
 
-const KINDS: [Primitive; 7] = [
+const KINDS: [Primitive; 8] = [
     Primitive::Mutex,
     Primitive::Fair,
     Primitive::Read,
@@ -181,6 +181,8 @@ const KINDS: [Primitive; 7] = [
     Primitive::Semaphore,
     Primitive::CountingSemaphore,
     Primitive::Latch,
+    // A scheduled job that runs.
+    Primitive::Once,
 ];
 
 /// The value of a label.

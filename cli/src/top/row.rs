@@ -7,7 +7,7 @@ use leasehold::observe::{LockHolder, LockSummary};
 
 use crate::text::{short_id, visible};
 
-/// Identifies a lock from one poll to the next. One name may have a lock, permits and a latch; a
+/// Identifies a lock from one poll to the next. One name may have a lock, permits, a latch and a job; a
 /// lock may change from plain to fair, and from read to write.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct Key {
@@ -20,6 +20,7 @@ impl Key {
         let class = match lock.primitive() {
             Primitive::Semaphore | Primitive::CountingSemaphore => 1,
             Primitive::Latch => 2,
+            Primitive::Once => 3,
             _ => 0,
         };
         Self { name: lock.name().to_owned(), class }

@@ -116,9 +116,13 @@ fn it_serves_holders_waiters_and_servers() {
     std::thread::scope(|s| {
         let waiter = server.client();
         let waits = s.spawn(move || waiter.fair("line").lock().unwrap().unlock().unwrap());
+        let (ends, ended) = std::sync::mpsc::channel::<()>();
+        let (job, work) = (client.once("report", "1"), move || ended.recv().is_ok());
+        s.spawn(move || job.run(|_| Ok::<_, ()>(work())).unwrap());
         let named =
             |name: &str, kind: &str| format!("{{store=\"main\",name=\"{name}\",kind=\"{kind}\"}}");
         exporter.wait_for(&format!("leasehold_store_name_waiting{} 1", named("line", "fair")));
+        exporter.wait_for(&format!("leasehold_store_name_holders{} 1", named("report", "once")));
         let page = exporter
             .wait_for(&format!("leasehold_store_name_holders{} 2", named("pool", "semaphore")));
         exporter.wait_for(&format!(
@@ -131,6 +135,8 @@ fn it_serves_holders_waiters_and_servers() {
         assert_eq!(of("up{store=\"main\"}"), Some(1.0), "{page}");
         assert_eq!(of("locks{store=\"main\",kind=\"fair\"}"), Some(1.0));
         assert_eq!(of("locks{store=\"main\",kind=\"latch\"}"), Some(0.0));
+        assert_eq!(of("locks{store=\"main\",kind=\"once\"}"), Some(1.0));
+        drop(ends);
         assert_eq!(of("waiting{store=\"main\",kind=\"fair\"}"), Some(1.0));
         assert_eq!(of("names_omitted{store=\"main\"}"), Some(0.0));
         assert!(

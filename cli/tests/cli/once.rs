@@ -28,11 +28,14 @@ fn a_command_runs_once_for_each_occurrence() {
     let passed = "leasehold: report: its time has passed: 2026-11-23 was done";
     assert_eq!(said("report=2026-11-22"), (0, passed.to_owned()));
 
+    let free = "report: free\n  done     2026-11-23, the newest occurrence of this job";
+    assert_eq!(say(&server, &["show", "report"]), (1, free.to_owned()));
     let forget = |once: &str| say(&server, &["once", "forget", once]);
     let again = "leasehold: report: 2026-11-23 may run again";
     assert_eq!(forget("report=2026-11-23"), (0, again.to_owned()));
     assert_eq!(said("report=2026-11-23"), (0, "report 2026-11-23 1".to_owned()));
     assert!(forget("report=2030-01-01").1.ends_with("; nothing was known of it"));
+    assert_eq!(say(&server, &["show", "nothing"]), (1, "nothing: free".to_owned()));
     server.assert_clean();
 }
 

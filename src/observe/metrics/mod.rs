@@ -15,6 +15,7 @@ use super::stats::{NameStats, Stats};
 use crate::base::counters::Figures;
 use crate::base::histogram::Histogram;
 use crate::base::loss::LossReason;
+use crate::report::outcomes::{ElectionStats, JobStats, RunOutcome};
 
 /// A metric: its name, its meaning and its samples.
 struct Family<'s> {
@@ -57,6 +58,8 @@ impl Stats {
     fn families(&self) -> Vec<Family<'_>> {
         let mut all = self.of_primitives();
         all.extend(self.of_names());
+        all.extend(self.of_jobs());
+        all.extend(self.of_elections());
         all.extend(self.of_client());
         all
     }
@@ -172,6 +175,51 @@ impl Stats {
             ),
             family("leasehold_name_lost_total", "Holds of it that were lost.", |figures| {
                 Value::Count(figures.lost())
+            }),
+        ]
+    }
+
+    fn of_jobs(&self) -> Vec<Family<'_>> {
+        let labels = |job: &JobStats| vec![self.client(), ("name", job.name().to_owned())];
+        let of = |job| {
+            RunOutcome::ALL.map(|outcome| {
+                let mut labels = labels(job);
+                labels.push(("outcome", outcome.label().to_owned()));
+                Sample { labels, value: Value::Count(job.count(outcome)) }
+            })
+        };
+        let last = |job: &JobStats| {
+            let at = job.last_done_since_1970()?;
+            Some(Sample { labels: labels(job), value: Value::Level(at.as_secs_f64()) })
+        };
+        vec![
+            Family {
+                name: "leasehold_job_runs_total",
+                help: "Calls for a scheduled job, by what became of them.",
+                samples: self.jobs().iter().flat_map(of).collect(),
+            },
+            Family {
+                name: "leasehold_job_last_done_timestamp_seconds",
+                help: "The newest success of the job that the client knows of, in seconds since 1970.",
+                samples: self.jobs().iter().filter_map(last).collect(),
+            },
+        ]
+    }
+
+    fn of_elections(&self) -> Vec<Family<'_>> {
+        let family = |name, help, value: fn(&ElectionStats) -> Value<'static>| {
+            let of = |election: &ElectionStats| Sample {
+                labels: vec![self.client(), ("name", election.name().to_owned())],
+                value: value(election),
+            };
+            Family { name, help, samples: self.elections().iter().map(of).collect() }
+        };
+        vec![
+            family("leasehold_terms_total", "Terms of the election that were led.", |election| {
+                Value::Count(election.terms())
+            }),
+            family("leasehold_leads", "1 if the client leads now, else 0.", |election| {
+                Value::Level(f64::from(u8::from(election.leads())))
             }),
         ]
     }

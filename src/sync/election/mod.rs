@@ -234,6 +234,10 @@ impl Election {
         lead: &mut impl FnMut(&Term) -> std::result::Result<T, E>,
     ) -> Result<Ended<T>> {
         let term = Term::begin(&guard, stops, self.handle.client.config.lease)?;
+        if !self.handle.client.is_forked() {
+            let outcomes = &self.handle.client.seen.outcomes;
+            outcomes.term_began(self.name(), term.cancel_token());
+        }
         let outcome = catch_unwind(AssertUnwindSafe(|| lead(&term)));
         let is_told = !term.is_leader();
         let is_lost = matches!(guard.unlock(), Err(e) if e.kind() == ErrorKind::Lost);

@@ -18,6 +18,7 @@ use crate::fencing::{DoneStatement, FencingToken};
 use crate::hold::acquire::acquire_for_thread;
 use crate::hold::guarded::{Hold, Side};
 use crate::os;
+use crate::report::outcomes::RunOutcome;
 use crate::signal::cancel::CancelToken;
 use crate::store::{AttemptEnd, BeginJob, EndJob, JobState, Released, UnknownOutcomes};
 use crate::sync::guard::{Guard, ThreadBound};
@@ -245,6 +246,19 @@ fn repeat_end(
     }
 }
 
+/// Counts how a run has ended, when it is dropped.
+struct Counts<'j> {
+    job: &'j ScheduledJob,
+    outcome: RunOutcome,
+}
+
+impl Drop for Counts<'_> {
+    fn drop(&mut self) {
+        let done_at = (self.outcome == RunOutcome::Done).then(os::wall);
+        self.job.count(self.outcome, done_at);
+    }
+}
+
 impl ScheduledJob {
     /// Runs `f`, unless this occurrence was done, runs now, or must not run for another reason:
     /// [`Once`] says which. It does not wait for anybody.
@@ -274,20 +288,48 @@ impl ScheduledJob {
         &self,
         f: impl FnOnce(&JobRun) -> std::result::Result<T, E>,
     ) -> Result<Once<T, E>> {
-        let Some(name) = self.occurrence_now()? else { return Ok(Once::Passed { newest: None }) };
+        let Some(name) = self.occurrence_now()? else {
+            self.count(RunOutcome::NotRun, None);
+            return Ok(Once::Passed { newest: None });
+        };
         let mut run = match self.begin(&name)? {
             Ok(run) => run,
             Err(refused) => {
+                self.count_refusal(&refused);
                 let refused = Once::refusal(refused);
                 return refused.ok_or_else(|| unexpected(&name));
             }
         };
+        // A panic is a failure as well.
+        let mut counts = Counts { job: self, outcome: RunOutcome::Failed };
         match f(&run) {
             Err(error) => Ok(Once::Failed(error)),
             Ok(value) => Ok(match run.end(AttemptEnd::Done) {
-                Ok(()) => Once::Done(value),
-                Err(why) => Once::Unrecorded(value, why),
+                Ok(()) => {
+                    counts.outcome = RunOutcome::Done;
+                    Once::Done(value)
+                }
+                Err(why) => {
+                    counts.outcome = RunOutcome::Unrecorded;
+                    Once::Unrecorded(value, why)
+                }
             }),
+        }
+    }
+
+    fn count(&self, outcome: RunOutcome, done_at: Option<Duration>) {
+        let client = &self.handle.client;
+        // The closure may have forked.
+        if !client.is_forked() {
+            client.seen.outcomes.job_ended(self.name(), outcome, done_at);
+        }
+    }
+
+    fn count_refusal(&self, why: &JobState) {
+        match why {
+            JobState::Done { at, .. } => self.count(RunOutcome::AlreadyDone, Some(*at)),
+            JobState::GaveUp { .. } => self.count(RunOutcome::GaveUp, None),
+            _ => self.count(RunOutcome::NotRun, None),
         }
     }
 

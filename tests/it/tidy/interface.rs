@@ -78,6 +78,8 @@ fn send_and_sync_are_promised() {
     both::<Primitive>();
     both::<Stats>();
     both::<NameStats>();
+    both::<JobStats>();
+    both::<ElectionStats>();
     settings::<Redis>();
     settings::<Sentinel>();
     settings::<Cluster>();
