@@ -400,7 +400,9 @@ mod tests {
         let pause = u64::try_from(PAUSE.as_millis()).unwrap();
         let job = |name: &str, word: &str, got: Nanos| {
             let mut runs = [ran(7, 1, [10, 20], word), ran(7, 2, [got, got + 5], "done")];
-            runs.iter_mut().for_each(|run| run.names = vec![name.to_owned()]);
+            for run in &mut runs {
+                run.names = vec![name.to_owned()];
+            }
             count(runs.to_vec())
         };
         assert_eq!(job(PAUSES, "failed", 20 + pause), 0);
@@ -415,7 +417,9 @@ mod tests {
         let pause = u64::try_from(PAUSE.as_millis()).unwrap();
         let told = |name: &str, at: Nanos| {
             let mut calls = [ran(7, 1, [10, 20], "failed"), asked(Verb::Takes, 7, at, "pausing")];
-            calls.iter_mut().for_each(|call| call.names = vec![name.to_owned()]);
+            for call in &mut calls {
+                call.names = vec![name.to_owned()];
+            }
             count(calls.to_vec())
         };
         assert_eq!([told(PAUSES, 30), told(PAUSES, 30 + pause)], [0, 1]);
