@@ -256,17 +256,22 @@ impl<'a> Calls<'a> {
         self.all.iter().filter(is_too_soon).map(|call| self.found(*call, text)).collect()
     }
 
-    /// Calls that waited in vain for what was done meanwhile, or before.
+    /// Calls that waited in vain for what was done meanwhile, or before, or heard of it too late.
     fn not_told(&self) -> Vec<Violation> {
-        // Less than the time after which a waiter asks again by itself.
+        // Less than the time after which a waiter asks again by itself, or at its deadline.
         let load = self.history.load.min(MOST_LOAD);
         let at_once = (self.history.lease as f64 / 2.0 * load) as Nanos;
         let is_not_told = |call: &&Call<'_>| {
-            let Some((told, "nothing")) = call.0.answer() else { return false };
+            let Some((told, words)) = call.0.answer() else { return false };
+            let asked = match words {
+                "nothing" => 0,
+                "already" if call.0.verb == Verb::Waits => call.0.asked,
+                _ => return false,
+            };
             let was_done = |run: &Call<'_>| {
                 let Some((done, "done")) = run.0.answer() else { return false };
                 run.1.occurrence == call.1.occurrence
-                    && done + at_once < told
+                    && done.max(asked) + at_once < told
                     && self.is_quiet(run.0.asked.min(call.0.asked), told)
                     && !self.may_forget(run.0.asked, told, |one| one >= call.1.occurrence)
             };
@@ -443,6 +448,6 @@ mod tests {
             count(vec![ran(7, 1, [10, 20], "done"), wait])
         };
         assert_eq!([waits("nothing", 1000), waits("nothing", 1600)], [0, 1]);
-        assert_eq!(waits("already", 1600), 0);
+        assert_eq!([waits("already", 1000), waits("already", 1600)], [0, 1], "it was told late");
     }
 }
