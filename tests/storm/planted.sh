@@ -15,11 +15,15 @@
 # then each check that failed in the run that caught the bug, with the number of its failures:
 #
 #   bug                          looked for on     runs  caught by
+#   a-pause-is-none              redis                2  jobs 4
+#   a-request-outlives-its-term  redis                1  terms 18
+#   a-success-wakes-nobody       redis                1  jobs 1
 #   begin-trusts-the-look        redis                2  jobs 1
 #   belief-ignores-time          redis                1  exclusion 15
 #   callback-left-out            redis                1  loss told 2
 #   connections-stay             redis                1  leaks 3, left-overs 1
 #   fork-believes                redis                1  forks 7
+#   forget-forgets-the-newest    redis                2  jobs 1
 #   heartbeat-proves-nothing     zookeeper-three      7  exclusion 43
 #   last-come-first-served       redis                1  order 8
 #   latch-counts-twice           redis                1  latch 7
@@ -36,6 +40,7 @@
 #                                                        told 3; the scheduler finds a similar bug)
 #   undo-left-out                zookeeper            1  waits 9, leaks 1
 #   wake-up-lost                 redis                6  waits 3
+#   who-resigns-leads-on         redis                1  terms 5
 #   writer-beside-readers        redis                1  exclusion 64
 #
 set -u
