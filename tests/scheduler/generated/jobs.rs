@@ -256,7 +256,11 @@ impl Play {
         // Each repeat pauses for longer than the one before.
         let repeats =
             program.has_failures() && program.settings.lease.time() < Duration::from_secs(1);
-        let has_reason = self.may_lose(fire.thing) || program.any(takes_long) || repeats;
+        // Forgotten between the end, whose reply was lost, and its repeat.
+        let reopens = |step: &Step| *step == Step::Reopen(fire.thing, fire.occurrence);
+        let is_forgotten = program.has_failures() && program.any(reopens);
+        let has_reason =
+            self.may_lose(fire.thing) || program.any(takes_long) || repeats || is_forgotten;
         assert!(has_reason, "{fire}: nothing explains that it was not recorded: {why}");
     }
 
