@@ -247,11 +247,12 @@ impl Builder {
         self
     }
 
-    /// Maximum number of connections that lock calls keep and share, 1 to 1024. With Redis, the
-    /// requests of many threads travel behind each other over two of them. Further ones are made
-    /// only for requests that wait for [replicas](crate::Redis::replicas), for those that nothing
-    /// may repeat, and for a user without the right to `ECHO`. With PostgreSQL, when all are busy,
-    /// calls are sent together over the next one that becomes free. Connections are made one after
+    /// Maximum number of connections that lock calls keep and share, 1 to 1024. With Redis, up to
+    /// four threads that call at the same time have one each; more of them share one, on which
+    /// requests travel behind each other; and from 32 on they use all, as do requests that wait for
+    /// [replicas](crate::Redis::replicas), those that nothing may repeat, and a user without the
+    /// right to `ECHO`. Then, and always with PostgreSQL, calls that find all of them busy are sent
+    /// together over the next one that becomes free. Connections are made one after
     /// the other, and after a failed connect none before a growing pause, a quarter of a second at
     /// most. Each background thread has a connection of its own, and there is one more for a moment
     /// where something needs a new one (a long list, a repeated call of a user who may not kill

@@ -10,9 +10,7 @@ use rand::TryRng;
 use rand::rngs::SysRng;
 
 pub(crate) mod thread {
-    pub(crate) use std::thread::{
-        Builder, JoinHandle, Thread, ThreadId, current, sleep, yield_now,
-    };
+    pub(crate) use std::thread::{Builder, JoinHandle, Thread, ThreadId, current, sleep};
     #[cfg(feature = "redlock")]
     pub(crate) use std::thread::{ScopedJoinHandle, scope};
 }

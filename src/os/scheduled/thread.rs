@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use shuttle::sync::atomic::{AtomicBool, Ordering};
-pub use shuttle::thread::{JoinHandle, Thread, ThreadId, current, yield_now};
+pub use shuttle::thread::{JoinHandle, Thread, ThreadId, current};
 pub(crate) use shuttle::thread::{Scope, ScopedJoinHandle, scope};
 
 use super::parker::Parker;

@@ -23,7 +23,8 @@ impl<C: PooledConnector> Pool<C> {
     /// connection is read.
     pub(super) fn give_back(&self, line: u64, mut connection: C::Connection) -> bool {
         let mut state = self.state.lock();
-        let (closed, queues) = (state.closed, !state.queue.is_empty());
+        let closed = state.closed;
+        let queues = !state.queue.is_empty();
         let Some(place) = state.line(line) else { return false };
         // The last one: until its answer comes it need not be woken for the others.
         if let Some(last) = place.flights.back() {
@@ -42,21 +43,19 @@ impl<C: PooledConnector> Pool<C> {
             place.connection = Some(connection);
             return false;
         }
+        place.close_to_others();
         C::mark_idle(&mut connection);
         if closed {
             drop(state);
             C::say_goodbye(&mut connection);
             drop(connection);
             self.lose_line(line, None);
-            return false;
-        }
-        if !queues {
+        } else if queues && state.serves(line, self.callers()) {
+            drop(state);
+            self.send_queue(Borrowed::new(self, line, connection));
+        } else if let Some(place) = state.line(line) {
             place.connection = Some(connection);
-            return false;
         }
-        place.is_open = false;
-        drop(state);
-        self.send_queue(Borrowed::new(self, line, connection));
         false
     }
 
@@ -80,15 +79,20 @@ impl<C: PooledConnector> Pool<C> {
     /// A thread has sent over a line on which nothing was due. If others may follow, those that
     /// queue are sent at once.
     pub(super) fn open(&self, line: u64, may_be_followed: bool) {
-        self.state.lock().open_line(line, may_be_followed);
+        let mut state = self.state.lock();
+        state.open_line(line, may_be_followed);
         if may_be_followed {
+            drop(state);
             self.send_behind();
+        } else {
+            // Those who have queued for this connection meanwhile.
+            self.serve_by_idle(state);
         }
     }
 
     /// The same, over any line.
     pub(super) fn send_behind(&self) {
-        let follower = self.state.lock().begin_to_follow();
+        let follower = self.state.lock().begin_to_follow(self.callers());
         if let Some(follower) = follower {
             self.follow(follower);
         }
@@ -97,10 +101,7 @@ impl<C: PooledConnector> Pool<C> {
     /// Sends the queue behind what is under way on a line.
     pub(super) fn follow(&self, follower: Follower<C>) {
         let mut follows = Follows { pool: self, follower: Some(follower), broken: true };
-        let Some(Follower { line, sender, in_crowd }) = &mut follows.follower else { return };
-        if *in_crowd {
-            self.gathering.let_others_queue();
-        }
+        let Some(Follower { line, sender }) = &mut follows.follower else { return };
         let Some(requests) = self.state.lock().take_followers() else {
             return follows.end();
         };
@@ -152,7 +153,8 @@ impl<C: PooledConnector> Pool<C> {
                 state.open_line(connection.line, C::may_follow(&batch.requests[0].request));
                 let line = state.line(connection.line).expect("a thread has its connection");
                 line.flights.push_back(batch);
-                drop(state);
+                // Where it goes alone: the rest of the queue has waited for this connection.
+                self.serve_by_idle(state);
                 Some(connection.hand_on())
             }
             Err(failure) => {
@@ -175,6 +177,8 @@ impl<C: PooledConnector> Pool<C> {
         // Callers are woken when all that has come is parsed.
         let mut answered = Vec::new();
         while let Some(mut batch) = self.next_flight(line) {
+            // The server has work when it has answered this batch.
+            self.send_behind();
             let is_own = Arc::ptr_eq(&batch.requests[0], own);
             let Batch { outcomes, flight, .. } = &mut batch;
             let flight = flight.as_mut().expect("a batch that was sent has a flight");
@@ -232,7 +236,7 @@ impl<C: PooledConnector> Follows<'_, C> {
 
 impl<C: PooledConnector> Drop for Follows<'_, C> {
     fn drop(&mut self) {
-        let Some(Follower { line, sender, .. }) = self.follower.take() else { return };
+        let Some(Follower { line, sender }) = self.follower.take() else { return };
         let mut state = self.pool.state.lock();
         let Some(place) = state.line(line) else { return };
         // Nobody reads: the last reader had all its answers when this thread was about to write.

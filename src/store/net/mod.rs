@@ -8,7 +8,6 @@ mod address;
 mod aside;
 mod batch;
 mod flights;
-mod gathering;
 mod limits;
 mod names;
 mod pace;

@@ -10,16 +10,27 @@ use super::pooled::PooledConnector;
 use crate::base::error::Error;
 use crate::os::MutexGuard;
 
-/// How many connections carry requests behind each other. A second one is used while the server's
-/// answers to the first are parsed and distributed; with more, callers that could share a write do
-/// not meet.
-const MOST_THAT_PIPELINE: usize = 2;
+/// Up to so many callers have a connection each, if they pipeline: nobody has to be woken.
+const FEW: usize = 4;
+/// More of them share one connection, up to this number: callers that can share a write meet. From
+/// here on, what takes the time is to wake all of them. So they use all connections, each for one
+/// batch at a time, and the threads that read from them share that work.
+const MANY: usize = 32;
+/// How many writes wait behind the one whose answers are being read: the server has work when it has
+/// answered that one. With more, callers that could share a write do not meet.
+const MOST_BEHIND: usize = 1;
 
-/// From so many requests under way on, whoever writes lets others queue first.
-const CROWD: usize = 3;
+/// How many connections serve so many callers, where connections carry requests behind each other.
+fn most_for(callers: usize) -> usize {
+    match callers {
+        0..=FEW => FEW,
+        ..MANY => 1,
+        MANY.. => usize::MAX,
+    }
+}
 
-/// Invariants: while the queue is not empty, no connection is idle, and some thread has one, writes
-/// to one or makes one, and will serve the queue.
+/// Invariant: while the queue is not empty, the first line that does not go alone is not idle, or one
+/// is being made; whoever has it will serve the queue.
 pub(super) struct PoolState<C: PooledConnector> {
     pub(super) lines: Vec<Line<C>>,
     /// How many lines there have been.
@@ -55,6 +66,12 @@ impl<C: PooledConnector> Line<C> {
         self.pipelines && self.sender.is_none()
     }
 
+    /// Nothing is under way on it that others may follow, or not.
+    pub(super) fn close_to_others(&mut self) {
+        self.is_open = false;
+        self.goes_alone = false;
+    }
+
     pub(super) fn return_sender(&mut self, sender: C::Sender) {
         self.sender = Some(sender);
     }
@@ -68,8 +85,6 @@ impl<C: PooledConnector> Line<C> {
 pub(super) struct Follower<C: PooledConnector> {
     pub(super) line: u64,
     pub(super) sender: C::Sender,
-    /// So many requests are under way that others will probably queue soon.
-    pub(super) in_crowd: bool,
 }
 
 /// Who makes a connection for which a place is reserved.
@@ -98,11 +113,11 @@ impl<C: PooledConnector> PoolState<C> {
     }
 
     /// Reserves a place if a connection may be made now.
-    pub(super) fn reserve(&mut self, most: usize) -> Option<Maker> {
+    pub(super) fn reserve(&mut self, most: usize, callers: usize) -> Option<Maker> {
         let first = self.open() == 0;
         if self.closed
             || self.connecting
-            || self.open() >= self.wanted(most)
+            || self.open() >= self.wanted(most, callers)
             || !first && !self.pace.pause().is_zero()
         {
             return None;
@@ -113,14 +128,17 @@ impl<C: PooledConnector> PoolState<C> {
 
     /// How many connections the callers need. Beside those that carry requests behind each other: as
     /// many as there may be for requests that go alone.
-    fn wanted(&self, most: usize) -> usize {
-        let all_pipeline = self.lines.iter().all(|line| line.pipelines);
-        if all_pipeline && self.queue.iter().all(|queued| C::may_follow(&queued.request)) {
+    fn wanted(&self, most: usize, callers: usize) -> usize {
+        if self.pipelines() && self.queue.iter().all(|queued| C::may_follow(&queued.request)) {
             let taken = self.lines.iter().filter(|line| line.goes_alone).count();
-            most.min(MOST_THAT_PIPELINE + taken)
+            most.min(most_for(callers).saturating_add(taken))
         } else {
             most
         }
+    }
+
+    fn pipelines(&self) -> bool {
+        self.lines.iter().all(|line| line.pipelines)
     }
 
     /// Puts a connection into its place, for the thread that has made it.
@@ -149,31 +167,48 @@ impl<C: PooledConnector> PoolState<C> {
         Some(self.lines.remove(place))
     }
 
-    /// An idle connection for one thread.
-    pub(super) fn take_idle(&mut self) -> Option<(u64, C::Connection)> {
-        let line = self.lines.iter_mut().find(|line| line.is_idle())?;
-        line.is_open = false;
-        line.goes_alone = false;
-        Some((line.number, line.connection.take()?))
+    /// An idle connection for one thread, of those that serve so many callers.
+    pub(super) fn take_idle(&mut self, callers: usize) -> Option<(u64, C::Connection)> {
+        let number = self.for_callers(callers).find(|line| line.is_idle())?.number;
+        self.borrow(number)
+    }
+
+    /// Any idle connection, and rather one that does not serve many callers.
+    pub(super) fn take_any_idle(&mut self) -> Option<(u64, C::Connection)> {
+        let number = self.lines.iter().rev().find(|line| line.is_idle())?.number;
+        self.borrow(number)
+    }
+
+    fn borrow(&mut self, number: u64) -> Option<(u64, C::Connection)> {
+        let line = self.line(number)?;
+        line.close_to_others();
+        Some((number, line.connection.take()?))
+    }
+
+    /// The lines that serve so many callers. Where connections carry one batch at a time: all.
+    fn for_callers(&self, callers: usize) -> impl Iterator<Item = &Line<C>> {
+        let most = if self.pipelines() { most_for(callers) } else { usize::MAX };
+        self.lines.iter().filter(|line| !line.goes_alone).take(most)
+    }
+
+    /// Whether a line that is returned sends the queue. If not, another one will.
+    pub(super) fn serves(&self, number: u64, callers: usize) -> bool {
+        self.for_callers(callers).any(|line| line.number == number)
     }
 
     /// The means to send the queue behind what is under way: over the line on which the fewest
     /// answers are due.
-    pub(super) fn begin_to_follow(&mut self) -> Option<Follower<C>> {
+    pub(super) fn begin_to_follow(&mut self, callers: usize) -> Option<Follower<C>> {
         let first = self.queue.front()?;
-        if !C::may_follow(&first.request) {
+        if callers >= MANY || !C::may_follow(&first.request) {
             return None;
         }
-        let open = self.lines.iter_mut().filter(|line| line.is_open && line.sender.is_some());
-        let line = open.min_by_key(|line| line.flights.len())?;
-        let (number, sender) = (line.number, line.sender.take()?);
-        Some(Follower { line: number, sender, in_crowd: self.under_way() >= CROWD })
-    }
-
-    /// How many requests have been sent or queue.
-    fn under_way(&self) -> usize {
-        let sent = self.lines.iter().flat_map(|line| &line.flights);
-        sent.map(|batch| batch.requests.len()).sum::<usize>() + self.queue.len()
+        let may_take = |line: &&Line<C>| {
+            line.is_open && line.sender.is_some() && line.flights.len() < MOST_BEHIND
+        };
+        let open = self.for_callers(callers).filter(may_take);
+        let line = open.min_by_key(|line| line.flights.len())?.number;
+        Some(Follower { line, sender: self.line(line)?.sender.take()? })
     }
 
     /// What is under way may be followed by others or not.

@@ -25,10 +25,10 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use super::batch::{Batch, QueuedRequest, Reading, RequestState, brings_last, take_batch};
-use super::gathering::Gathering;
 use super::places::{Maker, PoolState, fail_queue};
 use super::pooled::{Outcome, PooledConnector};
 use crate::base::error::{Error, ErrorKind, Result};
+use crate::os::atomic::{AtomicUsize, Ordering};
 use crate::os::{self, Mutex, MutexGuard};
 
 /// After a SIGSTOP and a SIGCONT, callers that wait for a connection find that their deadline has
@@ -40,7 +40,8 @@ pub(crate) struct Pool<C: PooledConnector> {
     connector: C,
     pub(super) most: usize,
     pub(super) state: Mutex<PoolState<C>>,
-    pub(super) gathering: Gathering,
+    /// How many threads call now.
+    callers: AtomicUsize,
     /// Held by whoever has a connection [aside](super::aside).
     pub(super) aside: Mutex<()>,
     own: Weak<Self>,
@@ -50,12 +51,16 @@ impl<C: PooledConnector> Pool<C> {
     pub(crate) fn new(connector: C, most: usize) -> Arc<Self> {
         let state = Mutex::new(PoolState::new(connector.io_timeout()));
         let aside = Mutex::new(());
-        let gathering = Gathering::default();
-        Arc::new_cyclic(|own| Self { connector, most, state, gathering, aside, own: own.clone() })
+        let callers = AtomicUsize::new(0);
+        Arc::new_cyclic(|own| Self { connector, most, state, callers, aside, own: own.clone() })
     }
 
     pub(crate) fn connector(&self) -> &C {
         &self.connector
+    }
+
+    pub(super) fn callers(&self) -> usize {
+        self.callers.load(Ordering::Relaxed)
     }
 
     /// How many connections it has at most.
@@ -82,7 +87,8 @@ impl<C: PooledConnector> Pool<C> {
         most: usize,
         judge: impl FnOnce(&C::Request, Outcome<C>) -> Outcome<C>,
     ) -> Outcome<C> {
-        let mut state = match self.take_free() {
+        let _calls = Calls::begin(&self.callers);
+        let mut state = match self.take_free(!C::may_follow(&request)) {
             Ok(connection) => {
                 let [outcome] = self.exchange(connection, [&request]);
                 return judge(&request, outcome);
@@ -100,8 +106,8 @@ impl<C: PooledConnector> Pool<C> {
                 state.queue.push_back(queued.clone());
             }
         }
-        let maker = state.reserve(most);
-        let follower = state.begin_to_follow();
+        let maker = state.reserve(most, self.callers());
+        let follower = state.begin_to_follow(self.callers());
         drop(state);
         let must_wait = MustWait { pool: self, queued: &queued };
         match maker {
@@ -128,14 +134,19 @@ impl<C: PooledConnector> Pool<C> {
     }
 
     pub(crate) fn borrow_free(&self) -> Option<Borrowed<'_, C>> {
-        self.take_free().ok()
+        self.take_free(true).ok()
     }
 
-    /// A free connection that works; or else the state, in which none is free.
-    fn take_free(&self) -> std::result::Result<Borrowed<'_, C>, MutexGuard<'_, PoolState<C>>> {
+    /// A free connection that works, also one that does not serve many callers (`any`); or else the
+    /// state, in which none is free.
+    fn take_free(
+        &self,
+        any: bool,
+    ) -> std::result::Result<Borrowed<'_, C>, MutexGuard<'_, PoolState<C>>> {
         loop {
             let mut state = self.state.lock();
-            let Some((line, connection)) = state.take_idle() else { return Err(state) };
+            let taken = if any { state.take_any_idle() } else { state.take_idle(self.callers()) };
+            let Some((line, connection)) = taken else { return Err(state) };
             drop(state);
             let mut borrowed = Borrowed::new(self, line, connection);
             if self.connector.is_usable(borrowed.get()) {
@@ -226,7 +237,7 @@ impl<C: PooledConnector> Pool<C> {
             while let Some(made) = pool.make(None) {
                 drop(made);
                 let mut state = pool.state.lock();
-                if state.queue.is_empty() || state.reserve(pool.most).is_none() {
+                if state.queue.is_empty() || state.reserve(pool.most, pool.callers()).is_none() {
                     break;
                 }
             }
@@ -281,9 +292,9 @@ impl<C: PooledConnector> Pool<C> {
     }
 
     /// Sends the queue over an idle connection, if there is one.
-    fn serve_by_idle(&self, mut state: MutexGuard<'_, PoolState<C>>) {
+    pub(super) fn serve_by_idle(&self, mut state: MutexGuard<'_, PoolState<C>>) {
         if !state.queue.is_empty()
-            && let Some((line, connection)) = state.take_idle()
+            && let Some((line, connection)) = state.take_idle(self.callers())
         {
             drop(state);
             self.give_back(line, connection);
@@ -299,7 +310,7 @@ impl<C: PooledConnector> Pool<C> {
         if state.queue.is_empty() {
             return;
         }
-        match state.reserve(self.most) {
+        match state.reserve(self.most, self.callers()) {
             Some(Maker::Caller) => {
                 let next = state.queue.pop_front().expect("the queue is not empty");
                 drop(state);
@@ -491,6 +502,22 @@ impl<C: PooledConnector> Drop for Borrowed<'_, C> {
         } else if self.pool.give_back(self.line, connection) {
             self.pool.send_behind();
         }
+    }
+}
+
+/// A thread that calls.
+struct Calls<'p>(&'p AtomicUsize);
+
+impl<'p> Calls<'p> {
+    fn begin(callers: &'p AtomicUsize) -> Self {
+        callers.fetch_add(1, Ordering::Relaxed);
+        Self(callers)
+    }
+}
+
+impl Drop for Calls<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
