@@ -1,5 +1,5 @@
-//! Distributed locks over Redis, PostgreSQL or ZooKeeper, for Rust programs that use threads and
-//! not async.
+//! Distributed locks over Redis, PostgreSQL, MySQL or ZooKeeper, for Rust programs that use threads
+//! and not async.
 //!
 //! You hold a *lease*. A background thread renews it until you drop the guard, and the guard
 //! reports when the lease is gone. Java services with Redisson and Rust services with leasehold
@@ -14,7 +14,7 @@
 //! You need Rust 1.88, and Redis 6.2 or later, or Valkey 7.2 or later: one server, a primary behind
 //! [sentinels][crate::Sentinel], a [cluster][crate::Cluster], or [several independent
 //! servers][crate::Redlock]. See [`guide::servers`]. PostgreSQL and ZooKeeper can keep the same
-//! locks: [`guide::choosing_a_store`] compares them.
+//! locks, and MySQL the plain one: [`guide::choosing_a_store`] compares them.
 //!
 //! Only the cargo feature `redis` is on by default. A program that keeps its locks in another
 //! store, or in memory, can leave it out: `default-features = false`.
@@ -27,6 +27,7 @@
 //! | `tls-core` | the same without ring, for a program that installs a provider of cryptography for rustls, such as aws-lc-rs with FIPS |
 //! | `tls-platform-verifier` | `Tls::platform_verifier`: the operating system checks certificates; also brings `tls-core` |
 //! | `postgres` | `postgres://` URLs: the same locks in a [PostgreSQL database](guide::postgres). About 20 small additional crates |
+//! | `mysql` | `mysql://` and `mariadb://` URLs: the plain lock in a [MySQL or MariaDB database](guide::mysql). 8 small additional crates |
 //! | `zookeeper` | `zookeeper://` URLs: the same locks in a [ZooKeeper ensemble](guide::zookeeper), shared with Apache Curator. No additional crates |
 //! | `metrics` | `Stats::publish`: the figures, for the facade of the crate `metrics`. Three small additional crates, including that one |
 //! | `tracing` | [spans](guide::operations#spans) of waits and holds, for the subscriber of the crate `tracing`. Four small additional crates, including that one |
@@ -175,9 +176,10 @@
 //! | [`guide::scheduled_jobs`] | How does a cron job run once, although ten machines start it? |
 //! | [`guide::what_happens_when`] | What does each call answer while something is wrong? |
 //! | [`guide::choosing_a_lease`] | How long should the lease and the timeouts be? |
-//! | [`guide::choosing_a_store`] | Redis, Redlock, PostgreSQL or ZooKeeper: what does each cost, and what happens with each fault? |
+//! | [`guide::choosing_a_store`] | Redis, Redlock, PostgreSQL, MySQL or ZooKeeper: what does each cost, and what happens with each fault? |
 //! | [`guide::servers`] | Which servers work, and what happens when one fails? |
 //! | [`guide::postgres`] | How do I keep locks in my PostgreSQL, and fence a transaction? |
+//! | [`guide::mysql`] | How do I keep locks in my MySQL or MariaDB, and fence a transaction? |
 //! | [`guide::zookeeper`] | How do locks survive the loss of any server, and how do I share them with Apache Curator? |
 //! | [`guide::redlock`] | How do locks survive the loss of a server? |
 //! | [`guide::fencing`] | How do I stop a late holder? |
@@ -217,7 +219,7 @@
 // Some code that stores share is used by only one of them, and is dead in a build without that
 // store. The build with all features has no dead code.
 #![cfg_attr(
-    not(all(feature = "postgres", feature = "redlock", feature = "zookeeper")),
+    not(all(feature = "postgres", feature = "mysql", feature = "redlock", feature = "zookeeper")),
     allow(dead_code, unused_imports)
 )]
 
@@ -259,6 +261,8 @@ pub use base::tls::Tls;
 pub use builder::Builder;
 #[cfg(feature = "redis")]
 pub use builder::cluster::Cluster;
+#[cfg(feature = "mysql")]
+pub use builder::mysql::Mysql;
 #[cfg(feature = "postgres")]
 pub use builder::postgres::Postgres;
 #[cfg(feature = "redis")]
@@ -271,6 +275,8 @@ pub use builder::sentinel::Sentinel;
 pub use builder::zookeeper::ZooKeeper;
 pub use client::LockClient;
 pub use signal::cancel::CancelToken;
+#[cfg(feature = "mysql")]
+pub use store::mysql::MYSQL_SCHEMA;
 #[cfg(feature = "postgres")]
 pub use store::postgres::POSTGRES_SCHEMA;
 pub use sync::counting_semaphore::{CountingPermit, CountingSemaphore};

@@ -175,7 +175,7 @@ impl std::fmt::Debug for Faults {
 
 /// From now on `answer` looks up `host` in this process, and not the system. For the tests of this
 /// crate: no name server can be had that hangs when a test wants it to.
-#[cfg(any(feature = "redis", feature = "postgres", feature = "zookeeper"))]
+#[cfg(any(feature = "redis", feature = "postgres", feature = "mysql", feature = "zookeeper"))]
 #[doc(hidden)]
 pub fn look_up_by(
     host: &str,

@@ -16,6 +16,12 @@ pub(crate) fn advice(advice: &Advice) -> Option<String> {
         Advice::GrantRoleRights => {
             "the output of `leasehold schema --postgres` ends with the rights that a role needs"
         }
+        Advice::CreateTables => {
+            "have an administrator run what `leasehold schema --mysql` prints, with the rights at its end"
+        }
+        Advice::GrantDatabaseRights => {
+            "the output of `leasehold schema --mysql` ends with the rights that a user needs"
+        }
         Advice::ConnectToCluster => "use redis+cluster://host",
         Advice::ConnectToServer => "use redis://host",
         Advice::ConnectToSentinels => {

@@ -18,6 +18,10 @@ pub enum Advice {
     InstallSchema,
     /// Give the PostgreSQL role the rights that it needs.
     GrantRoleRights,
+    /// Have an administrator create the tables in the MySQL database.
+    CreateTables,
+    /// Give the user of the MySQL database the rights that it needs.
+    GrantDatabaseRights,
     /// The server is a node of a cluster: connect to it as such.
     ConnectToCluster,
     /// The server is not a node of a cluster: connect to it as to a single server.
@@ -48,10 +52,12 @@ impl Advice {
     /// All that name something of this crate, so that whoever prints them in other words can test
     /// that none is missing.
     #[doc(hidden)]
-    pub const NAMED: [Self; 15] = [
+    pub const NAMED: [Self; 17] = [
         Self::GrantRights,
         Self::InstallSchema,
         Self::GrantRoleRights,
+        Self::CreateTables,
+        Self::GrantDatabaseRights,
         Self::ConnectToCluster,
         Self::ConnectToServer,
         Self::ConnectToSentinels,
@@ -74,6 +80,10 @@ impl Advice {
                 "have an administrator run leasehold::POSTGRES_SCHEMA, and grant the rights of guide::postgres"
             }
             Self::GrantRoleRights => "guide::postgres has the rights that a role needs",
+            Self::CreateTables => {
+                "have an administrator run leasehold::MYSQL_SCHEMA, and grant the rights of guide::mysql"
+            }
+            Self::GrantDatabaseRights => "guide::mysql has the rights that a user needs",
             Self::ConnectToCluster => "use Builder::cluster, or a URL redis+cluster://host",
             Self::ConnectToServer => "use Builder::redis, or a URL redis://host",
             Self::ConnectToSentinels => {

@@ -39,7 +39,8 @@ pub enum ErrorKind {
     ///
     /// - It is starting, is loading its data, is busy with a script, or is overloaded.
     /// - It takes no more connections (`maxclients`, `max_connections`, `maxClientCnxns`).
-    /// - PostgreSQL: another session has locked what the call needs; the message names it.
+    /// - PostgreSQL: another session has locked what the call needs; the message names it. MySQL:
+    ///   the row of a hold is locked, by a transaction that is not one of a client.
     /// - The sentinels do not agree on the master, or the slot of the name is being moved.
     NotReady,
     /// The password is wrong, the credentials provider has none, or the user has no permission for

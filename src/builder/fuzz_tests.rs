@@ -3,6 +3,7 @@
 use std::fmt::Debug;
 
 use super::cluster::Cluster;
+use super::mysql::Mysql;
 use super::postgres::Postgres;
 use super::redis::Redis;
 use super::sentinel::Sentinel;
@@ -11,6 +12,7 @@ use crate::base::error::{ErrorKind, Result};
 use crate::base::escape::{escape_name, unescape_name};
 use crate::base::fuzz_tests::{Dice, fuzz};
 use crate::base::glob::Glob;
+use crate::store::mysql::url::MysqlUrl;
 use crate::store::postgres::url::PostgresUrl;
 use crate::store::redis::sentinel::{Providers, SentinelUrls};
 use crate::store::redis::wire::Endpoint;
@@ -28,6 +30,7 @@ fn url(dice: &mut Dice) -> Vec<u8> {
         "redis+cluster",
         "redis+unix",
         "postgres",
+        "mysql",
         "zookeeper",
         "zookeeper+tls",
     ];
@@ -41,6 +44,7 @@ fn url(dice: &mut Dice) -> Vec<u8> {
         "?sslmode=require&connect_timeout=3",
         "?host=/s,h&port=7",
         "?user=u",
+        "?ssl-mode=required&ssl-ca=x",
     ];
     format!("{scheme}://user:{SECRET}@{hosts}{path}{}", dice.choose(&parameters)).into_bytes()
 }
@@ -75,6 +79,7 @@ fn fuzzed_urls_are_understood_or_refused_without_their_passwords() {
         );
         judge(url, Cluster::new([url]).nodes(), &Cluster::new([url]));
         judge(url, PostgresUrl::parse(url), &Postgres::new(url));
+        judge(url, MysqlUrl::parse(url), &Mysql::new(url));
         judge(url, ZooKeeperUrl::parse(url), &ZooKeeper::new(url));
     });
 }

@@ -6,8 +6,16 @@
 
 #[cfg(feature = "redis")]
 pub(crate) mod cluster;
-#[cfg(all(test, feature = "redis", feature = "postgres", feature = "zookeeper"))]
+#[cfg(all(
+    test,
+    feature = "redis",
+    feature = "postgres",
+    feature = "mysql",
+    feature = "zookeeper"
+))]
 mod fuzz_tests;
+#[cfg(feature = "mysql")]
+pub(crate) mod mysql;
 #[cfg(feature = "postgres")]
 pub(crate) mod postgres;
 #[cfg(feature = "redis")]
@@ -26,6 +34,8 @@ use std::time::Duration;
 
 #[cfg(feature = "redis")]
 use self::cluster::Cluster;
+#[cfg(feature = "mysql")]
+use self::mysql::Mysql;
 #[cfg(feature = "postgres")]
 use self::postgres::Postgres;
 #[cfg(feature = "redis")]
@@ -116,6 +126,7 @@ impl Builder {
     /// | `redis+sentinel://[user:password@]host[:port][,host[:port]..]/master[/db]` | the master that sentinels watch: [`sentinel`][Self::sentinel] |
     /// | `redis+cluster://[user:password@]host:port[,host:port..]` | a cluster: [`cluster`][Self::cluster] |
     /// | `postgres://user@host[:port][,host[:port]..]/database` | a PostgreSQL database: [`postgres`][Self::postgres] |
+    /// | `mysql://user[:password]@host[:port][,host[:port]..]/database`, `mariadb://..` | a MySQL or MariaDB database: [`mysql`][Self::mysql] |
     /// | `zookeeper://host[:port][,host[:port]..][/chroot]` | a ZooKeeper ensemble: [`zookeeper`][Self::zookeeper] |
     ///
     /// Use this if the URL comes from a configuration. The methods in the right column take the
@@ -129,6 +140,7 @@ impl Builder {
     /// Every part of a URL is understood or refused, never ignored: the error names the part, what
     /// is allowed there, and no password. Write `/`, `?`, `#` and `@` in a user or password as
     /// `%2F`, `%3F`, `%23` and `%40`.
+    #[cfg_attr(not(feature = "mysql"), doc = include_str!("../links/mysql.md"))]
     #[cfg_attr(not(feature = "postgres"), doc = include_str!("../links/postgres.md"))]
     #[cfg_attr(not(feature = "redis"), doc = include_str!("../links/redis.md"))]
     #[cfg_attr(not(feature = "redlock"), doc = include_str!("../links/redlock.md"))]
@@ -174,6 +186,13 @@ impl Builder {
         self.servers(database.into())
     }
 
+    /// The locks live in a MySQL or MariaDB database: a `mysql://` URL, or a [`Mysql`] with its
+    /// settings. Cargo feature `mysql`.
+    #[cfg(feature = "mysql")]
+    pub fn mysql(self, database: impl Into<Mysql>) -> Self {
+        self.servers(database.into())
+    }
+
     /// The locks live in a ZooKeeper ensemble: a `zookeeper://` URL, or a [`ZooKeeper`] with its
     /// settings. Cargo feature `zookeeper`.
     #[cfg(feature = "zookeeper")]
@@ -181,7 +200,7 @@ impl Builder {
         self.servers(ensemble.into())
     }
 
-    #[cfg(any(feature = "redis", feature = "postgres", feature = "zookeeper"))]
+    #[cfg(any(feature = "redis", feature = "postgres", feature = "mysql", feature = "zookeeper"))]
     fn servers(mut self, servers: impl Servers + 'static) -> Self {
         self.servers = Some(Ok(Arc::new(servers)));
         self
@@ -189,8 +208,8 @@ impl Builder {
 
     /// How connections over TLS are secured: authorities, a client certificate, the server's name.
     /// It applies to `rediss://` and `zookeeper+tls://` URLs, which otherwise trust the system's
-    /// authorities and present no client certificate, and to PostgreSQL, where it means
-    /// `sslmode=verify-full`. Cargo feature `tls`.
+    /// authorities and present no client certificate, to PostgreSQL, where it means
+    /// `sslmode=verify-full`, and to MySQL (`ssl-mode=verify_identity`). Cargo feature `tls`.
     ///
     /// A connect takes two more round trips and about a millisecond more of work; the [I/O
     /// timeout](Self::io_timeout) covers the TLS handshake as well. A call over an open connection
@@ -466,10 +485,17 @@ fn by_url(url: String) -> Result<Arc<dyn Servers>> {
         UrlKind::Cluster => Ok(Arc::new(Cluster::from(url))),
         #[cfg(feature = "postgres")]
         UrlKind::Postgres => Ok(Arc::new(Postgres::new(url))),
+        #[cfg(feature = "mysql")]
+        UrlKind::Mysql => Ok(Arc::new(Mysql::new(url))),
         #[cfg(feature = "zookeeper")]
         UrlKind::ZooKeeper => Ok(Arc::new(ZooKeeper::new(url))),
         // No scheme is found whose cargo feature is off.
-        #[cfg(not(all(feature = "redis", feature = "postgres", feature = "zookeeper")))]
+        #[cfg(not(all(
+            feature = "redis",
+            feature = "postgres",
+            feature = "mysql",
+            feature = "zookeeper"
+        )))]
         _ => Err(invalid("the scheme of the URL is not in this build")),
     }
 }

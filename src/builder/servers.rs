@@ -1,6 +1,6 @@
 //! What a kind of servers implements so that a client for it can be built.
 
-#[cfg(any(feature = "redis", feature = "postgres", feature = "zookeeper"))]
+#[cfg(any(feature = "redis", feature = "postgres", feature = "mysql", feature = "zookeeper"))]
 use std::fmt;
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use crate::base::error::Result;
 use crate::store::LockStore;
 
 /// Conversions for servers that one URL describes.
-#[cfg(any(feature = "redis", feature = "postgres", feature = "zookeeper"))]
+#[cfg(any(feature = "redis", feature = "postgres", feature = "mysql", feature = "zookeeper"))]
 macro_rules! from_url {
     ($servers:ident, $new:expr) => {
         impl From<&str> for $servers {
@@ -33,14 +33,14 @@ macro_rules! from_url {
         }
     };
 }
-#[cfg(any(feature = "redis", feature = "postgres", feature = "zookeeper"))]
+#[cfg(any(feature = "redis", feature = "postgres", feature = "mysql", feature = "zookeeper"))]
 pub(super) use from_url;
 
 /// What a URL names, as a `Debug` output shows it: without anything that may be a password.
-#[cfg(any(feature = "redis", feature = "postgres", feature = "zookeeper"))]
+#[cfg(any(feature = "redis", feature = "postgres", feature = "mysql", feature = "zookeeper"))]
 pub(super) struct Shown<T>(pub(super) Result<T>);
 
-#[cfg(any(feature = "redis", feature = "postgres", feature = "zookeeper"))]
+#[cfg(any(feature = "redis", feature = "postgres", feature = "mysql", feature = "zookeeper"))]
 impl<T: Debug> Debug for Shown<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {

@@ -180,7 +180,7 @@ pub(super) struct NewClient<'b> {
 impl NewClient<'_> {
     /// The I/O timeout of the background threads: one slow server must not use up the lease that a
     /// renewal is to save.
-    #[cfg(any(feature = "redis", feature = "postgres"))]
+    #[cfg(any(feature = "redis", feature = "postgres", feature = "mysql"))]
     pub(super) fn background_timeout(&self) -> Duration {
         self.io_timeout.min(self.settings.lease / 4)
     }

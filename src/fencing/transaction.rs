@@ -6,8 +6,8 @@ use super::FencingToken;
 use crate::base::job_name::JobName;
 use crate::store::FenceStatements;
 
-/// Fences a transaction of your own, where the locks are in the same database (`postgres://`): a
-/// late holder cannot commit. Made by `guard.fence_sql()`.
+/// Fences a transaction of your own, where the locks are in the same database (`postgres://`,
+/// `mysql://`): a late holder cannot commit. Made by `guard.fence_sql()`.
 ///
 /// This type has no connection and does no I/O: it provides a statement and its two parameters for
 /// your database library. Run **one** of the two statements inside your transaction, on your own
@@ -35,6 +35,10 @@ use crate::store::FenceStatements;
 /// `idle_in_transaction_session_timeout` of your own takes precedence. A prepared transaction
 /// (`PREPARE TRANSACTION`) has no such limit: it keeps the lock from everybody else until it is
 /// committed or rolled back, also across a restart of the server.
+///
+/// **In MySQL and MariaDB** both are one statement, with `?` for the values, and the error 1644
+/// beside the SQLSTATE; [the chapter](crate::guide::mysql#fencing-your-transaction) has the
+/// differences.
 ///
 /// # Examples
 ///
@@ -68,8 +72,8 @@ impl TransactionFence {
     }
 
     /// The statement that keeps everybody else from the lock until the transaction ends, with `$1`
-    /// for the [name](Self::name) and `$2` for the [token](Self::token). Run it before you read
-    /// what it protects.
+    /// for the [name](Self::name) and `$2` for the [token](Self::token), or `?` in this order. Run
+    /// it before you read what it protects.
     ///
     /// Renewing, re-entering and giving up the lock are not affected; the next holder waits.
     #[must_use]
@@ -78,13 +82,15 @@ impl TransactionFence {
     }
 
     /// The statement that checks the token when the transaction commits, with `$1` for the
-    /// [name](Self::name) and `$2` for the [token](Self::token). Until then nobody has to wait.
+    /// [name](Self::name) and `$2` for the [token](Self::token). Until then nobody has to wait. (In
+    /// MySQL it is the same as [`sql`](Self::sql): make it the last statement.)
     #[must_use]
     pub fn sql_at_commit(&self) -> &'static str {
         self.statements.at_commit
     }
 
-    /// The name of the lock in the database (the client's prefix included): a `TEXT`.
+    /// The name of the lock in the database (the client's prefix included): a `TEXT`, or in
+    /// MySQL a `VARBINARY`.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.key

@@ -30,7 +30,7 @@
 //!
 //! | the resource | helper |
 //! |---|---|
-//! | is in the PostgreSQL database that keeps the locks | [`fence_sql`](crate::ReentrantMutexGuard::fence_sql), one statement of your own transaction. The strongest: the database itself checks the hold, and keeps the next holder out until the transaction has ended. No table needs a column for it. See [`postgres`](crate::guide::postgres) |
+//! | is in the PostgreSQL or MySQL database that keeps the locks | [`fence_sql`](crate::ReentrantMutexGuard::fence_sql), one statement of your own transaction. The strongest: the database itself checks the hold, and keeps the next holder out until the transaction has ended. No table needs a column for it. See [`postgres`](crate::guide::postgres) and [`mysql`](crate::guide::mysql) |
 //! | is a value in Redis | [`FencedValue`](crate::fencing::FencedValue), made by [`fenced_value`](crate::LockClient::fenced_value) |
 //! | is a row of an SQL table | [`SqlFence`](crate::fencing::SqlFence), which generates the statements |
 //! | lives in this process (a value, a file that no other process writes) | [`FenceGate`](crate::fencing::FenceGate) |

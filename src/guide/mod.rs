@@ -5,7 +5,7 @@
 //! - Using a lock: [`waiting`], [`losing_a_lock`], [`fencing`], [`scheduled_jobs`],
 //!   [`what_happens_when`].
 //! - Setting it up: [`choosing_a_store`], [`choosing_a_lease`], [`servers`], [`postgres`],
-//!   [`zookeeper`], [`redlock`], [`redisson`].
+//!   [`mysql`], [`zookeeper`], [`redlock`], [`redisson`].
 //! - Fitting it into a program: [`worker_pools`], [`async_code`], [`shutdown`],
 //!   [`testing`].
 //! - Running it: [`operations`].
@@ -17,6 +17,8 @@ pub mod choosing_a_lease;
 pub mod choosing_a_store;
 pub mod fencing;
 pub mod losing_a_lock;
+#[doc(alias = "MariaDB")]
+pub mod mysql;
 pub mod operations;
 pub mod postgres;
 #[doc(alias = "Java")]

@@ -266,7 +266,7 @@
 //! |---|---|---|
 //! | `lock.name`, `lock.kind` | the name, and the [primitive](crate::Primitive) | both |
 //! | `lock.owner`, `lock.client` | the client: "billing-7 (pid 4711 on host-a)", also if [announcing it](crate::Builder::announce_owner) is off; and its [name](crate::Builder::client_name) | both |
-//! | `lock.store`, `lock.servers` | `redis`, `redlock`, `postgresql`, `zookeeper` or `memory`; the addresses of the servers when the client was built | both |
+//! | `lock.store`, `lock.servers` | `redis`, `redlock`, `postgresql`, `mysql`, `zookeeper` or `memory`; the addresses of the servers when the client was built | both |
 //! | `lock.outcome` | `granted`, `timed_out`, `stopped` (by a cancel token, by stopping all waits or by a close), `failed` | wait |
 //! | `lock.outcome` | `released`, `lost`, `closed` (by closing the client), `forgotten` (its guard was: the permits stay taken) | hold |
 //! | `lock.token` | the [fencing token](crate::guide::fencing), if it has one | hold |
@@ -364,7 +364,7 @@
 //! | `unlock NAME` | frees a lock by force |
 //! | `permits NAME N` | sets the number of permits of a semaphore |
 //! | `doctor` | what is wrong with the servers, and how fast they answer |
-//! | `doctor --acl`, `schema --postgres` | what an administrator has to permit or to install |
+//! | `doctor --acl`, `schema --postgres`, `schema --mysql` | what an administrator has to permit or to install |
 //!
 //! ```text
 //! LEASEHOLD_URL=redis://cache/
@@ -408,7 +408,7 @@
 //!
 //! | connection | how many per client |
 //! |---|---|
-//! | lock calls | up to [`connections`](crate::Builder::connections) (8 by default, with PostgreSQL 4), to each master with Redlock |
+//! | lock calls | up to [`connections`](crate::Builder::connections) (8 by default, with PostgreSQL and MySQL 4), to each master with Redlock |
 //! | renewals and unknown outcomes | 1, from the first hold on |
 //! | release messages | 1, from the first wait on, to each master with Redlock |
 //! | where a new one is needed | 1 for a moment: to list locks; with PostgreSQL, or without the right to `CLIENT KILL`, to repeat calls whose reply was lost; with Redlock, for a query |

@@ -87,7 +87,7 @@ impl Hold {
     }
 
     pub(crate) fn fence_statements(&self) -> Result<FenceStatements> {
-        self.client.store.fence_statements()
+        self.client.store.fence_statements(self.tenure.lock_name())
     }
 
     /// The hold that a call on this thread re-enters.

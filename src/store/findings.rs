@@ -89,7 +89,7 @@ pub(super) fn wall_micros(clock: &dyn Clock) -> u64 {
 
 /// Examines all targets side by side, each on a thread that ends with its questions and whose I/O
 /// is bounded. If the system cannot start a thread, the caller asks.
-#[cfg(any(feature = "postgres", feature = "zookeeper"))]
+#[cfg(any(feature = "postgres", feature = "mysql", feature = "zookeeper"))]
 pub(super) fn examine_each<X: Sync>(
     targets: &[X],
     ask: impl Fn(&X) -> Examined + Sync,

@@ -6,12 +6,14 @@
 //! requested when a handle is made.
 
 mod capabilities;
-#[cfg(any(feature = "redis", feature = "postgres", feature = "zookeeper"))]
+#[cfg(any(feature = "redis", feature = "postgres", feature = "mysql", feature = "zookeeper"))]
 mod findings;
 mod jobs;
 mod listing;
 pub(crate) mod memory;
-#[cfg(any(feature = "redis", feature = "postgres", feature = "zookeeper"))]
+#[cfg(feature = "mysql")]
+pub(crate) mod mysql;
+#[cfg(any(feature = "redis", feature = "postgres", feature = "mysql", feature = "zookeeper"))]
 pub(crate) mod net;
 mod owners;
 #[cfg(feature = "postgres")]
@@ -204,8 +206,8 @@ pub(crate) trait LockStore: Any + Send + Sync + std::fmt::Debug {
     fn fence(&self) -> Result<&dyn FenceStore>;
 
     /// The statements with which a transaction of the user is fenced, where the locks live in the
-    /// user's own database.
-    fn fence_statements(&self) -> Result<FenceStatements> {
+    /// user's own database. A store that keeps something for each fenced name makes it first.
+    fn fence_statements(&self, _name: &LockName) -> Result<FenceStatements> {
         Err(Error::new(ErrorKind::Unsupported, NO_TRANSACTIONS))
     }
 

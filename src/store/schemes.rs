@@ -10,6 +10,7 @@ pub(crate) enum UrlKind {
     Sentinels,
     Cluster,
     Postgres,
+    Mysql,
     ZooKeeper,
 }
 
@@ -18,13 +19,14 @@ type Feature = (&'static str, bool);
 
 const REDIS: Feature = ("redis", cfg!(feature = "redis"));
 const POSTGRES: Feature = ("postgres", cfg!(feature = "postgres"));
+const MYSQL: Feature = ("mysql", cfg!(feature = "mysql"));
 const ZOOKEEPER: Feature = ("zookeeper", cfg!(feature = "zookeeper"));
 const TLS: Feature = ("tls", cfg!(feature = "tls-core"));
 
 /// What URLs of these schemes name, and the features that they need.
 type Row = (UrlKind, &'static [Feature], &'static str);
 
-const SCHEMES: [Row; 9] = [
+const SCHEMES: [Row; 10] = [
     (UrlKind::Redis, &[REDIS], "redis, redis+unix, valkey, valkey+unix, unix"),
     (UrlKind::Redis, &[REDIS, TLS], "rediss, valkeys"),
     (UrlKind::Sentinels, &[REDIS], "redis+sentinel, valkey+sentinel"),
@@ -32,6 +34,7 @@ const SCHEMES: [Row; 9] = [
     (UrlKind::Cluster, &[REDIS], "redis+cluster, valkey+cluster"),
     (UrlKind::Cluster, &[REDIS, TLS], "rediss+cluster, valkeys+cluster"),
     (UrlKind::Postgres, &[POSTGRES], "postgres, postgresql"),
+    (UrlKind::Mysql, &[MYSQL], "mysql, mariadb"),
     (UrlKind::ZooKeeper, &[ZOOKEEPER], "zookeeper"),
     (UrlKind::ZooKeeper, &[ZOOKEEPER, TLS], "zookeeper+tls"),
 ];

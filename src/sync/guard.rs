@@ -246,9 +246,11 @@ impl<H: HeldLock, B> Guard<H, B> {
     /// The transaction fence for the hold of `name`.
     pub(crate) fn fence_of(&self, name: &str) -> Result<TransactionFence> {
         let named = |e: Error| e.for_name(name);
-        let statements = self.parts()[0].fence_statements().map_err(named)?;
-        let token = self.fencing_token_of(name)?;
-        let hold = self.parts().iter().find(|hold| hold.name() == name).expect("it has a token");
+        let token = self.fencing_token_of(name);
+        let hold = self.parts().iter().find(|hold| hold.name() == name);
+        let statements = hold.unwrap_or(&self.parts()[0]).fence_statements().map_err(named)?;
+        let token = token?;
+        let hold = hold.expect("it has a token");
         // The fence keeps others out until the transaction ends, which may be after the guard is
         // dropped. A thread that got the hold without a request would not notice the fence.
         hold.tenure().store_hold.stop_passing_on();
@@ -595,13 +597,14 @@ macro_rules! guard_methods {
             }
 
             /// A statement that fences a transaction of your own with the token of this hold, if
-            /// the locks are in your PostgreSQL database: a holder that is too late cannot commit.
-            /// No I/O.
+            /// the locks are in your PostgreSQL or MySQL database: a holder that is too late cannot
+            /// commit. No I/O with PostgreSQL; with MySQL it asks whether the name was fenced
+            /// before, and makes a row for it if not, within the I/O timeout for each of the two.
             ///
             /// # Errors
             /// [`Unsupported`](crate::ErrorKind::Unsupported) when the locks are not in a database.
             /// [`InvalidInput`](crate::ErrorKind::InvalidInput) when the client was built with
-            /// `fencing(false)`, so there is no token.
+            /// `fencing(false)`, so there is no token. With MySQL also what a call may fail with.
             pub fn fence_sql(&self) -> crate::Result<crate::fencing::TransactionFence> {
                 self.0.fence_sql()
             }

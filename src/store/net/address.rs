@@ -3,15 +3,15 @@
 use std::fmt;
 #[cfg(unix)]
 use std::path::PathBuf;
-#[cfg(any(feature = "postgres", feature = "zookeeper"))]
+#[cfg(any(feature = "postgres", feature = "mysql", feature = "zookeeper"))]
 use std::time::Duration;
 
-#[cfg(any(feature = "postgres", feature = "zookeeper"))]
+#[cfg(any(feature = "postgres", feature = "mysql", feature = "zookeeper"))]
 use crate::base::error::{Error, Result};
 
 /// Why a URL with the path of a socket is refused where there is none of this kind: the standard
 /// library has unix sockets on Unix only.
-#[cfg(any(feature = "redis", feature = "postgres"))]
+#[cfg(any(feature = "redis", feature = "postgres", feature = "mysql"))]
 pub(crate) const NO_UNIX_SOCKETS: &str = "on this system leasehold cannot connect to unix sockets: the URL must have a host name or an IP address";
 
 #[derive(Clone, PartialEq, Eq)]
@@ -41,7 +41,7 @@ impl fmt::Debug for Address {
 ///
 /// # Errors
 /// The errors of all hosts, in the order of the attempts.
-#[cfg(any(feature = "postgres", feature = "zookeeper"))]
+#[cfg(any(feature = "postgres", feature = "mysql", feature = "zookeeper"))]
 pub(crate) fn try_each<T>(
     count: usize,
     first: usize,
@@ -62,7 +62,7 @@ pub(crate) fn try_each<T>(
     Err(failed)
 }
 
-#[cfg(all(test, any(feature = "postgres", feature = "zookeeper")))]
+#[cfg(all(test, any(feature = "postgres", feature = "mysql", feature = "zookeeper")))]
 mod rotation_tests {
     use super::*;
     use crate::base::error::ErrorKind;

@@ -11,7 +11,7 @@ mod flights;
 mod limits;
 mod names;
 mod pace;
-#[cfg(any(feature = "redis", feature = "postgres"))]
+#[cfg(any(feature = "redis", feature = "postgres", feature = "mysql"))]
 mod parameters;
 mod places;
 mod pool;
@@ -30,17 +30,17 @@ mod waits;
 mod waker;
 
 pub(crate) use address::Address;
-#[cfg(any(feature = "redis", feature = "postgres"))]
+#[cfg(any(feature = "redis", feature = "postgres", feature = "mysql"))]
 pub(crate) use address::NO_UNIX_SOCKETS;
-#[cfg(any(feature = "postgres", feature = "zookeeper"))]
+#[cfg(any(feature = "postgres", feature = "mysql", feature = "zookeeper"))]
 pub(crate) use address::try_each;
-#[cfg(any(feature = "redis", feature = "postgres"))]
+#[cfg(any(feature = "redis", feature = "postgres", feature = "mysql"))]
 pub(crate) use limits::KEEPALIVE_PAUSE;
 pub(crate) use limits::{is_timeout, no_answer};
 pub(crate) use names::Network;
 #[cfg(feature = "testing")]
 pub(crate) use names::stand_ins;
-#[cfg(any(feature = "redis", feature = "postgres"))]
+#[cfg(any(feature = "redis", feature = "postgres", feature = "mysql"))]
 pub(crate) use parameters::Parameters;
 pub(crate) use pool::Pool;
 pub(crate) use pooled::{Outcome, PooledConnector};

@@ -280,7 +280,7 @@ impl Stream {
     }
 
     /// Sends a few bytes before the connection is closed. If they cannot be sent, nobody cares.
-    #[cfg(feature = "postgres")]
+    #[cfg(any(feature = "postgres", feature = "mysql"))]
     pub(crate) fn say_last(&self, bytes: &[u8]) {
         let _ = match &self.socket {
             Socket::Tcp(stream) => (&**stream).write(bytes),

@@ -132,7 +132,7 @@ impl<'u> Url<'u> {
     }
 
     /// Decodes the %-escapes of a part. The crate `percent-encoding` would let invalid ones pass.
-    #[cfg(any(feature = "postgres", feature = "zookeeper"))]
+    #[cfg(any(feature = "postgres", feature = "mysql", feature = "zookeeper"))]
     pub(crate) fn decode(&self, name: &str, text: &str) -> Result<String> {
         let mut parts = text.split('%');
         let mut bytes = parts.next().unwrap_or_default().as_bytes().to_vec();

@@ -439,7 +439,7 @@ impl LockStore for PostgresStore {
         ))
     }
 
-    fn fence_statements(&self) -> Result<FenceStatements> {
+    fn fence_statements(&self, _name: &LockName) -> Result<FenceStatements> {
         Ok(requests::FENCE)
     }
 

@@ -84,6 +84,8 @@ fn send_and_sync_are_promised() {
     settings::<Sentinel>();
     settings::<Cluster>();
     settings::<Redlock>();
+    #[cfg(feature = "mysql")]
+    settings::<Mysql>();
     #[cfg(feature = "postgres")]
     settings::<Postgres>();
     #[cfg(feature = "zookeeper")]

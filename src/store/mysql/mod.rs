@@ -1,0 +1,274 @@
+//! Leases in a MySQL or MariaDB database: rows that end by the server's clock. Each request is one
+//! query, whose statements are transactions of their own.
+//!
+//! The token of a hold is in the row of its lock, so that a grant is one UPDATE of one row: that is
+//! half of what `SELECT .. FOR UPDATE` and one write cost, with two commits where that has one. A
+//! fence must lock something that renewals do not write, so it has a row of its own, which a name
+//! gets with its first fence ([`requests`]).
+
+mod background;
+mod diagnosis;
+mod listing;
+mod requests;
+mod server;
+mod subscription;
+pub(crate) mod url;
+pub(crate) mod wire;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use self::background::Background;
+use self::requests::{LOCKED, Step, Stepped};
+use self::server::Server;
+use self::subscription::subscribe_to;
+pub use self::wire::MYSQL_SCHEMA;
+use self::wire::{Answer, Connector, MysqlFailure};
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::lock_name::{Kind, LockName};
+use crate::base::node_status::{NodeState, NodeStatus};
+use crate::report::diagnosis::Finding;
+use crate::signal::clock::Clock;
+use crate::store::resolve::resolve_first;
+use crate::store::{
+    Acquire, Acquired, CountStore, DataStore, Diagnose, FenceStatements, FenceStore, HandedOver,
+    JobStore, ListingStore, LockStatus, LockStore, MultiStore, OwnerStore, QueueStore, Release,
+    Released, Renewal, Renewed, Subscriber, SubscriptionSender, Undo, UnknownOutcomes, Waiting,
+};
+
+/// How many steps an acquire has at most: a row that is made, and others that come in between.
+const STEPS: usize = 6;
+
+/// The settings of a client.
+pub(crate) struct MysqlSettings {
+    pub(crate) server: wire::Server,
+    pub(crate) connections: usize,
+    pub(crate) io_timeout: Duration,
+    /// The timeout of renewals: one slow server must not use up the lease that a renewal is meant
+    /// to save.
+    pub(crate) background_timeout: Duration,
+}
+
+#[derive(Debug)]
+pub(crate) struct MysqlStore {
+    server: Server,
+    background: Background,
+    clock: Arc<dyn Clock>,
+    address: String,
+}
+
+impl MysqlStore {
+    pub(crate) fn new(settings: MysqlSettings) -> Self {
+        let MysqlSettings { server, connections, io_timeout, background_timeout } = settings;
+        let clock = server.clock.clone();
+        let address = format!("{:?}", server.url);
+        let server = Arc::new(server);
+        let foreground = Connector { server: server.clone(), io_timeout };
+        let background = Connector { server, io_timeout: background_timeout };
+        Self {
+            server: Server::new(foreground, connections),
+            background: Background::new(background),
+            clock,
+            address,
+        }
+    }
+
+    /// Connects once, which also checks the server and creates the tables.
+    pub(crate) fn connect_now(&self) -> Result<()> {
+        self.server.pool.connect_aside()?.keep();
+        Ok(())
+    }
+}
+
+impl LockStore for MysqlStore {
+    fn kind(&self) -> &'static str {
+        "mysql"
+    }
+
+    fn check(&self, name: &LockName) -> Result<()> {
+        let why = match name.kind {
+            Kind::Mutex => return Ok(()),
+            Kind::Fair => {
+                "fair locks are not kept in MySQL: each waiter would write its place, and the database wakes nobody"
+            }
+            Kind::Read | Kind::Write => "read-write locks are not kept in MySQL",
+            Kind::Semaphore | Kind::CountingSemaphore => "semaphores are not kept in MySQL",
+            Kind::Latch => "latches are not kept in MySQL",
+            Kind::RateLimiter => crate::store::NO_RATES,
+            Kind::Job | Kind::Done => NO_JOBS,
+        };
+        Err(Error::named(ErrorKind::Unsupported, &name.name, why))
+    }
+
+    /// A try on a lock that may be free takes it at once; one that has found it taken before looks
+    /// first, because a look locks no row and waits for nobody.
+    fn acquire(&self, acquire: &Acquire<'_>, unknowns: &mut UnknownOutcomes) -> Result<Acquired> {
+        let mut step = if acquire.waiting == Waiting::No { Step::Take } else { Step::Look };
+        for _ in 0..STEPS {
+            let answer = self.server.ask(&requests::acquire(acquire, &step), unknowns)?;
+            let sent_at = answer.sent_at;
+            let sets = match answer.sets {
+                // A transaction that is not one of a client: it says nothing of the lock.
+                Err(error) if error.is_timeout() && is_of_lock(&step) && !acquire.goes_on => {
+                    return Err(error.to_error());
+                }
+                // The effects of an earlier attempt are still unknown.
+                Err(error) if error.is_contended() => {
+                    return Ok(Acquired::Busy { ttl: Some(LOCKED) });
+                }
+                sets => sets.map_err(|e| e.to_error())?,
+            };
+            match requests::acquire_answer(&sets, acquire, &step, sent_at)? {
+                Stepped::Next(next) => step = next,
+                Stepped::Done(acquired) => {
+                    // Only an answer about the lock resolves the earlier attempts.
+                    unknowns.clear();
+                    return Ok(acquired);
+                }
+            }
+        }
+        // Others took it and gave it up between all of these steps.
+        Ok(Acquired::Busy { ttl: Some(LOCKED) })
+    }
+
+    fn release(&self, release: &Release<'_>, unknowns: &mut UnknownOutcomes) -> Result<Released> {
+        let now = self.clock.now();
+        let kept = release.keeps_for(|| now).is_some();
+        let answer = self.server.ask(&requests::release(release, || now), unknowns)?;
+        let set = answer.last()?;
+        let released = requests::release_answer(&set, release, kept, !unknowns.is_empty());
+        unknowns.clear();
+        Ok(released)
+    }
+
+    /// A release and an acquire in one request would still be two commits.
+    fn hand_over(
+        &self,
+        _release: &Release<'_>,
+        _next: &Acquire<'_>,
+        _unknowns: &mut UnknownOutcomes,
+    ) -> Option<HandedOver> {
+        None
+    }
+
+    fn renew(&self, batch: &[Renewal]) -> Vec<Renewed> {
+        self.background.renew(batch, &self.server.pool)
+    }
+
+    fn resolve(&self, undos: &mut Vec<Undo>) {
+        resolve_first(undos, &*self.clock, |chunk| self.background.resolve(chunk));
+    }
+
+    fn extend(&self, renewals: &[Renewal]) -> Result<Vec<Renewed>> {
+        let extend = |one: &Renewal| {
+            let answer = self.server.ask_freely(&wire::Request::new(requests::renew(one)))?;
+            let sent_at = answer.sent_at;
+            Ok(requests::renewed(&answer.last()?, sent_at))
+        };
+        renewals.iter().map(extend).collect()
+    }
+
+    fn inspect(&self, name: &LockName) -> Result<Option<LockStatus>> {
+        let set = self.server.ask_freely(&requests::inspect(name))?.last()?;
+        Ok(requests::inspect_answer(&set))
+    }
+
+    fn force_unlock(&self, name: &LockName) -> Result<bool> {
+        let outcome = self.server.ask_once(&requests::force(name));
+        let answer = outcome.map_err(|failure| match failure {
+            MysqlFailure::Unknown { error, .. } => {
+                error.and_also("the lock may have been freed; check it before you repeat this")
+            }
+            MysqlFailure::NotSent(error) => error,
+        })?;
+        Ok(answer.last()?.affected > 0)
+    }
+
+    fn subscribe(
+        &self,
+        read_timeout: Duration,
+    ) -> Result<(Box<dyn Subscriber>, Box<dyn SubscriptionSender>)> {
+        Ok(subscribe_to(self.background.connector.connect()?, read_timeout))
+    }
+
+    fn counts_own_listener(&self) -> bool {
+        false
+    }
+
+    fn nodes(&self) -> Vec<NodeStatus> {
+        let (reached, last_error) = self.server.pool.reached();
+        // Without a connection and without a failure, the server has not been asked yet.
+        let state =
+            if reached || last_error.is_none() { NodeState::Voting } else { NodeState::Down };
+        let address = self.address.clone();
+        vec![NodeStatus { address, state, latency: None, last_error, slots: Vec::new() }]
+    }
+
+    fn diagnose(&self, asked: &Diagnose<'_>) -> Vec<Finding> {
+        self.examine_hosts(asked)
+    }
+
+    fn multi(&self) -> Result<&dyn MultiStore> {
+        Err(unsupported(
+            "several locks as one are not kept in MySQL; take them one after the other, in one order",
+        ))
+    }
+
+    fn queue(&self) -> Result<&dyn QueueStore> {
+        Err(unsupported("there are no queues in MySQL"))
+    }
+
+    fn counts(&self) -> Result<&dyn CountStore> {
+        Err(unsupported("there are no counts in MySQL"))
+    }
+
+    fn data(&self) -> Result<&dyn DataStore> {
+        Err(unsupported("locks have no data in MySQL, and so there are no elections"))
+    }
+
+    fn jobs(&self) -> Result<&dyn JobStore> {
+        Err(unsupported(NO_JOBS))
+    }
+
+    fn fence(&self) -> Result<&dyn FenceStore> {
+        Err(unsupported(
+            "fenced values are kept in Redis; in MySQL the transaction itself is fenced",
+        ))
+    }
+
+    /// The first fence of a name makes its row; then a look is enough.
+    fn fence_statements(&self, name: &LockName) -> Result<FenceStatements> {
+        let look = self.server.ask_freely(&requests::is_fenced(name))?.last()?;
+        let fenced = look.rows.first().and_then(|row| requests::text(row, 0));
+        if fenced != Some("1") {
+            self.server.ask_freely(&requests::make_fence(name)).and_then(Answer::all)?;
+        }
+        Ok(requests::FENCE)
+    }
+
+    fn listing(&self) -> &dyn ListingStore {
+        self
+    }
+
+    fn owners(&self) -> Option<&dyn OwnerStore> {
+        Some(self)
+    }
+
+    fn close(&self) {
+        self.server.pool.close();
+        self.background.close();
+    }
+}
+
+/// Whether the statement waits for the row of the lock, and not for a fence.
+fn is_of_lock(step: &Step) -> bool {
+    !matches!(step, Step::TakeFenced)
+}
+
+const NO_JOBS: &str =
+    "scheduled jobs are not kept in MySQL; use Redis, PostgreSQL or ZooKeeper for them";
+
+#[cold]
+fn unsupported(why: &str) -> Error {
+    Error::new(ErrorKind::Unsupported, why)
+}

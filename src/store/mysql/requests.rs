@@ -1,0 +1,322 @@
+//! The statements, and what their answers mean. Each says why it may run twice: an answer can be
+//! lost at any moment, and the request is then repeated with the same holder.
+//!
+//! All values in them are numbers and hexadecimal literals, so that neither `sql_mode` nor a
+//! character set matters. `{NOW}` is the start of the statement, also after it has waited for a
+//! row: an end is never seen too early, and a grant ends no later than the client counts.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use super::wire::{Request, Row, Set};
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::lease::Moment;
+use crate::base::lock_name::LockName;
+use crate::store::{
+    Acquire, Acquired, FenceStatements, Granted, HoldCounts, LockStatus, Release, Released,
+    Renewal, Renewed, TokenRule,
+};
+
+/// Microseconds since 1970, in UTC whatever the time zone is.
+pub(super) const NOW: &str = "TIMESTAMPDIFF(MICROSECOND,'1970-01-01',UTC_TIMESTAMP(6))";
+
+/// When to try again if another transaction has locked the row: usually a fenced one.
+pub(super) const LOCKED: Duration = Duration::from_millis(20);
+
+pub(super) fn hex(text: &str) -> String {
+    let mut literal = String::with_capacity(3 + 2 * text.len());
+    literal.push_str("x'");
+    for byte in text.bytes() {
+        let _ = write!(literal, "{byte:02x}");
+    }
+    literal.push('\'');
+    literal
+}
+
+pub(super) fn micros(time: Duration) -> u64 {
+    let micros = time.as_nanos().div_ceil(1000);
+    // So that the sum with the time of day is still a BIGINT.
+    u64::try_from(micros).unwrap_or(u64::MAX).min(1 << 60)
+}
+
+/// What an acquire does next.
+pub(super) enum Step {
+    /// The lock is probably free, and never fenced.
+    Take,
+    /// The lock is free, and a transaction may have fenced it.
+    TakeFenced,
+    Look,
+    Insert,
+}
+
+/// Takes a lock that is free, has ended, or is the holder's already. One statement, so it decides
+/// and writes under the lock of the row; it is not for a name with a fence, whose row has to be
+/// written as well.
+///
+/// Answers: the rows that it took (0: look why), and the token in `LAST_INSERT_ID`.
+/// Repeat-safe: a repeat takes the lock again, with a higher token; the earlier one was not told.
+fn take(acquire: &Acquire<'_>) -> String {
+    let (name, set, free) = (hex(&acquire.name.key), grant(acquire, ""), is_free(acquire, ""));
+    format!("UPDATE leasehold_lock SET {set} WHERE name={name} AND fenced=0 AND {free}")
+}
+
+/// [`take`], for a name that was fenced once. It locks the row of the fence first, so while a
+/// fenced transaction is open it waits there, and keeps nobody from the row of the lock.
+fn take_fenced(acquire: &Acquire<'_>) -> String {
+    let Acquire { name, tokens, .. } = *acquire;
+    let (name, set, free) = (hex(&name.key), grant(acquire, "l."), is_free(acquire, "l."));
+    let token = token_after("l.", tokens);
+    format!(
+        "UPDATE leasehold_fence f STRAIGHT_JOIN leasehold_lock l ON l.name=f.name SET f.token={token},{set} \
+         WHERE f.name={name} AND {free}"
+    )
+}
+
+fn token_after(table: &str, tokens: u32) -> String {
+    format!("GREATEST({table}token+1,{NOW})+{}", tokens.saturating_sub(1))
+}
+
+/// The token comes from the row as it was: it is assigned first.
+fn grant(acquire: &Acquire<'_>, table: &str) -> String {
+    let Acquire { holder, lease, tokens, .. } = *acquire;
+    let (holder, token) = (hex(holder.as_str()), token_after(table, tokens));
+    format!(
+        "{table}token=LAST_INSERT_ID({token}),{table}holder={holder},{table}level=1,{table}ends={NOW}+{}",
+        micros(lease)
+    )
+}
+
+fn is_free(acquire: &Acquire<'_>, table: &str) -> String {
+    let holder = hex(acquire.holder.as_str());
+    format!("({table}holder IS NULL OR {table}ends<={NOW} OR {table}holder={holder})")
+}
+
+/// Enters a hold once more. Answers 1 row, or 0: it is gone. Repeat-safe: the level is set.
+fn reenter(acquire: &Acquire<'_>) -> String {
+    let Acquire { name, holder, lease, held, .. } = *acquire;
+    format!(
+        "UPDATE leasehold_lock SET level={},ends=GREATEST(ends,{NOW}+{}) WHERE name={} AND holder={} AND ends>{NOW};\
+         SELECT token FROM leasehold_lock WHERE name={2}",
+        held + 1,
+        micros(lease),
+        hex(&name.key),
+        hex(holder.as_str()),
+    )
+}
+
+pub(super) fn acquire(acquire: &Acquire<'_>, step: &Step) -> Request {
+    let name = hex(&acquire.name.key);
+    Request::new(match step {
+        _ if acquire.held > 0 => reenter(acquire),
+        Step::Take => take(acquire),
+        Step::TakeFenced => take_fenced(acquire),
+        Step::Look => {
+            format!("SELECT holder,ends-{NOW},fenced FROM leasehold_lock WHERE name={name}")
+        }
+        // Once in the life of a name. Repeat-safe: a row that exists stays as it is.
+        Step::Insert => format!("INSERT IGNORE INTO leasehold_lock (name) VALUES ({name})"),
+    })
+}
+
+/// What an acquire knows after the answer to one of its steps.
+pub(super) enum Stepped {
+    Next(Step),
+    Done(Acquired),
+}
+
+pub(super) fn acquire_answer(
+    sets: &[Set],
+    request: &Acquire<'_>,
+    step: &Step,
+    sent_at: Moment,
+) -> Result<Stepped> {
+    let set = sets.first().ok_or_else(|| unexpected("an acquire"))?;
+    let granted = |last: u64| {
+        let first = last.saturating_sub(u64::from(request.tokens.saturating_sub(1)));
+        let token = if request.token == TokenRule::Off { 0 } else { first };
+        Stepped::Done(Acquired::Granted(Granted { token, sent_at, session: None, next: None }))
+    };
+    if request.held > 0 {
+        let token = sets.get(1).and_then(|set| number(set.rows.first()?, 0));
+        return Ok(match (set.affected, token) {
+            (1, Some(token)) => granted(token.unsigned_abs()),
+            _ => Stepped::Done(Acquired::Gone),
+        });
+    }
+    Ok(match step {
+        Step::Take | Step::TakeFenced if set.affected > 0 => granted(set.id),
+        Step::Take | Step::TakeFenced => Stepped::Next(Step::Look),
+        Step::Insert => Stepped::Next(Step::Take),
+        Step::Look => match set.rows.first() {
+            None => Stepped::Next(Step::Insert),
+            Some(row) => {
+                let left = number(row, 1).ok_or_else(|| unexpected("a look"))?;
+                let holder = text(row, 0);
+                let is_free = left <= 0 || holder.is_none_or(|it| it == request.holder.as_str());
+                match (is_free, text(row, 2)) {
+                    (false, _) => Stepped::Done(Acquired::Busy { ttl: Some(span(left)) }),
+                    (true, Some("0")) => Stepped::Next(Step::Take),
+                    (true, _) => Stepped::Next(Step::TakeFenced),
+                }
+            }
+        },
+    })
+}
+
+/// Gives up a hold, or all but some of its levels. With a minimum hold the lock stays taken under
+/// another holder, so that a late request of this one finds nothing.
+///
+/// Answers the rows that it found. Repeat-safe: a repeat finds no such holder; that of a kept lock
+/// only makes it end sooner. `ends` is assigned before the holder that it depends on.
+pub(super) fn release(request: &Release<'_>, now: impl FnOnce() -> Moment) -> Request {
+    let Release { name, holder, left, .. } = *request;
+    let (name, own) = (hex(&name.key), hex(holder.as_str()));
+    Request::new(if let Some(rest) = request.keeps_for(now) {
+        let (kept, end) = (hex(holder.kept().as_str()), format!("{NOW}+{}", micros(rest)));
+        format!(
+            "UPDATE leasehold_lock SET ends=IF(holder={own},{end},LEAST(ends,{end})),holder={kept},level=1 \
+             WHERE name={name} AND holder IN ({own},{kept}) AND ends>{NOW}"
+        )
+    } else if left.main > 0 {
+        let level = left.main;
+        format!(
+            "UPDATE leasehold_lock SET level={level} WHERE name={name} AND holder={own} AND ends>{NOW}"
+        )
+    } else {
+        format!("UPDATE leasehold_lock SET holder=NULL,level=0 WHERE name={name} AND holder={own}")
+    })
+}
+
+/// `kept`: the request left the lock taken. `repeated`: an earlier attempt of the same release may
+/// have run.
+pub(super) fn release_answer(
+    set: &Set,
+    request: &Release<'_>,
+    kept: bool,
+    repeated: bool,
+) -> Released {
+    let freed = Released::Freed { listeners: None, next: None };
+    let leaves_nothing = request.left == HoldCounts::NONE;
+    match set.affected {
+        0 if repeated && leaves_nothing => freed,
+        0 => Released::NotHeld,
+        _ if kept || !leaves_nothing => Released::StillHeld,
+        _ => freed,
+    }
+}
+
+/// Extends a hold, or only checks it if its lease is zero. Answers 1 row, or 0: it is gone.
+/// Repeat-safe: an end never moves back.
+pub(super) fn renew(hold: &Renewal) -> String {
+    format!(
+        "UPDATE leasehold_lock SET ends=GREATEST(ends,{NOW}+{}) WHERE name={} AND holder={} AND ends>{NOW}",
+        micros(hold.lease),
+        hex(&hold.name.key),
+        hex(hold.holder.as_str())
+    )
+}
+
+/// Which of these rows nobody has locked at the moment; it waits for none.
+pub(super) fn lockable<'n>(names: impl Iterator<Item = &'n str>) -> Request {
+    Request::new(format!(
+        "SELECT name FROM leasehold_lock WHERE name IN ({}) ORDER BY name FOR UPDATE SKIP LOCKED",
+        list(names)
+    ))
+}
+
+fn list<'n>(names: impl Iterator<Item = &'n str>) -> String {
+    names.map(hex).collect::<Vec<_>>().join(",")
+}
+
+pub(super) fn renewed(set: &Set, sent_at: Moment) -> Renewed {
+    match set.affected {
+        0 => Renewed::Gone,
+        _ => Renewed::Held { sent_at, again: false, beside: None, asked: 0 },
+    }
+}
+
+/// Frees a lock, whoever has it. Not repeat-safe: a repeat could free it for the next holder.
+pub(super) fn force(name: &LockName) -> Request {
+    let name = hex(&name.key);
+    Request::new(format!(
+        "UPDATE leasehold_lock SET holder=NULL,level=0 WHERE name={name} AND holder IS NOT NULL AND ends>{NOW}"
+    ))
+}
+
+pub(super) fn inspect(name: &LockName) -> Request {
+    let name = hex(&name.key);
+    Request::new(format!(
+        "SELECT holder,level,ends-{NOW} FROM leasehold_lock WHERE name={name} AND holder IS NOT NULL AND ends>{NOW}"
+    ))
+}
+
+pub(super) fn inspect_answer(set: &Set) -> Option<LockStatus> {
+    let row = set.rows.first()?;
+    let holders = vec![(text(row, 0)?.to_owned(), number(row, 1)?.unsigned_abs())];
+    let ttl = Some(span(number(row, 2)?));
+    Some(LockStatus { ttl, holders, owners: Vec::new(), data: None })
+}
+
+/// Whether these names are free, for those that wait for them.
+pub(super) fn poll<'n>(names: impl Iterator<Item = &'n str>) -> Request {
+    Request::new(format!(
+        "SELECT name,token FROM leasehold_lock WHERE name IN ({}) AND holder IS NOT NULL AND ends>{NOW}",
+        list(names)
+    ))
+}
+
+/// Whether the name has the row that a fence locks.
+pub(super) fn is_fenced(name: &LockName) -> Request {
+    Request::new(format!("SELECT fenced FROM leasehold_lock WHERE name={}", hex(&name.key)))
+}
+
+/// Makes that row, with the token of the last grant. The row of the lock is written first, so no
+/// grant is under way meanwhile, and every later one sees that there is a fence: the row of the
+/// fence never has an older token than the lock.
+/// Repeat-safe: a name that is fenced already is left alone.
+pub(super) fn make_fence(name: &LockName) -> Request {
+    let name = hex(&name.key);
+    let statements = [
+        format!("UPDATE leasehold_lock SET fenced=1 WHERE name={name} AND fenced=0"),
+        "SET @leasehold=ROW_COUNT()".to_owned(),
+        format!(
+            "REPLACE INTO leasehold_fence (name,token) SELECT name,token FROM leasehold_lock \
+             WHERE name={name} AND @leasehold=1"
+        ),
+    ];
+    Request::transaction(statements.into_iter())
+}
+
+/// For transactions of users: see the procedure.
+pub(super) const FENCE: FenceStatements = FenceStatements {
+    at_once: "CALL leasehold_fence(?, ?)",
+    at_commit: "CALL leasehold_fence(?, ?)",
+};
+
+/// Ends the session that has the mark. It may be gone already.
+pub(super) fn kill(mark: &str) -> Request {
+    Request::new(format!("KILL CONNECTION IS_USED_LOCK('{mark}')"))
+}
+
+/// Whether nobody has the mark any more.
+pub(super) fn is_gone(mark: &str) -> Request {
+    Request::new(format!("SELECT GET_LOCK('{mark}',0),RELEASE_LOCK('{mark}')"))
+}
+
+pub(super) fn text(row: &Row, column: usize) -> Option<&str> {
+    row.get(column)?.as_deref()
+}
+
+pub(super) fn number(row: &Row, column: usize) -> Option<i64> {
+    text(row, column)?.parse().ok()
+}
+
+pub(super) fn span(micros: i64) -> Duration {
+    Duration::from_micros(u64::try_from(micros).unwrap_or(0))
+}
+
+#[cold]
+pub(super) fn unexpected(what: &str) -> Error {
+    let why = format!("the tables of leasehold are of another release: {what} has another answer");
+    Error::new(ErrorKind::Protocol, why)
+}

@@ -1,0 +1,328 @@
+//! How to connect: which of the hosts, with TLS or without, and the checks of the server.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use super::connection::{Answer, Connection, InFlight, MysqlFailure, Outcome, Request, simple};
+use super::log_in::{Greeting, log_in};
+use super::packet::{Set, Transport, malformed, to_error};
+use super::schema::{self, Schema};
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::random;
+use crate::signal::clock::Clock;
+use crate::store::mysql::url::MysqlUrl;
+#[cfg(feature = "tls-core")]
+use crate::store::mysql::url::SslMode;
+use crate::store::net::{self, Address, Network, PooledConnector, Stream, try_each};
+#[cfg(feature = "tls-core")]
+use crate::store::tls::TlsClient;
+
+/// The hosts of one client, and what is known of them.
+pub(crate) struct Server {
+    pub(crate) url: MysqlUrl,
+    pub(crate) clock: Arc<dyn Clock>,
+    /// Whether missing tables are created.
+    pub(crate) create_schema: bool,
+    #[cfg(feature = "tls-core")]
+    pub(crate) tls: Option<Arc<TlsClient>>,
+    pub(crate) known: Known,
+    pub(crate) network: Arc<Network>,
+}
+
+/// What is known from the last connections.
+#[derive(Default)]
+pub(crate) struct Known {
+    /// The host that took writes last.
+    host: AtomicUsize,
+    /// The tables were found, and are those of this release.
+    schema: AtomicBool,
+}
+
+/// Connects to the server, and waits for each step no longer than its I/O timeout.
+#[derive(Clone)]
+pub(crate) struct Connector {
+    pub(crate) server: Arc<Server>,
+    pub(crate) io_timeout: Duration,
+}
+
+pub(crate) type Pool = net::Pool<Connector>;
+
+/// For the very first connection: another client may be creating the tables at the same time.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// A grant is a transaction of its own, and nothing waits for rows for longer than a second, the
+/// least that MySQL knows. READ COMMITTED locks no gaps.
+const SESSION: &str = "SET SESSION autocommit=1,sql_mode='',time_zone='+00:00',\
+                       innodb_lock_wait_timeout=1,lock_wait_timeout=1;\
+                       SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED";
+
+impl Connector {
+    /// A connection to the host that takes writes. All hosts share the I/O timeout, also
+    /// for looking up their names.
+    pub(crate) fn connect(&self) -> Result<Connection> {
+        let hosts = &self.server.url.hosts;
+        let known = &self.server.known;
+        let attempt = |place: usize, within| {
+            let connection = self.connect_to(&hosts[place], within)?;
+            known.host.store(place, Ordering::Relaxed);
+            Ok(connection)
+        };
+        match try_each(hosts.len(), known.host.load(Ordering::Relaxed), self.io_timeout, attempt) {
+            Ok((_, connection)) => Ok(connection),
+            Err(failed) => Err(summary(&self.server.url, failed)),
+        }
+    }
+
+    /// The tables may be gone: the next connection looks.
+    pub(crate) fn note(&self, answer: &Answer) {
+        if answer.is_last() {
+            self.server.known.schema.store(false, Ordering::Release);
+        }
+    }
+
+    /// A connection to this host, which has logged in and has its mark. Nothing else was checked.
+    pub(crate) fn connect_bare(&self, address: &Address, within: Duration) -> Result<Connection> {
+        let (mut transport, mark, _) = self.begin(address, within)?;
+        transport.handshake_done()?;
+        Ok(Connection::new(transport, mark, self.server.clock.clone()))
+    }
+
+    fn connect_to(&self, address: &Address, within: Duration) -> Result<Connection> {
+        let (mut transport, mark, set) = self.begin(address, within)?;
+        self.check(&mut transport, &set).map_err(|e| handshake_failed(address, e))?;
+        transport.handshake_done()?;
+        Ok(Connection::new(transport, mark, self.server.clock.clone()))
+    }
+
+    /// Logs in, sets the session up and takes its mark. Returns what the server says of itself.
+    fn begin(&self, address: &Address, within: Duration) -> Result<(Transport, String, Set)> {
+        let deadline = Instant::now() + within;
+        let stream = Stream::connect(address, within, deadline, &self.server.network)
+            .map_err(|e| to_error(e, address))?;
+        let transport = Transport::new(stream, address.clone(), self.io_timeout, deadline);
+        self.begin_session(transport).map_err(|e| handshake_failed(address, e))
+    }
+
+    fn begin_session(&self, mut transport: Transport) -> Result<(Transport, String, Set)> {
+        let greeting = Greeting::receive(&mut transport)?;
+        let (mut transport, has_tls) = self.secure(transport, &greeting)?;
+        #[cfg(unix)]
+        let is_secret = has_tls || matches!(transport.address, Address::Unix(_));
+        #[cfg(not(unix))]
+        let is_secret = has_tls;
+        log_in(&mut transport, &greeting, &self.server.url, has_tls, is_secret)?;
+        let mark = format!("lh:{:024x}", random::id() >> 32);
+        let who = format!(
+            "{SESSION};SELECT GET_LOCK('{mark}',0),CONNECTION_ID(),@@global.read_only,VERSION()"
+        );
+        let sets = simple(&mut transport, &who)?.map_err(|e| e.to_error())?;
+        let set = sets.into_iter().next_back().unwrap_or_default();
+        let text = |column: usize| set.rows.first()?.get(column)?.as_deref();
+        if text(0) != Some("1") {
+            return Err(malformed(&transport.address));
+        }
+        if text(1).and_then(|id| id.parse().ok()) != Some(greeting.id) {
+            return Err(Error::new(
+                ErrorKind::Unsupported,
+                "a proxy is between the client and the server (the greeting named another connection than the one that \
+                 answers): it may give the session to others, and a lost answer could not be resolved; name the server \
+                 itself",
+            ));
+        }
+        Ok((transport, mark, set))
+    }
+
+    /// Begins TLS, if it is wanted. Returns whether there is.
+    #[cfg(feature = "tls-core")]
+    fn secure(&self, mut transport: Transport, greeting: &Greeting) -> Result<(Transport, bool)> {
+        let (Some(tls), Address::Tcp { host, .. }) = (&self.server.tls, transport.address.clone())
+        else {
+            return Ok((transport, false));
+        };
+        if !greeting.has_tls {
+            if self.server.url.ssl.mode == SslMode::Preferred {
+                return Ok((transport, false));
+            }
+            let why = format!("{:?} has no TLS, but ssl-mode requires it", transport.address);
+            return Err(Error::new(ErrorKind::Tls, why));
+        }
+        super::log_in::ask_for_tls(&mut transport)?;
+        let deadline = transport.deadline();
+        Ok((transport.secured(|stream| stream.secure(tls, &host, deadline))?, true))
+    }
+
+    #[cfg(not(feature = "tls-core"))]
+    #[expect(clippy::unused_self, clippy::unnecessary_wraps, reason = "with TLS it is needed")]
+    fn secure(&self, transport: Transport, _greeting: &Greeting) -> Result<(Transport, bool)> {
+        Ok((transport, false))
+    }
+
+    fn check(&self, transport: &mut Transport, set: &Set) -> Result<()> {
+        let text = |column: usize| set.rows.first()?.get(column)?.as_deref();
+        let version = text(3).unwrap_or_default();
+        if !is_supported(version) {
+            let why = format!("the server is {version}; MySQL 8.0 or MariaDB 10.6 is needed");
+            return Err(Error::new(ErrorKind::Unsupported, why));
+        }
+        // MariaDB 12 has four values.
+        if !matches!(text(2), Some("0" | "OFF")) {
+            let why = "the server is a replica or read-only; name the primary, or all hosts";
+            return Err(Error::new(ErrorKind::ReadOnly, why));
+        }
+        if !self.server.known.schema.load(Ordering::Acquire) {
+            let mut schema = schema::look(&mut |sql| simple(transport, sql))?;
+            if schema == Schema::Missing && self.server.create_schema {
+                transport.handshake = Some(Instant::now() + PATIENCE);
+                schema::create(&mut |sql| simple(transport, sql))?;
+                // The handshake may have used up its time.
+                transport.handshake = Some(Instant::now() + self.io_timeout);
+                schema = schema::look(&mut |sql| simple(transport, sql))?;
+            }
+            schema::require(&schema)?;
+            self.server.known.schema.store(true, Ordering::Release);
+        }
+        Ok(())
+    }
+}
+
+/// `8.4.10`, `10.11.19-MariaDB-0+deb12u1`, also with `5.5.5-` in front.
+pub(crate) fn is_supported(version: &str) -> bool {
+    let version = version.strip_prefix("5.5.5-").unwrap_or(version);
+    let mut numbers = version.split(['.', '-']).map(|number| number.parse::<u32>().unwrap_or(0));
+    let version_number = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
+    if version.contains("MariaDB") { version_number >= (10, 6) } else { version_number >= (8, 0) }
+}
+
+#[cold]
+fn handshake_failed(address: &Address, e: Error) -> Error {
+    match e.kind() {
+        ErrorKind::Unreachable if e.message().starts_with(&format!("{address:?}")) => e,
+        ErrorKind::Unreachable => {
+            let message = format!("{address:?} did not complete the handshake: {}", e.message());
+            Error::new(e.kind(), message).caused_by(e)
+        }
+        _ => e,
+    }
+}
+
+/// One error for all hosts: its kind is that of the most informative one.
+#[cold]
+fn summary(url: &MysqlUrl, mut failed: Vec<Error>) -> Error {
+    if failed.len() == 1 {
+        return failed.swap_remove(0);
+    }
+    let rank = |error: &Error| match error.kind() {
+        ErrorKind::Unreachable => 0,
+        ErrorKind::ReadOnly => 1,
+        ErrorKind::NotReady => 2,
+        _ => 3,
+    };
+    let texts: Vec<String> = failed.iter().map(|error| error.message().to_owned()).collect();
+    let kind =
+        failed.iter().max_by_key(|error| rank(error)).map_or(ErrorKind::Unreachable, Error::kind);
+    Error::new(kind, format!("none of the hosts {url:?} takes writes: {}", texts.join("; ")))
+}
+
+impl PooledConnector for Connector {
+    type Connection = Connection;
+    type Sender = Infallible;
+    type Request = Request;
+    type Flight = InFlight;
+    type Answer = Answer;
+    type Failure = MysqlFailure;
+
+    fn connect(&self) -> Result<Connection> {
+        self.connect()
+    }
+
+    fn io_timeout(&self) -> Duration {
+        self.io_timeout
+    }
+
+    fn address(&self) -> String {
+        format!("{:?}", self.server.url)
+    }
+
+    fn is_usable(&self, connection: &mut Connection) -> bool {
+        connection.is_alive()
+    }
+
+    fn say_goodbye(connection: &mut Connection) {
+        connection.say_goodbye();
+    }
+
+    /// Each request is a query, and the server takes one after the other.
+    fn share_a_write(_one: &Request, _other: &Request) -> bool {
+        false
+    }
+
+    fn prepare<'r>(
+        &self,
+        connection: &mut Connection,
+        mut requests: impl Iterator<Item = &'r Request>,
+    ) -> std::result::Result<InFlight, MysqlFailure> {
+        connection.prepare(requests.next().expect("one request"))
+    }
+
+    fn transmit(
+        &self,
+        connection: &mut Connection,
+        flight: &InFlight,
+    ) -> std::result::Result<(), MysqlFailure> {
+        connection.transmit(flight)
+    }
+
+    fn receive(
+        &self,
+        connection: &mut Connection,
+        flight: &mut InFlight,
+        outcomes: &mut [Option<Outcome>],
+    ) -> std::result::Result<(), MysqlFailure> {
+        let answer = connection.recv(flight)?;
+        self.note(&answer);
+        outcomes[0] = Some(Ok(answer));
+        Ok(())
+    }
+
+    /// The server takes one query after the other.
+    fn sender(_: &Connection) -> Option<Infallible> {
+        None
+    }
+
+    fn prepare_behind<'r>(
+        &self,
+        sender: &mut Infallible,
+        _: impl Iterator<Item = &'r Request>,
+    ) -> std::result::Result<InFlight, MysqlFailure> {
+        match *sender {}
+    }
+
+    fn transmit_behind(&self, sender: &mut Infallible) -> Result<()> {
+        match *sender {}
+    }
+
+    fn shut(_: &Connection) {}
+
+    fn shut_by(sender: &Infallible) {
+        match *sender {}
+    }
+
+    fn behind(_: &MysqlFailure, flight: &InFlight) -> MysqlFailure {
+        let why = "nothing is sent behind others";
+        flight.unknown(Error::new(ErrorKind::Protocol, why))
+    }
+
+    fn is_last(answer: &Answer) -> bool {
+        answer.is_last()
+    }
+
+    fn not_sent(error: Error) -> MysqlFailure {
+        MysqlFailure::NotSent(error)
+    }
+
+    fn unknown(error: Error, flight: &InFlight) -> MysqlFailure {
+        flight.unknown(error)
+    }
+}
