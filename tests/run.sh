@@ -51,7 +51,7 @@ esac
 msrv='1.88'
 platforms='x86_64-pc-windows-gnu x86_64-pc-windows-msvc x86_64-unknown-linux-musl aarch64-apple-darwin'
 # The features of the library that compile no C.
-without_c='metrics,postgres,prometheus-client,redlock,serde,testing,tracing,zookeeper'
+without_c='metrics,mysql,postgres,prometheus-client,redlock,serde,testing,tracing,zookeeper'
 # Seconds for each test program: Maven may hang at a repository, and an election that never ends is
 # a failure.
 longest=900
@@ -165,6 +165,8 @@ find_servers() {
     if [ -n "$LEASEHOLD_VALKEY" ]; then export LEASEHOLD_VALKEY; else unset LEASEHOLD_VALKEY; fi
     [ -n "${LEASEHOLD_POSTGRES:-}" ] || LEASEHOLD_POSTGRES=$(sed -n 's/^LEASEHOLD_POSTGRES=//p' "$work/servers")
     if [ -n "$LEASEHOLD_POSTGRES" ]; then export LEASEHOLD_POSTGRES; else unset LEASEHOLD_POSTGRES; fi
+    [ -n "${LEASEHOLD_MYSQL:-}" ] || LEASEHOLD_MYSQL=$(sed -n 's/^LEASEHOLD_MYSQL=//p' "$work/servers")
+    if [ -n "$LEASEHOLD_MYSQL" ]; then export LEASEHOLD_MYSQL; else unset LEASEHOLD_MYSQL; fi
 }
 
 # The test programs, built once for all steps. They are run without cargo, which would wait for any
@@ -241,7 +243,7 @@ test_on() { # test_on NAME SERVER
     if [ -n "$2" ]; then
         # shellcheck disable=SC2086  # several filters
         step "$1" with LEASEHOLD_SERVER="$2" run_tests it $differs_by_server \
-            --skip contract::cluster --skip contract::sentinel --skip tls --skip postgres --skip zookeeper --skip memory
+            --skip contract::cluster --skip contract::sentinel --skip tls --skip postgres --skip mysql --skip zookeeper --skip memory
     else
         skip "$1" 'no such server here'
     fi
@@ -264,6 +266,16 @@ test_on_postgres() {
         step "$name" with RUST_TEST_THREADS=6 run_tests it postgres --skip postgres::secure
     else
         step "$name" with RUST_TEST_THREADS=6 run_tests it postgres
+    fi
+}
+
+test_on_mysql() {
+    if [ "${LEASEHOLD_MYSQL:-}" = 0 ]; then
+        skip 'tests on MySQL' 'LEASEHOLD_MYSQL=0'
+    elif [ -z "${LEASEHOLD_MYSQL:-}" ]; then
+        skip 'tests on MySQL' 'no mysqld, and no packages of MariaDB could be fetched'
+    else
+        step 'tests on MySQL' with RUST_TEST_THREADS=6 run_tests it mysql
     fi
 }
 
@@ -604,8 +616,8 @@ quick() {
 tests() {
     step 'unit tests' run_unit_tests
     if [ -n "${LEASEHOLD_SERVER:-}" ]; then
-        step 'tests on Redis' run_tests it --skip postgres --skip zookeeper
-        step 'tests of the command' run_tests cli $without_postgres $without_zookeeper
+        step 'tests on Redis' run_tests it --skip postgres --skip mysql --skip zookeeper
+        step 'tests of the command' run_tests cli $without_postgres $without_mysql $without_zookeeper
         test_with_redisson 4.7.0
     else
         for name in 'tests on Redis' 'tests of the command' 'tests with Redisson'; do skip "$name" 'no server'; done
@@ -613,7 +625,7 @@ tests() {
     test_on_zookeeper
     # The same as `tests/storm.sh --short`.
     step 'a short storm' with LEASEHOLD_ZOOKEEPER="${LEASEHOLD_ZOOKEEPER:-1}" \
-        run_tests storm storm:: --test-threads="${STORM_THREADS:-5}"
+        with LEASEHOLD_MYSQL="${LEASEHOLD_MYSQL:-0}" run_tests storm storm:: --test-threads="${STORM_THREADS:-5}"
     [ "$form" != plain ] || return 0
     if touched 'tests with Curator' src/store/zookeeper tests/curator tests/java tests/support/java; then
         test_with_java 'tests with Curator' "${LEASEHOLD_ZOOKEEPER:-}" with RUST_TEST_THREADS=6 run_tests curator
@@ -678,6 +690,8 @@ if [ "$form" = quick ]; then
 else
     without_postgres=
     [ -n "${LEASEHOLD_POSTGRES:-0}" ] && [ "${LEASEHOLD_POSTGRES:-0}" != 0 ] || without_postgres='--skip postgres'
+    without_mysql=
+    [ -n "${LEASEHOLD_MYSQL:-}" ] && [ "$LEASEHOLD_MYSQL" != 0 ] || without_mysql='--skip mysql'
     without_zookeeper=
     [ "${LEASEHOLD_ZOOKEEPER:-}" != 0 ] && [ -z "$(lacks_for_java)" ] || without_zookeeper='--skip zookeeper'
     if [ "$form" = all ]; then since=$(find_since) || exit 2; fi
@@ -688,6 +702,7 @@ else
     build 'build' build_tests -p leasehold -p leasehold-cli
     beside checks checks
     beside postgres test_on_postgres
+    beside mysql test_on_mysql
     tests
 fi
 for other in $lanes; do wait "$other"; done

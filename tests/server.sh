@@ -5,9 +5,13 @@
 #
 #   sh tests/server.sh            the path of a server
 #   sh tests/server.sh --extra    then also LEASEHOLD_REDIS62=path,
-#                                 LEASEHOLD_VALKEY=path and
-#                                 LEASEHOLD_POSTGRES=directory, if available
+#                                 LEASEHOLD_VALKEY=path,
+#                                 LEASEHOLD_POSTGRES=directory and
+#                                 LEASEHOLD_MYSQL=directory, if available
 #   sh tests/server.sh --postgres only the directory of PostgreSQL's programs
+#   sh tests/server.sh --mysql    only the directory of a mysqld, which is
+#                                 MariaDB from Debian's packages: they are
+#                                 unpacked, not installed
 #   sh tests/server.sh --zookeeper
 #                                 only the path of a ZooKeeper jar, which Maven
 #                                 builds once in target/tmp, from Maven Central
@@ -27,14 +31,16 @@ say() { printf '%s\n' "server.sh: $*" >&2; }
 
 extra=no
 only_postgres=no
+only_mysql=no
 only_zookeeper=no
 for arg in "$@"; do
     case $arg in
     --extra) extra=yes ;;
     --postgres) only_postgres=yes ;;
+    --mysql) only_mysql=yes ;;
     --zookeeper) only_zookeeper=yes ;;
     *)
-        say "unknown argument '$arg' (usage: sh tests/server.sh [--extra|--postgres|--zookeeper])"
+        say "unknown argument '$arg' (usage: sh tests/server.sh [--extra|--postgres|--mysql|--zookeeper])"
         exit 2
         ;;
     esac
@@ -399,6 +405,63 @@ find_postgres() {
     return 1
 }
 
+# ---- MySQL, MariaDB --------------------------------------------------------
+
+# Sets $mysql to a directory with a program `mysqld`, and for MariaDB also the statements that make
+# its first tables (`install.sql`). A system package would install a service, so the packages are
+# unpacked instead.
+find_mysql() {
+    if [ -n "${LEASEHOLD_MYSQL:-}" ]; then
+        mysql=$LEASEHOLD_MYSQL
+        [ -x "$mysql/mysqld" ] && return 0
+        why="LEASEHOLD_MYSQL=$mysql has no mysqld"
+        return 1
+    fi
+    mysql="$cache/mariadb"
+    [ -x "$mysql/mysqld" ] && return 0
+    if [ "${LEASEHOLD_NO_INSTALL:-}" = 1 ]; then
+        why='LEASEHOLD_NO_INSTALL=1 forbids fetching one'
+        return 1
+    fi
+    if ! have apt-get || ! have dpkg-deb; then
+        why='no apt-get and dpkg-deb; set LEASEHOLD_MYSQL to a directory with a mysqld'
+        return 1
+    fi
+    mkdir -p "$work/mariadb" "$cache" || return 1
+    for package in mariadb-server-core mariadb-client-core mariadb-common liburing2 libaio1; do
+        # Its name is another one in later releases.
+        (cd "$work/mariadb" && apt-get download "$package" || apt-get download "${package}t64") \
+            >"$work/apt" 2>&1 </dev/null || say "no package $package: $(grep . "$work/apt" | tail -n 1)"
+    done
+    unfinished="$mysql.$$"
+    mkdir -p "$unfinished/root" || return 1
+    for package in "$work"/mariadb/*.deb; do dpkg-deb -x "$package" "$unfinished/root" 2>/dev/null; done
+    share=root/usr/share/mysql
+    {
+        printf 'create database if not exists mysql;\nuse mysql;\nset @auth_root_socket=null;\n'
+        (cd "$unfinished/$share" && sed -e '/@current_hostname/d' mysql_system_tables.sql \
+            mysql_performance_tables.sql mysql_system_tables_data.sql maria_add_gis_sp_bootstrap.sql mysql_sys_schema.sql)
+    } >"$unfinished/install.sql" || { why='the packages of MariaDB have no system tables'; return 1; }
+    cat >"$unfinished/mysqld" <<'EOF'
+#!/bin/sh
+root=$(dirname "$(readlink -f "$0")")/root
+export LD_LIBRARY_PATH="$(echo "$root"/usr/lib/*-linux-gnu):$(echo "$root"/lib/*-linux-gnu)"
+shift # --no-defaults is the first one
+exec "$root/usr/sbin/mariadbd" --no-defaults --basedir="$root/usr" --lc-messages-dir="$root/usr/share/mysql" \
+    --character-sets-dir="$root/usr/share/mysql/charsets" "$@"
+EOF
+    sed -e 's:/sbin/mariadbd" .*:/bin/mariadb" "$@":' -e '/^shift/d' -e '/^    --character/d' "$unfinished/mysqld" >"$unfinished/mysql"
+    chmod +x "$unfinished/mysqld" "$unfinished/mysql"
+    if ! "$unfinished/mysqld" --no-defaults --version >/dev/null 2>&1; then
+        why='the mariadbd of the packages does not run here'
+        return 1
+    fi
+    # Moved as a whole: of two concurrent runs one wins, and both can use the result.
+    [ -d "$mysql" ] || mv "$unfinished" "$mysql"
+    rm -rf "$unfinished" "$mysql/${unfinished##*/}"
+    [ -x "$mysql/mysqld" ]
+}
+
 # ---- ZooKeeper -------------------------------------------------------------
 
 # Sets $zookeeper to the jar of a ZooKeeper, with its libraries beside it. Maven builds it from
@@ -454,6 +517,15 @@ if [ "$only_postgres" = yes ]; then
     fi
     say "no PostgreSQL: $why"
     say "fix: install it (Debian: apt-get install postgresql), or set LEASEHOLD_POSTGRES to the directory of its initdb and pg_ctl"
+    exit 1
+fi
+if [ "$only_mysql" = yes ]; then
+    if find_mysql; then
+        printf '%s\n' "$mysql"
+        exit 0
+    fi
+    say "no MySQL: $why"
+    say "fix: set LEASEHOLD_MYSQL to a directory with a mysqld"
     exit 1
 fi
 if [ "$only_zookeeper" = yes ]; then
@@ -527,4 +599,10 @@ if find_postgres; then
     printf '%s\n' "LEASEHOLD_POSTGRES=$postgres"
 else
     say "no PostgreSQL: $why"
+fi
+if find_mysql; then
+    say "MySQL: $mysql ($("$mysql/mysqld" --no-defaults --version))"
+    printf '%s\n' "LEASEHOLD_MYSQL=$mysql"
+else
+    say "no MySQL: $why"
 fi

@@ -14,7 +14,7 @@
 # Ctrl-C or SIGTERM ends it early, with the results so far. Exit status 1 if a check of the storm failed, if
 # something was left behind, or if a series grew. What grows is judged from 20 minutes on.
 #
-#   LEASEHOLD_POSTGRES=0, LEASEHOLD_ZOOKEEPER=0   skip these
+#   LEASEHOLD_POSTGRES=0, LEASEHOLD_MYSQL=0, LEASEHOLD_ZOOKEEPER=0   skip these
 #   STORM_PROGRAM=path                            a built program: cargo is not called
 set -u
 
@@ -45,6 +45,10 @@ if [ -z "${LEASEHOLD_SERVER:-}" ]; then
     if [ -z "${LEASEHOLD_POSTGRES:-}" ]; then
         LEASEHOLD_POSTGRES=$(printf '%s\n' "$servers" | sed -n 's/^LEASEHOLD_POSTGRES=//p')
         if [ -n "$LEASEHOLD_POSTGRES" ]; then export LEASEHOLD_POSTGRES; else unset LEASEHOLD_POSTGRES; fi
+    fi
+    if [ -z "${LEASEHOLD_MYSQL:-}" ]; then
+        LEASEHOLD_MYSQL=$(printf '%s\n' "$servers" | sed -n 's/^LEASEHOLD_MYSQL=//p')
+        if [ -n "$LEASEHOLD_MYSQL" ]; then export LEASEHOLD_MYSQL; else unset LEASEHOLD_MYSQL; fi
     fi
 fi
 export LEASEHOLD_ZOOKEEPER="${LEASEHOLD_ZOOKEEPER:-1}"

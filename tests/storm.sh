@@ -12,7 +12,7 @@
 # Prints a line for each run, and a table at the end; exit status 1 if a run failed. The
 # line of a failed run names a timeline (SVG), with verdict.txt and the histories beside it.
 #
-#   LEASEHOLD_POSTGRES=0, LEASEHOLD_ZOOKEEPER=0   skip these
+#   LEASEHOLD_POSTGRES=0, LEASEHOLD_MYSQL=0, LEASEHOLD_ZOOKEEPER=0   skip these
 #   STORM_FAULTS=Kill,Stop                        only these faults
 #   STORM_ONLY=plain,fair                         only these of plain, fair, read, write, permit, multi,
 #                                                 job, leader, count
@@ -52,6 +52,10 @@ if [ -z "${LEASEHOLD_SERVER:-}" ]; then
     if [ -z "${LEASEHOLD_POSTGRES:-}" ]; then
         LEASEHOLD_POSTGRES=$(printf '%s\n' "$servers" | sed -n 's/^LEASEHOLD_POSTGRES=//p')
         if [ -n "$LEASEHOLD_POSTGRES" ]; then export LEASEHOLD_POSTGRES; else unset LEASEHOLD_POSTGRES; fi
+    fi
+    if [ -z "${LEASEHOLD_MYSQL:-}" ]; then
+        LEASEHOLD_MYSQL=$(printf '%s\n' "$servers" | sed -n 's/^LEASEHOLD_MYSQL=//p')
+        if [ -n "$LEASEHOLD_MYSQL" ]; then export LEASEHOLD_MYSQL; else unset LEASEHOLD_MYSQL; fi
     fi
 fi
 # A missing ZooKeeper is a failure here, unless it is disabled.

@@ -143,6 +143,17 @@
 //! | The role may use the tables no more | `Denied` | `Denied` | `Denied` | `Denied` | `Denied` | `Denied` | `Denied` | `Denied` | `Denied` |
 //! | The role may log in no more, and its connections have ended | `Denied` | `Denied` | `Denied` | `Denied` | `Denied` | `Denied` | `Denied` | `Denied` | `Denied` |
 //!
+//! # MySQL
+//!
+//! | condition | takes a lock | takes a permit | waits already | reads | lists | extends or downgrades | changes something else | frees by force | gives back |
+//! |---|---|---|---|---|---|---|---|---|---|
+//! | The server does not answer (it is suspended) | `Unreachable` | `Unreachable` | works | `Unreachable` | `Unreachable` | `Unreachable` | `Unreachable` | `Unreachable` | `Unreachable` |
+//! | The connections of the client were ended (`KILL`) | works | works | works | works | works | works | works | works | works |
+//! | The server is killed, and comes back | `Unreachable` | `Unreachable` | works | `Unreachable` | `Unreachable` | `Unreachable` | `Unreachable` | `Unreachable` | `Unreachable` |
+//! | The server becomes read-only (`read_only`), and connections begin anew | `ReadOnly` | `ReadOnly` | works | `ReadOnly` | `ReadOnly` | `ReadOnly` | `ReadOnly` | `ReadOnly` | `ReadOnly` |
+//! | The server has reached its `max_connections`, and the client's have ended | `NotReady` | `NotReady` | works | `NotReady` | `NotReady` | `NotReady` | `NotReady` | `NotReady` | `NotReady` |
+//! | A stranger has locked the rows of the locks (`SELECT .. FOR UPDATE`) | `NotReady` | `NotReady` | works | works | works | `NotReady` | `NotReady` | `NotReady` | `NotReady` |
+//!
 //! # ZooKeeper
 //!
 //! | condition | takes a lock | takes a permit | waits already | reads | lists | extends or downgrades | changes something else | frees by force | gives back |

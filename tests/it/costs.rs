@@ -115,6 +115,17 @@ fn postgres_is_asked_once_for_a_lock_and_once_for_its_unlock() {
     server.assert_clean();
 }
 
+#[cfg(feature = "mysql")]
+#[test]
+fn mysql_is_asked_once_for_a_lock_and_once_for_its_unlock() {
+    let server = crate::rig::Mysql::shared();
+    let proxy = Proxy::before_mysql(&server);
+    let client = LockClient::open(&proxy.url()).unwrap();
+    assert_eq!(exchanges(&client, &[proxy]), [2 * CYCLES]);
+    drop(client);
+    server.assert_clean();
+}
+
 /// How many transaction ids of the server are used up: each transaction that writes, also one that
 /// only locks a row, takes one.
 #[cfg(feature = "postgres")]

@@ -158,6 +158,18 @@ fn a_late_holder_cannot_commit_in_postgres() {
     assert_eq!(last_line, "no late commit, and no money lost");
 }
 
+#[cfg(feature = "mysql")]
+#[test]
+fn a_late_holder_cannot_commit_in_mysql() {
+    let server = crate::rig::Mysql::shared();
+    let mut program = Command::new(example("mysql"));
+    program.arg(server.url()).arg(crate::rig::mysql::program());
+    program.args(["-uroot", &format!("--socket={}", server.socket().display())]);
+    program.arg(server.database());
+    let last_line = last_line_of("mysql", &mut program);
+    assert_eq!(last_line, "no late commit, and no money lost");
+}
+
 #[test]
 fn the_pool_goes_on_when_sentinels_replace_the_master() {
     assert_eq!(run("sentinel", None), "exact on two masters, one after the other");

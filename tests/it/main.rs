@@ -11,6 +11,7 @@ mod cluster;
 #[cfg(all(
     feature = "testing",
     feature = "postgres",
+    feature = "mysql",
     feature = "zookeeper",
     feature = "redlock",
     feature = "tracing"
@@ -41,6 +42,8 @@ mod mixed_kinds;
 mod model;
 mod multi;
 mod mutex;
+#[cfg(feature = "mysql")]
+mod on_mysql;
 #[cfg(feature = "postgres")]
 mod on_postgres;
 #[cfg(feature = "zookeeper")]

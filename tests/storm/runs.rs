@@ -107,7 +107,11 @@ pub(crate) fn seed() -> u64 {
 
 /// The variable that disables a deployment, if it is set to 0.
 pub(crate) fn left_out(store: &str) -> Option<&'static str> {
-    let variables = [("postgres", "LEASEHOLD_POSTGRES"), ("zookeeper", "LEASEHOLD_ZOOKEEPER")];
+    let variables = [
+        ("postgres", "LEASEHOLD_POSTGRES"),
+        ("mysql", "LEASEHOLD_MYSQL"),
+        ("zookeeper", "LEASEHOLD_ZOOKEEPER"),
+    ];
     let (_, variable) = variables.into_iter().find(|(prefix, _)| store.starts_with(prefix))?;
     (std::env::var(variable).as_deref() == Ok("0")).then_some(variable)
 }
@@ -147,6 +151,7 @@ mod storm {
         redlock: "redlock",
         postgres: "postgres",
         postgres_standby: "postgres-standby",
+        mysql: "mysql",
         zookeeper: "zookeeper",
         zookeeper_three: "zookeeper-three",
         memory: "memory",

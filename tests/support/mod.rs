@@ -10,7 +10,7 @@ use leasehold::{Builder, LockClient, Redis};
 pub(crate) use load::Load;
 pub(crate) use masters::{Masters, wait_for_votes};
 
-use crate::rig::{Postgres, Server};
+use crate::rig::{Mysql, Postgres, Server};
 
 /// Opens clients at a server.
 pub(crate) trait Clients {
@@ -48,6 +48,12 @@ impl Clients for Postgres {
     fn builder(&self) -> Builder {
         // Tests find the library's backends by this name.
         LockClient::builder().url(self.url()).client_name("leasehold")
+    }
+}
+
+impl Clients for Mysql {
+    fn builder(&self) -> Builder {
+        LockClient::builder().url(self.url())
     }
 }
 

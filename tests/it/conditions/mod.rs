@@ -17,6 +17,7 @@ mod calls;
 mod cell;
 mod cluster;
 mod columns;
+mod mysql;
 mod page;
 mod postgres;
 mod redis;
@@ -51,6 +52,7 @@ fn deployments() -> Vec<(&'static str, Vec<row::Row>)> {
         ("Sentinels", sentinel::rows()),
         ("Cluster", cluster::rows()),
         ("PostgreSQL", postgres::rows()),
+        ("MySQL", mysql::rows()),
         ("ZooKeeper", zookeeper::rows()),
     ]
 }

@@ -98,8 +98,8 @@ impl Several {
     }
 }
 
-/// What Redlock supports: the plain lock without data.
-fn is_of_a_plain_lock(call: &str) -> bool {
+/// What Redlock and MySQL support: the plain lock without data.
+pub(super) fn is_of_a_plain_lock(call: &str) -> bool {
     if call.contains("data") || call.ends_with("last_holder") {
         return false;
     }

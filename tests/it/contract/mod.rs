@@ -6,7 +6,10 @@
 //! runs them over each store.
 
 #![cfg_attr(
-    not(all(feature = "testing", any(feature = "postgres", feature = "zookeeper"))),
+    not(all(
+        feature = "testing",
+        any(feature = "postgres", feature = "mysql", feature = "zookeeper")
+    )),
     allow(dead_code, reason = "what only those stores need")
 )]
 
@@ -21,6 +24,8 @@ mod leases;
 mod lost_replies;
 mod min_hold;
 mod network;
+#[cfg(feature = "mysql")]
+mod on_mysql;
 #[cfg(feature = "postgres")]
 mod on_postgres;
 #[cfg(feature = "zookeeper")]
@@ -36,7 +41,7 @@ use std::time::Duration;
 
 use leasehold::{Builder, ErrorKind};
 
-#[cfg(any(feature = "postgres", feature = "zookeeper"))]
+#[cfg(any(feature = "postgres", feature = "mysql", feature = "zookeeper"))]
 use self::network::{Elsewhere, Network};
 use self::primitives::{EXCEPTIONS, Guard, Held, PRIMITIVES};
 use crate::rig::{CAP, ms, wait_until};
@@ -57,6 +62,19 @@ macro_rules! point {
     // All rows share a server, which keeps its data over a restart. `on_postgres::faults` tests a
     // suspended server.
     (postgres, on_its_own_server, $file:ident, $point:ident) => {};
+    (mysql, on_its_own_server, $file:ident, $point:ident) => {};
+    // It has no jobs, no data and so no elections, and of the kinds the mutex alone.
+    (mysql, of_a_job, $file:ident, $point:ident) => {};
+    (mysql, of_a_job_over_a_network, $file:ident, $point:ident) => {};
+    (mysql, one_row, $file:ident, $point:ident) => {};
+    (mysql, one_row_over_a_network, $file:ident, $point:ident) => {};
+    (mysql, once, $file:ident, $point:ident) => {};
+    (mysql, once_a_mutex, $file:ident, $point:ident) => {
+        point!(mysql, one, $file, $point);
+    };
+    ($store:ident, once_a_mutex, $file:ident, $point:ident) => {
+        point!($store, once, $file, $point);
+    };
     // The same; `on_zookeeper::loss` tests a server that is suspended or has lost its data.
     (zookeeper, on_its_own_server, $file:ident, $point:ident) => {};
     // It refuses data and elections, and nobody else does.
@@ -120,10 +138,10 @@ macro_rules! contract_of {
                 everywhere closing_releases_what_is_held_and_wakes_waiters,
             ],
             each_kind: [
-                once a_mutex_is_reentrant_and_its_guards_drop_in_any_order,
-                once operators_see_and_free,
-                once clients_share_a_mutex,
-                once a_turn_whose_hold_is_lost_learns_of_it,
+                once_a_mutex a_mutex_is_reentrant_and_its_guards_drop_in_any_order,
+                once_a_mutex operators_see_and_free,
+                once_a_mutex clients_share_a_mutex,
+                once_a_mutex a_turn_whose_hold_is_lost_learns_of_it,
                 once a_fair_lock_is_given_in_the_order_of_arrival,
                 once readers_share_and_a_writer_is_alone,
                 once a_writer_reads_and_downgrades,
@@ -230,6 +248,11 @@ mod redlock {
 #[cfg(feature = "postgres")]
 mod postgres {
     contract_of!(postgres);
+}
+
+#[cfg(feature = "mysql")]
+mod mysql {
+    contract_of!(mysql);
 }
 
 #[cfg(feature = "zookeeper")]

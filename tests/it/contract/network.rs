@@ -10,6 +10,10 @@ use crate::rig::{Fault, Proxy, Server, sentinel_of};
 /// A server of another kind, which all rows of a test share.
 pub(super) trait Elsewhere: Send + Sync {
     fn what(&self) -> &'static str;
+    /// Whether it has this primitive.
+    fn has(&self, _label: &str) -> bool {
+        true
+    }
     fn url(&self) -> String;
     /// Sets the defaults that its clients need.
     fn builder(&self, builder: Builder) -> Builder;
@@ -38,7 +42,7 @@ pub(super) struct Network {
 
 impl Network {
     /// A proxy for another protocol, and the URL that leads to it.
-    #[cfg(any(feature = "postgres", feature = "zookeeper"))]
+    #[cfg(any(feature = "postgres", feature = "mysql", feature = "zookeeper"))]
     pub(super) fn of(proxy: Proxy, url: String) -> Self {
         Self {
             proxies: vec![Arc::new(proxy)],

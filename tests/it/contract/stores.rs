@@ -54,6 +54,11 @@ pub(super) fn postgres(point: Point) {
     on_one_server(&super::on_postgres::start(), point);
 }
 
+#[cfg(feature = "mysql")]
+pub(super) fn mysql(point: Point) {
+    on_one_server(&super::on_mysql::start(), point);
+}
+
 #[cfg(feature = "zookeeper")]
 pub(super) fn zookeeper(point: Point) {
     on_one_server(&super::on_zookeeper::start(), point);
@@ -66,7 +71,8 @@ fn on_own_servers(rows: impl Fn(&Primitive) -> bool, point: Point) {
 
 fn on_one_server(server: &Arc<dyn Elsewhere>, point: Point) {
     // Only a few run in parallel, because each has its own connections there.
-    for rows in point.rows(Primitive::is_plain_row).chunks(3) {
+    let has = |row: &Primitive| row.is_plain_row() && server.has(row.label);
+    for rows in point.rows(has).chunks(3) {
         side_by_side(rows, |row| run(Case::elsewhere(row, server.clone()), point));
     }
     server.assert_clean();

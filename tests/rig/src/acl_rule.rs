@@ -44,7 +44,16 @@ pub fn acl_words() -> Vec<String> {
 
 /// The rights that a role needs in a database with the schema, as the guide says.
 pub fn role_grants() -> String {
-    let chapter = include_str!("../../../src/guide/postgres.rs");
+    grants_in(include_str!("../../../src/guide/postgres.rs"))
+}
+
+/// The rights that a user needs in a MySQL database with the tables, one statement each.
+pub fn mysql_grants() -> Vec<String> {
+    let grants = grants_in(include_str!("../../../src/guide/mysql.rs"));
+    grants.split_terminator(';').map(str::to_owned).collect()
+}
+
+fn grants_in(chapter: &str) -> String {
     let lines = chapter.lines().map(|line| line.trim_start_matches("//!").trim());
     let grants: String = lines
         .skip_while(|line| *line != "```sql")

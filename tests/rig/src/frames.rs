@@ -1,4 +1,4 @@
-//! Reads requests and replies of Redis' or PostgreSQL's protocol from a stream.
+//! Reads requests and replies of Redis', PostgreSQL's or MySQL's protocol from a stream.
 
 use std::io::{ErrorKind, Read};
 use std::os::unix::net::UnixStream;
@@ -11,6 +11,8 @@ const IDLE_LOOK: Duration = Duration::from_millis(20);
 pub enum Protocol {
     Redis,
     Postgres,
+    /// Behind the greeting, which the server sends first.
+    Mysql,
 }
 
 /// The next complete request, raw and as words. `idle` is called every [`IDLE_LOOK`] until it
@@ -28,6 +30,9 @@ pub fn next_request(
             Protocol::Redis => parse_request(pending),
             Protocol::Postgres => {
                 parse_transaction(pending).map(|length| (length, vec![pending[..length].to_vec()]))
+            }
+            Protocol::Mysql => {
+                packet_end(pending, 0).map(|length| (length, with_literals(&pending[..length])))
             }
         };
         if let Some((length, words)) = parsed {
@@ -71,6 +76,7 @@ pub fn read_reply(protocol: Protocol, server: &mut UnixStream) -> Option<Vec<u8>
     let is_complete = |reply: &[u8]| match protocol {
         Protocol::Redis => reply_length(reply, 0).is_some(),
         Protocol::Postgres => answers_all(reply),
+        Protocol::Mysql => answers_query(reply),
     };
     while !is_complete(&reply) {
         match server.read(&mut chunk) {
@@ -134,4 +140,65 @@ fn answers_all(bytes: &[u8]) -> bool {
         at = end;
     }
     is_over && at == bytes.len()
+}
+
+/// The packet, and what its hexadecimal literals say: names and holders.
+fn with_literals(packet: &[u8]) -> Vec<Vec<u8>> {
+    let text = String::from_utf8_lossy(packet);
+    let literals = text.split("x'").skip(1).filter_map(|rest| rest.split('\'').next());
+    let byte = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok();
+    let decoded = literals.filter_map(|digits| digits.as_bytes().chunks(2).map(byte).collect());
+    std::iter::once(packet.to_vec()).chain(decoded).collect()
+}
+
+/// Where the packet of MySQL that begins here ends.
+fn packet_end(bytes: &[u8], from: usize) -> Option<usize> {
+    let head = bytes.get(from..from + 4)?;
+    let end = from + 4 + u32::from_le_bytes([head[0], head[1], head[2], 0]) as usize;
+    (end <= bytes.len()).then_some(end)
+}
+
+/// Whether MySQL has answered: by an error, by what a log-in needs next, or by the last result.
+/// (Our queries have no result of 254 columns, and the log-in no table.)
+fn answers_query(bytes: &[u8]) -> bool {
+    const MORE_RESULTS: u8 = 8;
+    let (mut at, mut ends) = (0, 0);
+    while let Some(end) = packet_end(bytes, at) {
+        let packet = &bytes[at + 4..end];
+        let is_first = ends == 0;
+        let status = match packet.first() {
+            Some(0xff) => Some(0),
+            // OK: two packed numbers, and the status.
+            Some(0) if is_first => {
+                let width = |at: usize| match packet.get(at) {
+                    Some(0xfc) => 3,
+                    Some(0xfd) => 4,
+                    Some(0xfe) => 9,
+                    _ => 1,
+                };
+                let affected = 1 + width(1);
+                packet.get(affected + width(affected)).copied()
+            }
+            // The log-in goes on.
+            Some(1) if is_first && packet.len() == 2 => Some(0),
+            Some(0xfe) if is_first => Some(0),
+            Some(0xfe) if packet.len() < 9 && ends == 2 => packet.get(3).copied(),
+            Some(0xfe) if packet.len() < 9 => {
+                ends = 2;
+                None
+            }
+            _ => {
+                ends = ends.max(1);
+                None
+            }
+        };
+        if let Some(status) = status {
+            ends = 0;
+            if status & MORE_RESULTS == 0 {
+                return end == bytes.len();
+            }
+        }
+        at = end;
+    }
+    false
 }

@@ -9,6 +9,7 @@ mod cluster;
 mod frames;
 mod java;
 mod logs;
+pub mod mysql;
 mod places;
 mod postgres;
 mod proxy;
@@ -21,12 +22,13 @@ pub mod zookeeper;
 
 use std::time::{Duration, Instant};
 
-pub use acl_rule::{acl_rule, acl_words, role_grants};
+pub use acl_rule::{acl_rule, acl_words, mysql_grants, role_grants};
 pub use certificates::{Certificates, Identity};
 pub use child::{Child, run_for_ever};
 pub use cluster::{Cluster, ClusterOptions};
 pub use java::{JavaProgram, Version};
 pub use logs::{logged, logged_anywhere, record_logs};
+pub use mysql::Mysql;
 pub use places::{TO_BUS, free_port, fresh_dir, kept_dir};
 pub use postgres::Postgres;
 pub use proxy::{Fault, Proxy};

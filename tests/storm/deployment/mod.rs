@@ -3,6 +3,7 @@
 mod cluster;
 mod lines;
 mod memory;
+mod mysql;
 mod postgres;
 mod redis;
 mod redlock;
@@ -63,7 +64,7 @@ pub(crate) trait Deployment {
 }
 
 /// The names of all deployments.
-pub(crate) const NAMES: [&str; 10] = [
+pub(crate) const NAMES: [&str; 11] = [
     "redis",
     "replicas",
     "sentinel",
@@ -71,6 +72,7 @@ pub(crate) const NAMES: [&str; 10] = [
     "redlock",
     "postgres",
     "postgres-standby",
+    "mysql",
     "zookeeper",
     "zookeeper-three",
     "memory",
@@ -86,6 +88,7 @@ pub(crate) fn start(name: &str, slots: usize) -> Box<dyn Deployment> {
         "redlock" => Box::new(redlock::Redlock::start(slots)),
         "postgres" => Box::new(postgres::Postgres::start(slots)),
         "postgres-standby" => Box::new(standby::Standby::start(slots)),
+        "mysql" => Box::new(mysql::Mysql::start(slots)),
         "zookeeper" => Box::new(zookeeper::One::start(slots)),
         "memory" => Box::new(memory::Memory),
         "zookeeper-three" => Box::new(zookeeper::Three::start(slots)),

@@ -210,6 +210,34 @@ impl Proxy {
         )
     }
 
+    /// On a socket beside that of the server.
+    pub fn before_mysql(server: &crate::Mysql) -> Self {
+        static NEXT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(1);
+        let path = server.dir().join(format!("p{}", NEXT.fetch_add(1, Ordering::SeqCst)));
+        let listener = UnixListener::bind(&path).unwrap();
+        let accept = move || listener.accept().ok().map(|(stream, _)| stream);
+        let url = server.url_of(&path);
+        let carry = |mut client: UnixStream,
+                     mut server: UnixStream,
+                     state: &State,
+                     flag: &AtomicBool| {
+            // The server speaks first.
+            let mut greeting = [0; 4];
+            let greeted = server.read_exact(&mut greeting).and_then(|()| {
+                let length = u32::from_le_bytes([greeting[0], greeting[1], greeting[2], 0]);
+                let mut rest = vec![0; length as usize];
+                server.read_exact(&mut rest)?;
+                let is_silent = state.silent.load(Ordering::SeqCst);
+                if is_silent { Ok(()) } else { client.write_all(&[&greeting[..], &rest].concat()) }
+            });
+            if greeted.is_err() {
+                return close(&client, &server);
+            }
+            carry(client, server, state, Protocol::Mysql, Peer::Client, flag);
+        };
+        Self::listen(Address::Postgres(path, url), accept, to_socket(server.socket()), carry)
+    }
+
     /// On a port of its own.
     pub fn before_postgres_on_a_port(server: &crate::Postgres) -> Self {
         Self::listen_on_a_port(

@@ -1,0 +1,183 @@
+//! The data and the lock in one transaction: a late holder cannot commit.
+
+use std::time::Duration;
+
+use leasehold::fencing::TransactionFence;
+use leasehold::{ErrorKind, LockClient};
+
+use crate::rig::mysql::{Client, Refused};
+use crate::rig::{Mysql, ms, wait_until};
+use crate::support::Clients;
+
+/// The statement, with its values.
+fn call(fence: &TransactionFence) -> String {
+    fence.sql().replacen('?', &format!("'{}'", fence.name()), 1).replacen(
+        '?',
+        &fence.token().as_i64().to_string(),
+        1,
+    )
+}
+
+fn fenced(db: &mut Client, fence: &TransactionFence) -> Result<(), Refused> {
+    db.query(&format!("START TRANSACTION; {}", call(fence))).map(drop)
+}
+
+fn clients(server: &Mysql) -> (LockClient, LockClient) {
+    let client = || server.builder().lease(Duration::from_secs(60)).build().unwrap();
+    (client(), client())
+}
+
+/// Simulates a lease that ended while its holder was suspended: the guard does not know it yet.
+fn expire(server: &Mysql, name: &str) {
+    server.query(&format!("UPDATE leasehold_lock SET ends=1 WHERE name='{name}'"));
+}
+
+#[test]
+fn a_fence_keeps_others_out_until_its_transaction_ends() {
+    let server = Mysql::shared();
+    let (a, b) = clients(&server);
+    let guard = a.lock("job").unwrap();
+    let fence = guard.fence_sql().unwrap();
+    assert_eq!(fence.sql(), fence.sql_at_commit());
+    let mut db = server.connect();
+    fenced(&mut db, &fence).unwrap();
+    // Renewed, re-entered and extended meanwhile.
+    guard.extend(Duration::from_secs(90)).unwrap();
+    a.lock("job").unwrap().unlock().unwrap();
+    assert!(b.try_lock("job").unwrap().is_none(), "it is held");
+    expire(&server, "job");
+    assert!(b.try_lock("job").unwrap().is_none(), "it has ended, and is fenced");
+    db.query("COMMIT").unwrap();
+    let next = b.try_lock("job").unwrap().expect("the transaction has ended");
+    assert!(next.fencing_token().unwrap() > fence.token());
+    let refused = fenced(&mut db, &fence).unwrap_err();
+    assert_eq!(refused.code, 1644, "{refused:?}");
+    assert!(refused.text.contains(TransactionFence::STALE), "{refused:?}");
+    db.query("ROLLBACK").unwrap();
+    // The next holder's own fence knows its token.
+    let own = next.fence_sql().unwrap();
+    fenced(&mut db, &own).unwrap();
+    db.query("COMMIT").unwrap();
+    next.unlock().unwrap();
+    assert_eq!(guard.unlock().unwrap_err().kind(), ErrorKind::Lost);
+}
+
+#[test]
+fn a_fence_outlasts_the_release() {
+    let server = Mysql::shared();
+    let (a, b) = clients(&server);
+    let guard = a.lock("job").unwrap();
+    let fence = guard.fence_sql().unwrap();
+    let mut db = server.connect();
+    fenced(&mut db, &fence).unwrap();
+    guard.unlock().unwrap();
+    assert!(b.try_lock("job").unwrap().is_none(), "the transaction has not ended");
+    std::thread::scope(|s| {
+        let waits = s.spawn(|| b.lock("job").unwrap().unlock().unwrap());
+        std::thread::sleep(ms(50));
+        db.query("ROLLBACK").unwrap();
+        waits.join().unwrap();
+    });
+}
+
+/// Whoever waits for a fence has locked the row of the fence alone: holders of other turns renew,
+/// release and look at the lock meanwhile.
+#[test]
+fn who_waits_for_a_fence_keeps_nobody_from_the_lock() {
+    let server = Mysql::shared();
+    let (a, b) = clients(&server);
+    let guard = a.lock("job").unwrap();
+    let fence = guard.fence_sql().unwrap();
+    let mut db = server.connect();
+    fenced(&mut db, &fence).unwrap();
+    expire(&server, "job");
+    std::thread::scope(|s| {
+        let waits = s.spawn(|| b.try_lock("job").unwrap().is_none());
+        wait_until("it waits for the fence", || {
+            server.number_of(
+                "SELECT COUNT(*) FROM information_schema.processlist WHERE db=DATABASE() AND info LIKE '%STRAIGHT_JOIN%' \
+                 AND id<>CONNECTION_ID()",
+            ) > 0
+        });
+        // It would wait as well if the row were locked.
+        let mut other = server.connect();
+        other
+            .query("SET innodb_lock_wait_timeout=1; UPDATE leasehold_lock SET level=level WHERE name='job'")
+            .unwrap();
+        assert!(waits.join().unwrap());
+    });
+    db.query("COMMIT").unwrap();
+    drop(guard);
+}
+
+/// The first fence of a name is made while others take the lock. Whatever is first, the row of the
+/// fence has the token of the last grant.
+#[test]
+fn the_row_of_a_fence_never_has_an_old_token() {
+    let server = Mysql::shared();
+    let (a, b) = clients(&server);
+    let same = "SELECT l.token=f.token FROM leasehold_lock l JOIN leasehold_fence f USING (name) WHERE name='job'";
+    drop(a.lock("job").unwrap());
+    // It is being made: the row of the lock is locked, and the fence's is not there yet.
+    let mut db = server.connect();
+    db.query("START TRANSACTION; UPDATE leasehold_lock SET fenced=1 WHERE name='job'").unwrap();
+    std::thread::scope(|s| {
+        let takes = s.spawn(|| b.lock("job").unwrap().fencing_token().unwrap().as_i64());
+        wait_until("it waits for the row", || {
+            server.number_of(
+                "SELECT COUNT(*) FROM information_schema.processlist WHERE db=DATABASE() AND info LIKE 'UPDATE leasehold_lock%' \
+                 AND id<>CONNECTION_ID()",
+            ) > 0
+        });
+        db.query(
+            "REPLACE INTO leasehold_fence (name,token) SELECT name,token FROM leasehold_lock WHERE name='job'; COMMIT",
+        )
+        .unwrap();
+        let token = takes.join().unwrap();
+        let fenced = server.number_of("SELECT token FROM leasehold_fence WHERE name='job'");
+        assert_eq!(fenced, token, "the grant has seen the fence");
+    });
+    // And with many at once.
+    std::thread::scope(|s| {
+        for n in 0..6 {
+            let client = if n % 2 == 0 { &a } else { &b };
+            s.spawn(move || {
+                for turn in 0..10 {
+                    let name = format!("n{turn}");
+                    let guard = client.lock(&name).unwrap();
+                    let fence = guard.fence_sql().unwrap();
+                    assert_eq!(fence.token(), guard.fencing_token().unwrap());
+                    guard.unlock().unwrap();
+                }
+            });
+        }
+    });
+    assert_eq!(server.number_of(same), 1);
+    let differ = "SELECT COUNT(*) FROM leasehold_lock l LEFT JOIN leasehold_fence f USING (name) \
+                  WHERE NOT (l.fenced AND l.token <=> f.token)";
+    assert_eq!(server.number_of(differ), 0);
+}
+
+/// A transaction moves money while the lease of the first holder has ended.
+#[test]
+fn money_is_moved_once() {
+    let server = Mysql::shared();
+    let (a, b) = clients(&server);
+    server.query(
+        "CREATE TABLE account (id INT PRIMARY KEY, balance INT) ENGINE=InnoDB; INSERT INTO account VALUES (1,100),(2,0)",
+    );
+    let pay = |db: &mut Client, fence: &TransactionFence| {
+        fenced(db, fence)?;
+        db.query("UPDATE account SET balance=balance-30 WHERE id=1 AND balance>=30")?;
+        db.query("UPDATE account SET balance=balance+30 WHERE id=2")?;
+        db.query("COMMIT").map(drop)
+    };
+    let (first, mut one, mut two) = (a.lock("pay").unwrap(), server.connect(), server.connect());
+    let late = first.fence_sql().unwrap();
+    expire(&server, "pay");
+    let second = b.lock("pay").unwrap();
+    pay(&mut two, &second.fence_sql().unwrap()).unwrap();
+    assert_eq!(pay(&mut one, &late).unwrap_err().code, 1644);
+    one.query("ROLLBACK").unwrap();
+    assert_eq!(server.number_of("SELECT balance FROM account WHERE id=2"), 30);
+}

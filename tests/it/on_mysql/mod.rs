@@ -1,0 +1,9 @@
+//! Locks in a MySQL or MariaDB database.
+
+mod faults;
+mod fence;
+mod load;
+mod looking;
+mod lost_replies;
+mod schema;
+mod sessions;
