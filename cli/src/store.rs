@@ -15,7 +15,7 @@ pub(crate) const URL_VARIABLE: &str = "LEASEHOLD_URL";
 const LONGEST_LEASE: Duration = Duration::from_secs(30);
 
 /// The forms of URLs that this command was built for.
-const WAYS: [Option<&str>; 9] = [
+const WAYS: [Option<&str>; 10] = [
     Some("redis:// or valkey://host[:port][/db]"),
     Some("redis+unix:///path"),
     Some("redis+sentinel://host,../master"),
@@ -26,6 +26,7 @@ const WAYS: [Option<&str>; 9] = [
     ),
     only(cfg!(feature = "postgres"), "postgres://user@host/database"),
     only(cfg!(feature = "postgres"), "postgres://%2Frun%2Fpostgresql/database (a socket)"),
+    only(cfg!(feature = "mysql"), "mysql:// or mariadb://user@host/database"),
     only(cfg!(feature = "zookeeper"), "zookeeper://host,../path"),
     only(cfg!(all(feature = "zookeeper", feature = "tls")), "zookeeper+tls://host,../path"),
 ];
@@ -155,7 +156,11 @@ impl StoreArgs {
             });
         };
         match &*scheme {
-            scheme if scheme.starts_with("postgres") || scheme.starts_with("zookeeper") => {
+            scheme
+                if ["postgres", "mysql", "mariadb", "zookeeper"]
+                    .iter()
+                    .any(|other| scheme.starts_with(other)) =>
+            {
                 refuse("--password-file", "Redis")
             }
             scheme if scheme.contains("sentinel") => {

@@ -1,10 +1,10 @@
-//! `leasehold schema`: the JSON Schema of `--json`, and the SQL for PostgreSQL.
+//! `leasehold schema`: the JSON Schema of `--json`, and the SQL for databases.
 
 use serde_json::{Map, Value, json};
 
 use crate::failure::Failure;
 use crate::output::write_json;
-#[cfg(feature = "postgres")]
+#[cfg(any(feature = "postgres", feature = "mysql"))]
 use crate::output::write_out;
 
 /// Each is an object of definitions: that of the subcommand, and those that it refers to.
@@ -18,13 +18,17 @@ const PARTS: [&str; 7] = [
     include_str!("watch.json"),
 ];
 
-/// Print the JSON Schema of the --json output, or the SQL that PostgreSQL needs
+/// Print the JSON Schema of the --json output, or the SQL that a database needs
 #[derive(Debug, clap::Args)]
 pub(crate) struct SchemaArgs {
     /// Print the SQL that creates the tables and functions in PostgreSQL, and the rights of a role,
     /// for an administrator: psql database -f FILE
     #[arg(long)]
     postgres: bool,
+    /// Print the SQL that creates the tables and the procedure in MySQL or MariaDB, and the rights
+    /// of a user, for an administrator: mysql database < FILE
+    #[arg(long, conflicts_with = "postgres")]
+    mysql: bool,
 }
 
 #[cfg(feature = "postgres")]
@@ -41,7 +45,24 @@ fn print_sql() -> Result<u8, Failure> {
     ))
 }
 
+#[cfg(feature = "mysql")]
+fn print_mysql() -> Result<u8, Failure> {
+    let rights = include_str!("rights_mysql.sql");
+    write_out(format!("{}\n{rights}", leasehold::MYSQL_SCHEMA.trim_end()).as_bytes()).map(|_| 0)
+}
+
+#[cfg(not(feature = "mysql"))]
+fn print_mysql() -> Result<u8, Failure> {
+    Err(Failure::new(
+        crate::failure::status::USAGE,
+        "this command was built without MySQL (cargo feature mysql)",
+    ))
+}
+
 pub(crate) fn print(args: &SchemaArgs) -> Result<u8, Failure> {
+    if args.mysql {
+        return print_mysql();
+    }
     if args.postgres {
         return print_sql();
     }

@@ -407,6 +407,23 @@ fn the_schema_of_a_database_is_printed_with_the_rights() {
     }
 }
 
+#[cfg(feature = "mysql")]
+#[test]
+fn the_tables_of_mysql_are_printed_with_the_rights() {
+    let mut command = Command::new(path());
+    command.args(["schema", "--mysql"]).env_remove("LEASEHOLD_URL");
+    let (status, sql, said) = run(command);
+    assert_eq!((status, &*said), (Some(0), ""));
+    assert!(sql.starts_with(leasehold::MYSQL_SCHEMA.lines().next().unwrap()));
+    let chapter = include_str!("../../../src/guide/mysql.rs");
+    let grants: Vec<&str> =
+        chapter.lines().filter_map(|line| line.strip_prefix("//! GRANT ")).collect();
+    assert_eq!(grants.len(), 4);
+    for grant in grants {
+        assert!(sql.contains(&format!("-- GRANT {grant}")), "{grant}");
+    }
+}
+
 /// Errors use the words of the command, not those of the library.
 #[test]
 fn errors_speak_of_options() {

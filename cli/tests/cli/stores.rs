@@ -163,6 +163,15 @@ fn a_run_removes_what_earlier_ones_left_in_postgres() {
     server.assert_clean();
 }
 
+#[cfg(feature = "mysql")]
+#[test]
+fn over_mysql() {
+    let server = crate::rig::Mysql::start();
+    let store = Store::new(server.url(), &[], LockClient::builder().url(server.url()));
+    store.keeps_the_promises();
+    server.assert_clean();
+}
+
 #[cfg(feature = "zookeeper")]
 #[test]
 fn over_zookeeper() {
