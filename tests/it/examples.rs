@@ -254,6 +254,7 @@ fn no_example_is_left_out() {
         "leader",
         "lost_lease",
         "metrics",
+        "mysql",
         "nightly_report",
         "owned_pool",
         "postgres",

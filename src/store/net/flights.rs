@@ -1,5 +1,5 @@
-//! What is under way on the connections of a pool: requests that are sent behind each other, and who
-//! reads the answers.
+//! What is under way on the connections of a pool: requests that are sent behind each other, and
+//! who reads the answers.
 //!
 //! One thread writes to a connection and one reads from it, at the same time, and both are callers.
 //! The thread that reads distributes the answers of all batches up to its own; then it leaves the
@@ -50,7 +50,7 @@ impl<C: PooledConnector> Pool<C> {
             C::say_goodbye(&mut connection);
             drop(connection);
             self.lose_line(line, None);
-        } else if queues && state.serves(line, self.callers()) {
+        } else if queues && state.serves(line, self.sharing()) {
             drop(state);
             self.send_queue(Borrowed::new(self, line, connection));
         } else if let Some(place) = state.line(line) {
@@ -92,7 +92,7 @@ impl<C: PooledConnector> Pool<C> {
 
     /// The same, over any line.
     pub(super) fn send_behind(&self) {
-        let follower = self.state.lock().begin_to_follow(self.callers());
+        let follower = self.state.lock().begin_to_follow(self.sharing());
         if let Some(follower) = follower {
             self.follow(follower);
         }

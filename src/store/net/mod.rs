@@ -10,6 +10,7 @@ mod batch;
 mod flights;
 mod limits;
 mod names;
+mod nearness;
 mod pace;
 #[cfg(any(feature = "redis", feature = "postgres", feature = "mysql"))]
 mod parameters;

@@ -10,27 +10,50 @@ use super::pooled::PooledConnector;
 use crate::base::error::Error;
 use crate::os::MutexGuard;
 
-/// Up to so many callers have a connection each, if they pipeline: nobody has to be woken.
+/// Up to so many callers have a connection each: nobody has to be woken.
 const FEW: usize = 4;
-/// More of them share one connection, up to this number: callers that can share a write meet. From
-/// here on, what takes the time is to wake all of them. So they use all connections, each for one
-/// batch at a time, and the threads that read from them share that work.
+/// From so many callers on, what takes the time is to wake all of them.
 const MANY: usize = 32;
-/// How many writes wait behind the one whose answers are being read: the server has work when it has
-/// answered that one. With more, callers that could share a write do not meet.
+/// How many writes wait behind the one whose answers are being read: the server has work when it
+/// has answered that one. With more, callers that could share a write do not meet.
 const MOST_BEHIND: usize = 1;
 
-/// How many connections serve so many callers, where connections carry requests behind each other.
-fn most_for(callers: usize) -> usize {
-    match callers {
-        0..=FEW => FEW,
-        ..MANY => 1,
-        MANY.. => usize::MAX,
+/// How callers share the connections that carry requests behind each other.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Sharing {
+    /// All use one, and send behind each other: callers that can share a write, a read and a
+    /// wake-up meet.
+    One,
+    /// They use so many connections.
+    Few,
+    /// They use all, each for one batch at a time. To a server that is not near: it is idle while a
+    /// batch travels, so each needs its own. For many callers: the threads that read from them
+    /// share the work of waking the others.
+    All,
+}
+
+impl Sharing {
+    pub(super) fn of(callers: usize, is_near: bool) -> Self {
+        match callers {
+            _ if !is_near => Self::All,
+            0..=FEW => Self::Few,
+            MANY.. => Self::All,
+            _ => Self::One,
+        }
+    }
+
+    /// How many connections serve the callers.
+    fn most(self) -> usize {
+        match self {
+            Self::One => 1,
+            Self::Few => FEW,
+            Self::All => usize::MAX,
+        }
     }
 }
 
-/// Invariant: while the queue is not empty, the first line that does not go alone is not idle, or one
-/// is being made; whoever has it will serve the queue.
+/// Invariant: while the queue is not empty, the first line that does not go alone is not idle, or
+/// one is being made; whoever has it will serve the queue.
 pub(super) struct PoolState<C: PooledConnector> {
     pub(super) lines: Vec<Line<C>>,
     /// How many lines there have been.
@@ -48,7 +71,8 @@ pub(super) struct Line<C: PooledConnector> {
     pub(super) number: u64,
     /// `None` while a thread reads from it, or has it for itself.
     pub(super) connection: Option<C::Connection>,
-    /// `None` while a thread writes behind others, or if the connection carries one write at a time.
+    /// `None` while a thread writes behind others, or if the connection carries one write at a
+    /// time.
     sender: Option<C::Sender>,
     pipelines: bool,
     /// Whether what is under way may be followed by others.
@@ -113,11 +137,11 @@ impl<C: PooledConnector> PoolState<C> {
     }
 
     /// Reserves a place if a connection may be made now.
-    pub(super) fn reserve(&mut self, most: usize, callers: usize) -> Option<Maker> {
+    pub(super) fn reserve(&mut self, most: usize, sharing: Sharing) -> Option<Maker> {
         let first = self.open() == 0;
         if self.closed
             || self.connecting
-            || self.open() >= self.wanted(most, callers)
+            || self.open() >= self.wanted(most, sharing)
             || !first && !self.pace.pause().is_zero()
         {
             return None;
@@ -126,12 +150,12 @@ impl<C: PooledConnector> PoolState<C> {
         Some(if first { Maker::Caller } else { Maker::Aside })
     }
 
-    /// How many connections the callers need. Beside those that carry requests behind each other: as
-    /// many as there may be for requests that go alone.
-    fn wanted(&self, most: usize, callers: usize) -> usize {
+    /// How many connections the callers need. Beside those that carry requests behind each other:
+    /// as many as there may be for requests that go alone.
+    fn wanted(&self, most: usize, sharing: Sharing) -> usize {
         if self.pipelines() && self.queue.iter().all(|queued| C::may_follow(&queued.request)) {
             let taken = self.lines.iter().filter(|line| line.goes_alone).count();
-            most.min(most_for(callers).saturating_add(taken))
+            most.min(sharing.most().saturating_add(taken))
         } else {
             most
         }
@@ -167,13 +191,13 @@ impl<C: PooledConnector> PoolState<C> {
         Some(self.lines.remove(place))
     }
 
-    /// An idle connection for one thread, of those that serve so many callers.
-    pub(super) fn take_idle(&mut self, callers: usize) -> Option<(u64, C::Connection)> {
-        let number = self.for_callers(callers).find(|line| line.is_idle())?.number;
+    /// An idle connection for one thread, of those that serve the callers.
+    pub(super) fn take_idle(&mut self, sharing: Sharing) -> Option<(u64, C::Connection)> {
+        let number = self.serving(sharing).find(|line| line.is_idle())?.number;
         self.borrow(number)
     }
 
-    /// Any idle connection, and rather one that does not serve many callers.
+    /// Any idle connection, and rather one that serves no others.
     pub(super) fn take_any_idle(&mut self) -> Option<(u64, C::Connection)> {
         let number = self.lines.iter().rev().find(|line| line.is_idle())?.number;
         self.borrow(number)
@@ -185,28 +209,28 @@ impl<C: PooledConnector> PoolState<C> {
         Some((number, line.connection.take()?))
     }
 
-    /// The lines that serve so many callers. Where connections carry one batch at a time: all.
-    fn for_callers(&self, callers: usize) -> impl Iterator<Item = &Line<C>> {
-        let most = if self.pipelines() { most_for(callers) } else { usize::MAX };
+    /// The lines that serve the callers. Where connections carry one batch at a time: all.
+    fn serving(&self, sharing: Sharing) -> impl Iterator<Item = &Line<C>> {
+        let most = if self.pipelines() { sharing.most() } else { usize::MAX };
         self.lines.iter().filter(|line| !line.goes_alone).take(most)
     }
 
     /// Whether a line that is returned sends the queue. If not, another one will.
-    pub(super) fn serves(&self, number: u64, callers: usize) -> bool {
-        self.for_callers(callers).any(|line| line.number == number)
+    pub(super) fn serves(&self, number: u64, sharing: Sharing) -> bool {
+        self.serving(sharing).any(|line| line.number == number)
     }
 
     /// The means to send the queue behind what is under way: over the line on which the fewest
     /// answers are due.
-    pub(super) fn begin_to_follow(&mut self, callers: usize) -> Option<Follower<C>> {
+    pub(super) fn begin_to_follow(&mut self, sharing: Sharing) -> Option<Follower<C>> {
         let first = self.queue.front()?;
-        if callers >= MANY || !C::may_follow(&first.request) {
+        if sharing == Sharing::All || !C::may_follow(&first.request) {
             return None;
         }
         let may_take = |line: &&Line<C>| {
             line.is_open && line.sender.is_some() && line.flights.len() < MOST_BEHIND
         };
-        let open = self.for_callers(callers).filter(may_take);
+        let open = self.serving(sharing).filter(may_take);
         let line = open.min_by_key(|line| line.flights.len())?.number;
         Some(Follower { line, sender: self.line(line)?.sender.take()? })
     }

@@ -1,10 +1,10 @@
-//! A few connections for many threads: who gets one, who makes one, and who waits. What is under way
-//! on them is in [`flights`](super::flights).
+//! A few connections for many threads: who gets one, who makes one, and who waits. What is under
+//! way on them is in [`flights`](super::flights).
 //!
-//! A caller that finds no free connection queues its request. The queue is sent by whoever can do so
-//! first: its last caller, behind requests of others whose answers are due; or whoever returns a
-//! connection that carries one batch at a time. Every queued request gets an outcome. The outcome is
-//! "not sent" only if no byte of the request can have been sent:
+//! A caller that finds no free connection queues its request. The queue is sent by whoever can do
+//! so first: its last caller, behind requests of others whose answers are due; or whoever returns a
+//! connection that carries one batch at a time. Every queued request gets an outcome. The outcome
+//! is "not sent" only if no byte of the request can have been sent:
 //!
 //! | what happens | what follows |
 //! |---|---|
@@ -25,7 +25,8 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use super::batch::{Batch, QueuedRequest, Reading, RequestState, brings_last, take_batch};
-use super::places::{Maker, PoolState, fail_queue};
+use super::nearness::Nearness;
+use super::places::{Maker, PoolState, Sharing, fail_queue};
 use super::pooled::{Outcome, PooledConnector};
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::os::atomic::{AtomicUsize, Ordering};
@@ -42,6 +43,7 @@ pub(crate) struct Pool<C: PooledConnector> {
     pub(super) state: Mutex<PoolState<C>>,
     /// How many threads call now.
     callers: AtomicUsize,
+    nearness: Nearness,
     /// Held by whoever has a connection [aside](super::aside).
     pub(super) aside: Mutex<()>,
     own: Weak<Self>,
@@ -52,15 +54,24 @@ impl<C: PooledConnector> Pool<C> {
         let state = Mutex::new(PoolState::new(connector.io_timeout()));
         let aside = Mutex::new(());
         let callers = AtomicUsize::new(0);
-        Arc::new_cyclic(|own| Self { connector, most, state, callers, aside, own: own.clone() })
+        let nearness = Nearness::default();
+        Arc::new_cyclic(|own| Self {
+            connector,
+            most,
+            state,
+            callers,
+            nearness,
+            aside,
+            own: own.clone(),
+        })
     }
 
     pub(crate) fn connector(&self) -> &C {
         &self.connector
     }
 
-    pub(super) fn callers(&self) -> usize {
-        self.callers.load(Ordering::Relaxed)
+    pub(super) fn sharing(&self) -> Sharing {
+        Sharing::of(self.callers.load(Ordering::Relaxed), self.nearness.is_near())
     }
 
     /// How many connections it has at most.
@@ -106,8 +117,8 @@ impl<C: PooledConnector> Pool<C> {
                 state.queue.push_back(queued.clone());
             }
         }
-        let maker = state.reserve(most, self.callers());
-        let follower = state.begin_to_follow(self.callers());
+        let maker = state.reserve(most, self.sharing());
+        let follower = state.begin_to_follow(self.sharing());
         drop(state);
         let must_wait = MustWait { pool: self, queued: &queued };
         match maker {
@@ -145,7 +156,7 @@ impl<C: PooledConnector> Pool<C> {
     ) -> std::result::Result<Borrowed<'_, C>, MutexGuard<'_, PoolState<C>>> {
         loop {
             let mut state = self.state.lock();
-            let taken = if any { state.take_any_idle() } else { state.take_idle(self.callers()) };
+            let taken = if any { state.take_any_idle() } else { state.take_idle(self.sharing()) };
             let Some((line, connection)) = taken else { return Err(state) };
             drop(state);
             let mut borrowed = Borrowed::new(self, line, connection);
@@ -162,6 +173,7 @@ impl<C: PooledConnector> Pool<C> {
         requests: [&C::Request; N],
     ) -> [Outcome<C>; N] {
         connection.in_flight = true;
+        let began = os::now();
         let mut outcomes = [const { None }; N];
         let prepared = self.connector.prepare(connection.get(), requests.into_iter());
         let exchanged = prepared.and_then(|mut flight| {
@@ -170,7 +182,10 @@ impl<C: PooledConnector> Pool<C> {
             self.connector.receive(connection.get(), &mut flight, &mut outcomes)
         });
         match &exchanged {
-            Ok(()) => connection.end(brings_last::<C>(&outcomes)),
+            Ok(()) => {
+                self.nearness.measured(os::since(began));
+                connection.end(brings_last::<C>(&outcomes));
+            }
             Err(failure) => connection.broken(Some(failure)),
         }
         outcomes.map(|outcome| {
@@ -237,7 +252,7 @@ impl<C: PooledConnector> Pool<C> {
             while let Some(made) = pool.make(None) {
                 drop(made);
                 let mut state = pool.state.lock();
-                if state.queue.is_empty() || state.reserve(pool.most, pool.callers()).is_none() {
+                if state.queue.is_empty() || state.reserve(pool.most, pool.sharing()).is_none() {
                     break;
                 }
             }
@@ -294,7 +309,7 @@ impl<C: PooledConnector> Pool<C> {
     /// Sends the queue over an idle connection, if there is one.
     pub(super) fn serve_by_idle(&self, mut state: MutexGuard<'_, PoolState<C>>) {
         if !state.queue.is_empty()
-            && let Some((line, connection)) = state.take_idle(self.callers())
+            && let Some((line, connection)) = state.take_idle(self.sharing())
         {
             drop(state);
             self.give_back(line, connection);
@@ -310,7 +325,7 @@ impl<C: PooledConnector> Pool<C> {
         if state.queue.is_empty() {
             return;
         }
-        match state.reserve(self.most, self.callers()) {
+        match state.reserve(self.most, self.sharing()) {
             Some(Maker::Caller) => {
                 let next = state.queue.pop_front().expect("the queue is not empty");
                 drop(state);
@@ -328,6 +343,7 @@ impl<C: PooledConnector> Pool<C> {
     /// Closes all idle connections. After one has ended the others have probably ended too (a
     /// restart of the server ends all), and each would fail one more caller.
     fn drop_idle(&self) {
+        self.nearness.forget();
         let idle = self.state.lock().remove_idle();
         drop(idle);
     }

@@ -209,7 +209,9 @@ impl Stage {
 
     /// With connections that carry requests behind each other.
     fn pipelining(most: usize, intervene: impl Fn(Step) -> bool + Send + Sync + 'static) -> Self {
-        Self::of(true, most, Duration::from_secs(20), intervene)
+        let stage = Self::of(true, most, Duration::from_secs(20), intervene);
+        stage.pool.nearness.measured(Duration::ZERO);
+        stage
     }
 
     fn patient(

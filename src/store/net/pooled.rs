@@ -89,8 +89,8 @@ pub(crate) trait PooledConnector: Send + Sync + 'static {
         requests: impl Iterator<Item = &'r Self::Request>,
     ) -> std::result::Result<Self::Flight, Self::Failure>;
 
-    /// [`transmit`](Self::transmit) for what was prepared last. After a failure, whoever reads finds
-    /// that the connection has ended: an outcome of these requests is unknown.
+    /// [`transmit`](Self::transmit) for what was prepared last. After a failure, whoever reads
+    /// finds that the connection has ended: an outcome of these requests is unknown.
     fn transmit_behind(&self, sender: &mut Self::Sender) -> Result<()>;
 
     /// Ends a connection whose sender another thread may have.

@@ -42,8 +42,9 @@ fn user_timeout(io_timeout: Duration) -> Duration {
     io_timeout.max(KEEPALIVE_PAUSE + 3 * PROBES_EVERY)
 }
 
-/// A socket, and the meter of its traffic. A [twin](Self::twin) is the same socket: one thread reads
-/// from the one while another writes to the other. The socket is closed with the last of them.
+/// A socket, and the meter of its traffic. A [twin](Self::twin) is the same socket: one thread
+/// reads from the one while another writes to the other. The socket is closed with the last of
+/// them.
 pub(crate) struct Stream {
     socket: Socket,
     meter: Meter,
