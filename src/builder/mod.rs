@@ -266,19 +266,19 @@ impl Builder {
         self
     }
 
-    /// Maximum number of connections that lock calls keep and share, 1 to 1024. With a Redis that is
-    /// near, up to four threads that call at the same time have one each, and more of them share
+    /// Maximum number of connections that lock calls keep and share, 1 to 1024. With a Redis that
+    /// is near, up to four threads that call at the same time have one each, and more of them share
     /// one, on which requests travel behind each other. All are used by 32 threads and more, for a
-    /// server further away, for requests that wait for [replicas](crate::Redis::replicas), for those
-    /// that nothing may repeat, and by a user without the right to `ECHO`. Then, and always with a
-    /// database, calls that find all of them busy are sent together over the next one that becomes
-    /// free. Connections are made one after the other, and after a failed connect none before a
-    /// growing pause, a quarter of a second at most. Each background thread has a connection of its
-    /// own, and there is one more for a moment where something needs a new one (a long list, a
-    /// repeated call of a user who may not kill connections): never more than `connections` and
-    /// three, beside those of a [diagnosis](LockClient::diagnose). If the server or the system
-    /// allows no more than there are, calls and renewals use these. Defaults to 8, or to 4 with a
-    /// database, where each connection is a process or a thread of the server.
+    /// server further away, for requests that wait for [replicas](crate::Redis::replicas), for
+    /// those that nothing may repeat, and by a user without the right to `ECHO`. Then, and always
+    /// with a database, calls that find all of them busy are sent together over the next one that
+    /// becomes free. Connections are made one after the other, and after a failed connect none
+    /// before a growing pause, a quarter of a second at most. Each background thread has a
+    /// connection of its own, and there is one more for a moment where something needs a new one (a
+    /// long list, a repeated call of a user who may not kill connections): never more than
+    /// `connections` and three, beside those of a [diagnosis](LockClient::diagnose). If the server
+    /// or the system allows no more than there are, calls and renewals use these. Defaults to 8, or
+    /// to 4 with a database, where each connection is a process or a thread of the server.
     pub fn connections(mut self, connections: usize) -> Self {
         self.settings.connections = Some(connections);
         self

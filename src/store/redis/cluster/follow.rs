@@ -38,6 +38,10 @@ impl Cluster {
             let outcome = ask(&route);
             let next = match &outcome {
                 Ok(answered) => self.after_reply(slot, &route, &answered.reply),
+                // A node that was demoted a moment ago, of which the others have not heard yet.
+                Err(Unanswered::NotSent(e)) if e.kind() == ErrorKind::ReadOnly => {
+                    self.after_failure(slot, &route).or_else(|| self.route(slot).ok())
+                }
                 Err(Unanswered::NotSent(e)) if e.kind().is_outage() => {
                     self.after_failure(slot, &route)
                 }
