@@ -7,8 +7,8 @@ use leasehold::observe::{LockHolder, LockSummary};
 
 use crate::text::{short_id, visible};
 
-/// Identifies a lock from one poll to the next. One name may have a lock, permits, a latch and a job; a
-/// lock may change from plain to fair, and from read to write.
+/// Identifies a lock from one poll to the next. One name may have a lock, permits, a latch and a
+/// job; a lock may change from plain to fair, and from read to write.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct Key {
     name: String,
