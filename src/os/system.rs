@@ -10,7 +10,9 @@ use rand::TryRng;
 use rand::rngs::SysRng;
 
 pub(crate) mod thread {
-    pub(crate) use std::thread::{Builder, JoinHandle, Thread, ThreadId, current, sleep};
+    pub(crate) use std::thread::{
+        Builder, JoinHandle, Thread, ThreadId, current, panicking, sleep,
+    };
     #[cfg(feature = "redlock")]
     pub(crate) use std::thread::{ScopedJoinHandle, scope};
 }

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::sync::Arc;
+pub(crate) use std::thread::panicking;
 use std::time::Duration;
 
 use shuttle::sync::atomic::{AtomicBool, Ordering};

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use super::batch::{Batch, QueuedRequest, Reading, RequestState, brings_last};
 use super::places::{Follower, PoolState};
-use super::pool::{Borrowed, Pool};
+use super::pool::{Borrowed, Pool, in_drop};
 use super::pooled::PooledConnector;
 use crate::os::MutexGuard;
 
@@ -250,7 +250,7 @@ impl<C: PooledConnector> Drop for Follows<'_, C> {
         drop(state);
         if let Some(connection) = parked {
             // Whoever reads from a connection that was shut finds its end.
-            self.pool.give_back(line, connection);
+            in_drop(|| _ = self.pool.give_back(line, connection));
         }
     }
 }

@@ -21,6 +21,7 @@
 //! thread. The first connection is made by its caller, the others [aside](Pool::grow), because
 //! another connection is probably free sooner. As long as requests queue, one follows the other.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -450,10 +451,8 @@ struct Place<'p, C: PooledConnector> {
 impl<C: PooledConnector> Drop for Place<'_, C> {
     fn drop(&mut self) {
         if let Some(pool) = self.pool {
-            pool.pass_place_on(Error::new(
-                ErrorKind::Unreachable,
-                "the thread that connected panicked",
-            ));
+            let error = "the thread that connected panicked";
+            in_drop(|| pool.pass_place_on(Error::new(ErrorKind::Unreachable, error)));
         }
     }
 }
@@ -511,13 +510,15 @@ impl<'p, C: PooledConnector> Borrowed<'p, C> {
 impl<C: PooledConnector> Drop for Borrowed<'_, C> {
     fn drop(&mut self) {
         let Some(connection) = self.connection.take() else { return };
-        if self.in_flight {
-            C::shut(&connection);
-            drop(connection);
-            self.pool.lose_line(self.line, None);
-        } else if self.pool.give_back(self.line, connection) {
-            self.pool.send_behind();
-        }
+        in_drop(|| {
+            if self.in_flight {
+                C::shut(&connection);
+                drop(connection);
+                self.pool.lose_line(self.line, None);
+            } else if self.pool.give_back(self.line, connection) {
+                self.pool.send_behind();
+            }
+        });
     }
 }
 
@@ -547,7 +548,16 @@ impl<C: PooledConnector> Drop for MustWait<'_, C> {
     /// After a panic while it was sending for others. Nobody else would read the answers that may
     /// have been left to this thread.
     fn drop(&mut self) {
-        drop(self.pool.await_outcome(self.queued));
+        in_drop(|| drop(self.pool.await_outcome(self.queued)));
+    }
+}
+
+/// For a drop that may send for others: a panic in the middle of another one would end the process.
+pub(super) fn in_drop(run: impl FnOnce()) {
+    if os::thread::panicking() {
+        let _ = catch_unwind(AssertUnwindSafe(run));
+    } else {
+        run();
     }
 }
 

@@ -1,5 +1,5 @@
 use std::collections::HashSet;
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{JoinHandle, spawn};
 use std::time::Instant;
@@ -732,6 +732,20 @@ fn a_write_that_fails_behind_others_is_unknown_for_its_callers_and_those_who_wai
         wait_until("it is over", || stage.connections() == (0, 0));
         assert_eq!(ask(&stage.pool, "d"), Ok("d"));
     }
+}
+
+#[test]
+fn what_is_being_written_when_the_connection_breaks_is_unknown_and_not_sent_again() {
+    let stage = Stage::pipelining(1, |step| step != Receive("hold"));
+    stage.gates.lock().insert("slow");
+    let hold = stage.hold("hold");
+    let slow = stage.call("slow");
+    wait_until("it is being sent", || stage.threads(Transmit("slow")).len() == 1);
+    stage.open("hold");
+    assert_eq!(outcomes([hold]), [UNKNOWN]);
+    stage.open("slow");
+    assert_eq!(outcomes([slow]), [UNKNOWN]);
+    assert_eq!(stage.writes(), [(1, vec!["hold"]), (1, vec!["slow"])]);
 }
 
 #[test]

@@ -26,6 +26,10 @@ const CACHING: &str = "caching_sha2_password";
 pub(super) struct Greeting {
     /// The number of the connection, as the other end gives it.
     pub(super) id: u32,
+    #[cfg_attr(
+        not(any(feature = "tls-core", test)),
+        expect(dead_code, reason = "with TLS it is needed")
+    )]
     pub(super) has_tls: bool,
     nonce: Vec<u8>,
     plugin: String,
