@@ -21,7 +21,7 @@ pub(super) enum RequestState<C: PooledConnector> {
     Queued,
     /// It is in a batch, which sets its outcome.
     InBatch,
-    /// The caller makes a connection, for which a place in `open` is reserved, and sends the queue.
+    /// The caller makes a connection, for which a place is reserved, and sends the queue.
     Lead,
     /// The caller reads and distributes the answers of all batches up to its own, whose first
     /// request is the caller's.
@@ -34,6 +34,8 @@ pub(super) enum RequestState<C: PooledConnector> {
 pub(super) struct Reading<C: PooledConnector> {
     pub(super) line: u64,
     pub(super) connection: C::Connection,
+    /// The batch whose answers come first, if it is not among the flights of the line.
+    pub(super) first: Option<Batch<C>>,
 }
 
 impl<C: PooledConnector> QueuedRequest<C> {

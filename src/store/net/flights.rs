@@ -12,9 +12,9 @@
 use std::sync::Arc;
 
 use super::batch::{Batch, QueuedRequest, Reading, RequestState, brings_last};
-use super::places::{Follower, PoolState};
+use super::places::{Follower, PoolState, Sharing};
 use super::pool::{Borrowed, Pool, in_drop};
-use super::pooled::PooledConnector;
+use super::pooled::{PooledConnector, PooledSender};
 use crate::os::MutexGuard;
 
 impl<C: PooledConnector> Pool<C> {
@@ -30,10 +30,10 @@ impl<C: PooledConnector> Pool<C> {
         if let Some(last) = place.flights.back() {
             let reader = last.requests[0].clone();
             drop(state);
-            reader.set(RequestState::Read(Reading { line, connection }));
+            reader.set(RequestState::Read(Reading { line, connection, first: None }));
             return queues;
         }
-        if place.ends {
+        if place.is_ending() {
             drop(state);
             Borrowed::new(self, line, connection).broken(None);
             return false;
@@ -43,17 +43,22 @@ impl<C: PooledConnector> Pool<C> {
             place.connection = Some(connection);
             return false;
         }
-        place.close_to_others();
+        place.note_idle();
         C::mark_idle(&mut connection);
         if closed {
             drop(state);
             C::say_goodbye(&mut connection);
             drop(connection);
             self.lose_line(line, None);
-        } else if queues && state.serves(line, self.sharing()) {
+            return false;
+        }
+        let serves = queues && state.serves(line, self.sharing());
+        let Some(place) = state.line(line) else { return false };
+        if serves {
+            place.note_taken();
             drop(state);
             self.send_queue(Borrowed::new(self, line, connection));
-        } else if let Some(place) = state.line(line) {
+        } else {
             place.connection = Some(connection);
         }
         false
@@ -78,21 +83,26 @@ impl<C: PooledConnector> Pool<C> {
 
     /// A thread has sent over a line on which nothing was due. If others may follow, those that
     /// queue are sent at once.
-    pub(super) fn open(&self, line: u64, may_be_followed: bool) {
+    pub(super) fn note_sent(&self, line: u64, may_be_followed: bool) {
+        if may_be_followed && self.sharing() == Sharing::All {
+            return;
+        }
         let mut state = self.state.lock();
-        state.open_line(line, may_be_followed);
+        if let Some(line) = state.line(line) {
+            line.note_sent(may_be_followed);
+        }
         if may_be_followed {
-            drop(state);
-            self.send_behind();
+            self.send_behind(state);
         } else {
             // Those who have queued for this connection meanwhile.
             self.serve_by_idle(state);
         }
     }
 
-    /// The same, over any line.
-    pub(super) fn send_behind(&self) {
-        let follower = self.state.lock().begin_to_follow(self.sharing());
+    /// Sends the queue behind what is under way, if that is possible now.
+    pub(super) fn send_behind(&self, mut state: MutexGuard<'_, PoolState<C>>) {
+        let follower = state.begin_to_follow(self.sharing());
+        drop(state);
         if let Some(follower) = follower {
             self.follow(follower);
         }
@@ -102,18 +112,15 @@ impl<C: PooledConnector> Pool<C> {
     pub(super) fn follow(&self, follower: Follower<C>) {
         let mut follows = Follows { pool: self, follower: Some(follower), broken: true };
         let Some(Follower { line, sender }) = &mut follows.follower else { return };
+        if !sender.is_current() {
+            self.end_line(*line);
+            return follows.end();
+        }
         let Some(requests) = self.state.lock().take_followers() else {
             return follows.end();
         };
         let mut batch = Batch::new(requests);
-        let requests = batch.requests.iter().map(|queued| &queued.request);
-        match self.connector().prepare_behind(sender, requests) {
-            Ok(flight) => batch.flight = Some(flight),
-            Err(failure) => {
-                batch.fail(&failure);
-                return follows.end();
-            }
-        }
+        batch.flight = Some(sender.prepare(batch.requests.iter().map(|queued| &queued.request)));
         // Before its first byte goes out, because its answers may come at any time after that.
         let mut state = self.state.lock();
         match state.line(*line) {
@@ -121,7 +128,7 @@ impl<C: PooledConnector> Pool<C> {
             None => return self.queue_again(state, batch),
         }
         drop(state);
-        if self.connector().transmit_behind(sender).is_ok() {
+        if sender.transmit().is_ok() {
             follows.end();
         }
     }
@@ -149,13 +156,9 @@ impl<C: PooledConnector> Pool<C> {
         });
         match sent {
             Ok(()) => {
-                let mut state = self.state.lock();
-                state.open_line(connection.line, C::may_follow(&batch.requests[0].request));
-                let line = state.line(connection.line).expect("a thread has its connection");
-                line.flights.push_back(batch);
-                // Where it goes alone: the rest of the queue has waited for this connection.
-                self.serve_by_idle(state);
-                Some(connection.hand_on())
+                let may_be_followed = C::may_follow(&batch.requests[0].request);
+                self.note_sent(connection.line, may_be_followed);
+                Some(connection.hand_on(batch))
             }
             Err(failure) => {
                 connection.broken(Some(&failure));
@@ -170,15 +173,13 @@ impl<C: PooledConnector> Pool<C> {
     pub(super) fn read(
         &self,
         own: &Arc<QueuedRequest<C>>,
-        Reading { line, connection }: Reading<C>,
+        Reading { line, connection, mut first }: Reading<C>,
     ) {
         let mut connection = Borrowed::new(self, line, connection);
         connection.in_flight = true;
         // Callers are woken when all that has come is parsed.
         let mut answered = Vec::new();
-        while let Some(mut batch) = self.next_flight(line) {
-            // The server has work when it has answered this batch.
-            self.send_behind();
+        while let Some(mut batch) = first.take().or_else(|| self.next_flight(line)) {
             let is_own = Arc::ptr_eq(&batch.requests[0], own);
             let Batch { outcomes, flight, .. } = &mut batch;
             let flight = flight.as_mut().expect("a batch that was sent has a flight");
@@ -203,19 +204,23 @@ impl<C: PooledConnector> Pool<C> {
         drop(answered);
     }
 
+    /// The next batch whose answers are due. Another one is sent behind it, so the server has work
+    /// when it has answered this one.
     fn next_flight(&self, line: u64) -> Option<Batch<C>> {
-        self.state.lock().line(line)?.flights.pop_front()
+        let mut state = self.state.lock();
+        let next = state.line(line)?.next_flight();
+        self.send_behind(state);
+        next
     }
 
-    /// No request is sent over this connection any more.
+    /// No request is sent over this connection any more: the queue needs another one.
     pub(super) fn end_line(&self, line: u64) {
         let mut state = self.state.lock();
         if let Some(line) = state.line(line) {
-            line.ends = true;
-            line.is_open = false;
+            line.end();
         }
         let idle = state.remove_idle();
-        drop(state);
+        self.serve_queue(state);
         drop(idle);
     }
 }
@@ -242,8 +247,8 @@ impl<C: PooledConnector> Drop for Follows<'_, C> {
         // Nobody reads: the last reader had all its answers when this thread was about to write.
         let parked = place.connection.take();
         if self.broken {
-            place.ends = true;
-            C::shut_by(&sender);
+            place.end();
+            sender.shut();
         } else {
             place.return_sender(sender);
         }

@@ -44,7 +44,7 @@ pub(crate) use names::stand_ins;
 #[cfg(any(feature = "redis", feature = "postgres", feature = "mysql"))]
 pub(crate) use parameters::Parameters;
 pub(crate) use pool::Pool;
-pub(crate) use pooled::{Outcome, PooledConnector};
+pub(crate) use pooled::{Outcome, PooledConnector, PooledSender};
 #[cfg(feature = "redis")]
 pub(crate) use question::{Answer, Question, Wanted};
 #[cfg(shuttle)]

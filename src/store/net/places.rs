@@ -2,18 +2,21 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::batch::{Batch, QueuedRequest, RequestState, take_batch};
 use super::pace::Pace;
 use super::pooled::PooledConnector;
 use crate::base::error::Error;
-use crate::os::MutexGuard;
+use crate::os::{self, MutexGuard};
 
 /// Up to so many callers have a connection each: nobody has to be woken.
 const FEW: usize = 4;
 /// From so many callers on, what takes the time is to wake all of them.
 const MANY: usize = 32;
+/// The answers of a near server come sooner, unless it is stopped, busy with something long, or no
+/// longer there.
+pub(super) const LATE: Duration = Duration::from_millis(10);
 /// How many writes wait behind the one whose answers are being read: the server has work when it
 /// has answered that one. With more, callers that could share a write do not meet.
 const MOST_BEHIND: usize = 1;
@@ -52,8 +55,9 @@ impl Sharing {
     }
 }
 
-/// Invariant: while the queue is not empty, the first line that does not go alone is not idle, or
-/// one is being made; whoever has it will serve the queue.
+/// Invariant: while the queue is not empty, the first line that serves others is not idle, or one
+/// is being made; whoever has it will serve the queue. A line may stop to serve others because its
+/// answers are late, which nobody notes at that moment: who queues looks again after that time.
 pub(super) struct PoolState<C: PooledConnector> {
     pub(super) lines: Vec<Line<C>>,
     /// How many lines there have been.
@@ -75,14 +79,24 @@ pub(super) struct Line<C: PooledConnector> {
     /// time.
     sender: Option<C::Sender>,
     pipelines: bool,
-    /// Whether what is under way may be followed by others.
-    pub(super) is_open: bool,
-    /// Nothing may be sent before the answers that are due have come.
-    goes_alone: bool,
-    /// It must not be used again when the answers that are due have come.
-    pub(super) ends: bool,
+    phase: Phase,
+    /// When the last answer came, or a thread took the connection; `None` while nobody has it.
+    waits_since: Option<Instant>,
     /// In the order of their answers.
     pub(super) flights: VecDeque<Batch<C>>,
+}
+
+/// What else may be sent over a line.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    /// Anything, by the thread that has the connection.
+    Idle,
+    /// Requests behind those that are under way.
+    Open,
+    /// Nothing before the answers that are due have come.
+    Alone,
+    /// Nothing any more.
+    Ending,
 }
 
 impl<C: PooledConnector> Line<C> {
@@ -90,18 +104,56 @@ impl<C: PooledConnector> Line<C> {
         self.pipelines && self.sender.is_none()
     }
 
-    /// Nothing is under way on it that others may follow, or not.
-    pub(super) fn close_to_others(&mut self) {
-        self.is_open = false;
-        self.goes_alone = false;
+    pub(super) fn is_idle(&self) -> bool {
+        self.connection.is_some() && self.flights.is_empty() && !self.is_written_to()
+    }
+
+    pub(super) fn is_ending(&self) -> bool {
+        self.phase == Phase::Ending
+    }
+
+    /// Nothing is under way on it.
+    pub(super) fn note_idle(&mut self) {
+        self.waits_since = None;
+        self.turn(Phase::Idle);
+    }
+
+    /// A thread has taken its connection.
+    pub(super) fn note_taken(&mut self) {
+        self.waits_since = Some(os::now());
+    }
+
+    /// Requests were sent over it while nothing was under way.
+    pub(super) fn note_sent(&mut self, may_be_followed: bool) {
+        self.turn(if may_be_followed { Phase::Open } else { Phase::Alone });
+    }
+
+    pub(super) fn end(&mut self) {
+        self.phase = Phase::Ending;
+    }
+
+    fn turn(&mut self, phase: Phase) {
+        if !self.is_ending() {
+            self.phase = phase;
+        }
+    }
+
+    /// The next batch whose answers are due.
+    pub(super) fn next_flight(&mut self) -> Option<Batch<C>> {
+        self.note_taken();
+        self.flights.pop_front()
     }
 
     pub(super) fn return_sender(&mut self, sender: C::Sender) {
         self.sender = Some(sender);
     }
 
-    pub(super) fn is_idle(&self) -> bool {
-        self.connection.is_some() && self.flights.is_empty() && !self.is_written_to()
+    /// Whether others may use it when, or before, the answers that are due have come. Not if they
+    /// are late: a connection that was cut in silence must not hold up callers that need not use
+    /// it.
+    fn serves_others(&self) -> bool {
+        let is_late = || self.waits_since.is_some_and(|since| os::since(since) > LATE);
+        matches!(self.phase, Phase::Idle | Phase::Open) && !is_late()
     }
 }
 
@@ -150,11 +202,11 @@ impl<C: PooledConnector> PoolState<C> {
         Some(if first { Maker::Caller } else { Maker::Aside })
     }
 
-    /// How many connections the callers need. Beside those that carry requests behind each other:
-    /// as many as there may be for requests that go alone.
+    /// How many connections the callers need, beside those that serve no others. For requests that
+    /// go alone: as many as there may be.
     fn wanted(&self, most: usize, sharing: Sharing) -> usize {
         if self.pipelines() && self.queue.iter().all(|queued| C::may_follow(&queued.request)) {
-            let taken = self.lines.iter().filter(|line| line.goes_alone).count();
+            let taken = self.lines.iter().filter(|line| !line.serves_others()).count();
             most.min(sharing.most().saturating_add(taken))
         } else {
             most
@@ -174,9 +226,8 @@ impl<C: PooledConnector> PoolState<C> {
             connection: None,
             pipelines: sender.is_some(),
             sender,
-            is_open: false,
-            goes_alone: false,
-            ends: false,
+            phase: Phase::Idle,
+            waits_since: Some(os::now()),
             flights: VecDeque::new(),
         });
         self.numbers
@@ -205,14 +256,14 @@ impl<C: PooledConnector> PoolState<C> {
 
     fn borrow(&mut self, number: u64) -> Option<(u64, C::Connection)> {
         let line = self.line(number)?;
-        line.close_to_others();
+        line.note_taken();
         Some((number, line.connection.take()?))
     }
 
     /// The lines that serve the callers. Where connections carry one batch at a time: all.
     fn serving(&self, sharing: Sharing) -> impl Iterator<Item = &Line<C>> {
         let most = if self.pipelines() { sharing.most() } else { usize::MAX };
-        self.lines.iter().filter(|line| !line.goes_alone).take(most)
+        self.lines.iter().filter(|line| line.serves_others()).take(most)
     }
 
     /// Whether a line that is returned sends the queue. If not, another one will.
@@ -228,19 +279,11 @@ impl<C: PooledConnector> PoolState<C> {
             return None;
         }
         let may_take = |line: &&Line<C>| {
-            line.is_open && line.sender.is_some() && line.flights.len() < MOST_BEHIND
+            line.phase == Phase::Open && line.sender.is_some() && line.flights.len() < MOST_BEHIND
         };
         let open = self.serving(sharing).filter(may_take);
         let line = open.min_by_key(|line| line.flights.len())?.number;
         Some(Follower { line, sender: self.line(line)?.sender.take()? })
-    }
-
-    /// What is under way may be followed by others or not.
-    pub(super) fn open_line(&mut self, number: u64, may_be_followed: bool) {
-        if let Some(line) = self.line(number) {
-            line.is_open = may_be_followed && !line.ends;
-            line.goes_alone = !may_be_followed;
-        }
     }
 
     /// The requests of the queue that may follow others, if the first one may.

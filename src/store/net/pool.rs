@@ -27,7 +27,7 @@ use std::time::Duration;
 
 use super::batch::{Batch, QueuedRequest, Reading, RequestState, brings_last, take_batch};
 use super::nearness::Nearness;
-use super::places::{Maker, PoolState, Sharing, fail_queue};
+use super::places::{LATE, Maker, PoolState, Sharing, fail_queue};
 use super::pooled::{Outcome, PooledConnector};
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::os::atomic::{AtomicUsize, Ordering};
@@ -118,17 +118,17 @@ impl<C: PooledConnector> Pool<C> {
                 state.queue.push_back(queued.clone());
             }
         }
-        let maker = state.reserve(most, self.sharing());
-        let follower = state.begin_to_follow(self.sharing());
-        drop(state);
         let must_wait = MustWait { pool: self, queued: &queued };
-        match maker {
-            Some(Maker::Caller) => queued.set(RequestState::Lead),
-            Some(Maker::Aside) => self.grow(),
-            None => {}
-        }
-        if let Some(follower) = follower {
-            self.follow(follower);
+        match state.reserve(most, self.sharing()) {
+            Some(Maker::Caller) => {
+                drop(state);
+                queued.set(RequestState::Lead);
+            }
+            Some(Maker::Aside) => {
+                self.send_behind(state);
+                self.grow();
+            }
+            None => self.send_behind(state),
         }
         std::mem::forget(must_wait);
         judge(&queued.request, self.await_outcome(&queued))
@@ -179,7 +179,7 @@ impl<C: PooledConnector> Pool<C> {
         let prepared = self.connector.prepare(connection.get(), requests.into_iter());
         let exchanged = prepared.and_then(|mut flight| {
             self.connector.transmit(connection.get(), &flight)?;
-            self.open(connection.line, requests.into_iter().all(C::may_follow));
+            self.note_sent(connection.line, requests.into_iter().all(C::may_follow));
             self.connector.receive(connection.get(), &mut flight, &mut outcomes)
         });
         match &exchanged {
@@ -352,7 +352,9 @@ impl<C: PooledConnector> Pool<C> {
     /// Blocks until a queued request has an outcome, and reads the answers of others if it comes to
     /// that.
     fn await_outcome(&self, queued: &Arc<QueuedRequest<C>>) -> Outcome<C> {
-        let mut give_up = os::now() + self.connector.io_timeout();
+        let began = os::now();
+        let give_up = began + self.connector.io_timeout();
+        let mut until = give_up.min(began + LATE);
         let mut last_chance = Some(AFTER_A_STOP);
         let mut state = queued.state.lock();
         loop {
@@ -377,13 +379,21 @@ impl<C: PooledConnector> Pool<C> {
                 queued.changed.wait(&mut state);
                 continue;
             }
-            if !queued.changed.wait_until(&mut state, give_up).timed_out()
+            if !queued.changed.wait_until(&mut state, until).timed_out()
                 || !matches!(*state, RequestState::Queued)
             {
                 continue;
             }
+            if os::now() < give_up {
+                // The connection that it waits for may have fallen silent: another one is found.
+                drop(state);
+                self.serve_queue(self.state.lock());
+                until = give_up;
+                state = queued.state.lock();
+                continue;
+            }
             if let Some(more) = last_chance.take() {
-                give_up = os::now() + more;
+                until = os::now() + more;
                 continue;
             }
             drop(state);
@@ -442,7 +452,7 @@ impl<C: PooledConnector> Pool<C> {
     }
 }
 
-/// A reserved place in `open`, until it is known whether it has a connection. Dropped before that
+/// A reserved place, until it is known whether it has a connection. Dropped before that
 /// if the connect panics.
 struct Place<'p, C: PooledConnector> {
     pool: Option<&'p Pool<C>>,
@@ -480,13 +490,13 @@ impl<'p, C: PooledConnector> Borrowed<'p, C> {
             .expect("a borrowed connection is there until it is given back or broken")
     }
 
-    /// The connection leaves this thread, with its place and its answers that are due.
-    pub(super) fn hand_on(mut self) -> Reading<C> {
+    /// The connection leaves this thread, with its place and the batch that was sent over it.
+    pub(super) fn hand_on(mut self, batch: Batch<C>) -> Reading<C> {
         let connection = self
             .connection
             .take()
             .expect("a borrowed connection is there until it is given back or broken");
-        Reading { line: self.line, connection }
+        Reading { line: self.line, connection, first: Some(batch) }
     }
 
     /// The answers to this thread have come, or it must not be used again.
@@ -516,7 +526,7 @@ impl<C: PooledConnector> Drop for Borrowed<'_, C> {
                 drop(connection);
                 self.pool.lose_line(self.line, None);
             } else if self.pool.give_back(self.line, connection) {
-                self.pool.send_behind();
+                self.pool.send_behind(self.pool.state.lock());
             }
         });
     }

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{JoinHandle, spawn};
 use std::time::Instant;
 
+use super::super::pooled::PooledSender;
 use super::*;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,9 +31,13 @@ use Step::{Connect, Prepare, Receive, Transmit};
 struct Fake {
     /// Whether its connections carry requests behind each other.
     pipelines: bool,
+    io_timeout: Duration,
+    steps: Arc<Steps>,
+}
+
+struct Steps {
     /// May block, panic, or have the step fail.
     intervene: Box<dyn Fn(Step) -> bool + Send + Sync>,
-    io_timeout: Duration,
     seen: Mutex<Seen>,
 }
 
@@ -40,6 +45,8 @@ struct Fake {
 struct Seen {
     connects: usize,
     unusable: HashSet<usize>,
+    /// Connections to which another server has succeeded.
+    outdated: HashSet<usize>,
     /// Each write, with the number of its connection.
     writes: Vec<(usize, Vec<Name>)>,
     /// The threads that connected, wrote and read, by their names.
@@ -52,6 +59,7 @@ struct Half {
     id: usize,
     pipelines: bool,
     is_shut: Arc<AtomicBool>,
+    steps: Arc<Steps>,
     /// What was prepared last.
     names: Vec<Name>,
 }
@@ -60,7 +68,7 @@ fn goes_alone(name: &Name) -> bool {
     name.chars().all(char::is_uppercase)
 }
 
-impl Fake {
+impl Steps {
     fn step(&self, step: Step) -> bool {
         let thread = std::thread::current().name().unwrap_or_default().to_owned();
         self.seen.lock().threads.push((step, thread));
@@ -77,15 +85,15 @@ impl PooledConnector for Fake {
     type Failure = Failed;
 
     fn connect(&self) -> Result<Half> {
-        let mut seen = self.seen.lock();
+        let mut seen = self.steps.seen.lock();
         seen.connects += 1;
         let id = seen.connects;
         drop(seen);
-        if !self.step(Connect) {
+        if !self.steps.step(Connect) {
             return Err(Error::new(ErrorKind::Denied, "injected"));
         }
-        let is_shut = Arc::default();
-        Ok(Half { id, pipelines: self.pipelines, is_shut, names: Vec::new() })
+        let (is_shut, steps) = (Arc::default(), self.steps.clone());
+        Ok(Half { id, pipelines: self.pipelines, is_shut, steps, names: Vec::new() })
     }
 
     fn io_timeout(&self) -> Duration {
@@ -97,7 +105,7 @@ impl PooledConnector for Fake {
     }
 
     fn is_usable(&self, connection: &mut Half) -> bool {
-        !self.seen.lock().unusable.contains(&connection.id)
+        !self.steps.seen.lock().unusable.contains(&connection.id)
     }
 
     fn share_a_write(one: &Name, other: &Name) -> bool {
@@ -110,15 +118,15 @@ impl PooledConnector for Fake {
         requests: impl Iterator<Item = &'r Name>,
     ) -> std::result::Result<Self::Flight, Failed> {
         connection.names = requests.copied().collect();
-        if !self.step(Prepare(connection.names[0])) {
+        if !self.steps.step(Prepare(connection.names[0])) {
             return Err(Failed::NotSent(ErrorKind::InvalidInput));
         }
-        self.seen.lock().writes.push((connection.id, connection.names.clone()));
+        self.steps.seen.lock().writes.push((connection.id, connection.names.clone()));
         Ok(connection.names.clone().into_iter())
     }
 
     fn transmit(&self, _: &mut Half, flight: &Self::Flight) -> std::result::Result<(), Failed> {
-        if self.step(Transmit(flight.as_slice()[0])) { Ok(()) } else { Err(Failed::Unknown) }
+        if self.steps.step(Transmit(flight.as_slice()[0])) { Ok(()) } else { Err(Failed::Unknown) }
     }
 
     fn receive(
@@ -128,7 +136,7 @@ impl PooledConnector for Fake {
         outcomes: &mut [Option<FakeOutcome>],
     ) -> std::result::Result<(), Failed> {
         for (outcome, name) in outcomes.iter_mut().zip(flight) {
-            if !self.step(Receive(name)) || connection.is_shut.load(Ordering::SeqCst) {
+            if !self.steps.step(Receive(name)) || connection.is_shut.load(Ordering::SeqCst) {
                 return Err(Failed::Unknown);
             }
             *outcome = Some(Ok(name));
@@ -144,32 +152,8 @@ impl PooledConnector for Fake {
         !goes_alone(request)
     }
 
-    fn prepare_behind<'r>(
-        &self,
-        sender: &mut Half,
-        requests: impl Iterator<Item = &'r Name>,
-    ) -> std::result::Result<Self::Flight, Failed> {
-        self.prepare(sender, requests)
-    }
-
-    fn transmit_behind(&self, sender: &mut Half) -> Result<()> {
-        if self.step(Transmit(sender.names[0])) {
-            Ok(())
-        } else {
-            Err(Error::new(ErrorKind::Unreachable, "injected"))
-        }
-    }
-
     fn shut(connection: &Half) {
         connection.is_shut.store(true, Ordering::SeqCst);
-    }
-
-    fn shut_by(sender: &Half) {
-        Self::shut(sender);
-    }
-
-    fn behind(failure: &Failed, _: &Self::Flight) -> Failed {
-        failure.clone()
     }
 
     fn is_last(answer: &Name) -> bool {
@@ -182,6 +166,34 @@ impl PooledConnector for Fake {
 
     fn unknown(_: Error, _: &Self::Flight) -> Failed {
         Failed::Unknown
+    }
+}
+
+impl PooledSender<Fake> for Half {
+    fn is_current(&self) -> bool {
+        !self.steps.seen.lock().outdated.contains(&self.id)
+    }
+
+    fn prepare<'r>(
+        &mut self,
+        requests: impl Iterator<Item = &'r Name>,
+    ) -> std::vec::IntoIter<Name> {
+        self.names = requests.copied().collect();
+        self.steps.step(Prepare(self.names[0]));
+        self.steps.seen.lock().writes.push((self.id, self.names.clone()));
+        self.names.clone().into_iter()
+    }
+
+    fn transmit(&mut self) -> Result<()> {
+        if self.steps.step(Transmit(self.names[0])) {
+            Ok(())
+        } else {
+            Err(Error::new(ErrorKind::Unreachable, "injected"))
+        }
+    }
+
+    fn shut(&self) {
+        Fake::shut(self);
     }
 }
 
@@ -238,7 +250,8 @@ impl Stage {
             }
             intervene(step)
         });
-        let connector = Fake { pipelines, intervene, io_timeout, seen: Mutex::default() };
+        let steps = Arc::new(Steps { intervene, seen: Mutex::default() });
+        let connector = Fake { pipelines, io_timeout, steps };
         Self { pool: Pool::new(connector, most), gates }
     }
 
@@ -272,7 +285,7 @@ impl Stage {
     }
 
     fn threads(&self, step: Step) -> Vec<String> {
-        let seen = self.pool.connector.seen.lock();
+        let seen = self.pool.connector.steps.seen.lock();
         seen.threads
             .iter()
             .filter(|(done, _)| *done == step)
@@ -281,7 +294,7 @@ impl Stage {
     }
 
     fn writes(&self) -> Vec<(usize, Vec<Name>)> {
-        self.pool.connector.seen.lock().writes.clone()
+        self.pool.connector.steps.seen.lock().writes.clone()
     }
 
     /// Open and free connections.
@@ -613,9 +626,9 @@ fn a_close_ends_idle_connections() {
 fn a_connection_is_looked_at_before_anything_is_sent_over_it() {
     let stage = Stage::new(1, |_| true);
     ask(&stage.pool, "a").unwrap();
-    stage.pool.connector.seen.lock().unusable.insert(1);
+    stage.pool.connector.steps.seen.lock().unusable.insert(1);
     let hold = stage.hold("hold");
-    stage.pool.connector.seen.lock().unusable.insert(2);
+    stage.pool.connector.steps.seen.lock().unusable.insert(2);
     let callers = stage.queue(["b", "c"]);
     stage.open("hold");
     assert_eq!(outcomes(callers), [Some(Ok("b")), Some(Ok("c"))]);
@@ -725,7 +738,7 @@ fn a_write_that_fails_behind_others_is_unknown_for_its_callers_and_those_who_wai
         let [b] = behind(&stage, ["b"]);
         wait_until("the connection is shut", || {
             let mut state = stage.pool.state.lock();
-            state.line(1).is_none_or(|line| line.ends)
+            state.line(1).is_none_or(|line| line.is_ending())
         });
         stage.open("hold");
         assert_eq!(outcomes([hold, b]), [UNKNOWN, if panics { None } else { UNKNOWN }]);
@@ -749,14 +762,40 @@ fn what_is_being_written_when_the_connection_breaks_is_unknown_and_not_sent_agai
 }
 
 #[test]
-fn what_cannot_be_packed_behind_others_is_not_sent_and_harms_nobody() {
-    let stage = Stage::pipelining(1, |step| step != Prepare("b"));
+fn a_thread_that_panics_before_it_writes_behind_others_has_sent_nothing() {
+    let stage = Stage::pipelining(1, |step| step != Prepare("b") || panic());
     let hold = stage.hold("hold");
-    assert_eq!(outcomes([stage.call("b")]), [not_sent(ErrorKind::InvalidInput)]);
+    assert_eq!(outcomes([stage.call("b")]), [None]);
+    stage.open("hold");
+    assert_eq!(outcomes([hold]), [UNKNOWN]);
+    assert_eq!(stage.writes(), [(1, vec!["hold"])]);
+    wait_until("it is over", || stage.connections() == (0, 0));
+}
+
+#[test]
+fn nobody_follows_on_a_connection_to_a_server_that_was_replaced() {
+    let stage = Stage::pipelining(8, |_| true);
+    let hold = stage.hold("hold");
+    stage.pool.connector.steps.seen.lock().outdated.insert(1);
+    assert_eq!(outcomes([stage.call("a")]), [Some(Ok("a"))]);
+    assert_eq!(stage.writes(), [(1, vec!["hold"]), (2, vec!["a"])]);
+    stage.open("hold");
+    hold.join().unwrap().unwrap();
+    wait_until("it is closed", || stage.connections().0 <= 1);
+}
+
+/// What was sent behind the silence waits for it, and nobody else does.
+#[test]
+fn a_connection_that_falls_silent_holds_up_nobody_who_queues_for_it() {
+    let stage = Stage::pipelining(8, |_| true);
+    // In a crowd, all share one connection.
+    let _crowd: Vec<_> = (0..8).map(|_| Calls::begin(&stage.pool.callers)).collect();
+    let hold = stage.hold("hold");
     let [a] = behind(&stage, ["a"]);
+    assert_eq!(outcomes(["b", "c"].map(|name| stage.call(name))), [Some(Ok("b")), Some(Ok("c"))]);
+    assert!(stage.writes()[2..].iter().all(|(connection, _)| *connection != 1));
     stage.open("hold");
     assert_eq!(outcomes([hold, a]), [Some(Ok("hold")), Some(Ok("a"))]);
-    wait_until("the connection is free", || stage.connections() == (1, 1));
 }
 
 #[test]

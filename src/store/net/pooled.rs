@@ -1,5 +1,6 @@
 //! What a pool needs from the store whose connections it keeps.
 
+use std::convert::Infallible;
 use std::time::Duration;
 
 use crate::base::error::{Error, Result};
@@ -8,11 +9,12 @@ pub(crate) type Outcome<C> =
     std::result::Result<<C as PooledConnector>::Answer, <C as PooledConnector>::Failure>;
 
 /// Makes the connections of a pool, and sends and reads over them.
-pub(crate) trait PooledConnector: Send + Sync + 'static {
+pub(crate) trait PooledConnector: Sized + Send + Sync + 'static {
     /// Any failure is final for a connection: the next answer could belong to an earlier request.
     type Connection: Send;
     /// The other half of a connection, with which another thread sends while answers are due.
-    type Sender: Send;
+    /// `Infallible` where a connection carries one write at a time.
+    type Sender: PooledSender<Self>;
     type Request: Send + Sync;
     /// What is known of requests from before they are sent until their answers have come.
     type Flight: Send;
@@ -74,7 +76,9 @@ pub(crate) trait PooledConnector: Send + Sync + 'static {
     ) -> std::result::Result<(), Self::Failure>;
 
     /// The other half of a new connection; `None` if it carries one write at a time.
-    fn sender(connection: &Self::Connection) -> Option<Self::Sender>;
+    fn sender(_connection: &Self::Connection) -> Option<Self::Sender> {
+        None
+    }
 
     /// Whether others may be sent before its answer has come, and it before theirs. Asked only
     /// where connections have senders.
@@ -82,22 +86,8 @@ pub(crate) trait PooledConnector: Send + Sync + 'static {
         true
     }
 
-    /// [`prepare`](Self::prepare) for requests behind those whose answers are due.
-    fn prepare_behind<'r>(
-        &self,
-        sender: &mut Self::Sender,
-        requests: impl Iterator<Item = &'r Self::Request>,
-    ) -> std::result::Result<Self::Flight, Self::Failure>;
-
-    /// [`transmit`](Self::transmit) for what was prepared last. After a failure, whoever reads
-    /// finds that the connection has ended: an outcome of these requests is unknown.
-    fn transmit_behind(&self, sender: &mut Self::Sender) -> Result<()>;
-
     /// Ends a connection whose sender another thread may have.
-    fn shut(connection: &Self::Connection);
-
-    /// The same, for the thread with the sender.
-    fn shut_by(sender: &Self::Sender);
+    fn shut(_connection: &Self::Connection) {}
 
     /// Whether a part of the next answer has been read.
     fn has_read_ahead(_connection: &Self::Connection) -> bool {
@@ -111,8 +101,49 @@ pub(crate) trait PooledConnector: Send + Sync + 'static {
     fn not_sent(error: Error) -> Self::Failure;
 
     /// The same failure, for requests that were sent behind those that have failed.
-    fn behind(failure: &Self::Failure, flight: &Self::Flight) -> Self::Failure;
+    fn behind(failure: &Self::Failure, _flight: &Self::Flight) -> Self::Failure {
+        failure.clone()
+    }
 
     /// The request may have run, or may still run.
     fn unknown(error: Error, flight: &Self::Flight) -> Self::Failure;
+}
+
+/// Sends over a connection while another thread reads from it.
+pub(crate) trait PooledSender<C: PooledConnector>: Send {
+    /// Whether requests may still be sent to this server.
+    fn is_current(&self) -> bool;
+
+    /// Packs requests that are sent in one write, behind those whose answers are due.
+    fn prepare<'r>(&mut self, requests: impl Iterator<Item = &'r C::Request>) -> C::Flight
+    where
+        C::Request: 'r;
+
+    /// Sends what was prepared last. After a failure, whoever reads finds that the connection has
+    /// ended, and the outcome of these requests is unknown.
+    fn transmit(&mut self) -> Result<()>;
+
+    /// Ends the connection for the thread that reads from it.
+    fn shut(&self);
+}
+
+impl<C: PooledConnector> PooledSender<C> for Infallible {
+    fn is_current(&self) -> bool {
+        match *self {}
+    }
+
+    fn prepare<'r>(&mut self, _: impl Iterator<Item = &'r C::Request>) -> C::Flight
+    where
+        C::Request: 'r,
+    {
+        match *self {}
+    }
+
+    fn transmit(&mut self) -> Result<()> {
+        match *self {}
+    }
+
+    fn shut(&self) {
+        match *self {}
+    }
 }

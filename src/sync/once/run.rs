@@ -28,8 +28,8 @@ use crate::wait::client_state::ClientState;
 /// How often a call that found the lease taken, and nobody running when it looked, tries again.
 const TRIES: u32 = 10;
 
-/// One run of a [`ScheduledJob`], for its closure. Its lease is renewed like
-/// that of a lock, until the closure ends.
+/// One run of a [`ScheduledJob`], for its closure. Its lease is renewed like that of a lock, until
+/// the closure ends.
 pub struct JobRun {
     guard: Guard<Hold, ThreadBound>,
     job: ScheduledJob,

@@ -227,6 +227,7 @@ fn summary(url: &MysqlUrl, mut failed: Vec<Error>) -> Error {
 
 impl PooledConnector for Connector {
     type Connection = Connection;
+    /// The server takes one query after the other.
     type Sender = Infallible;
     type Request = Request;
     type Flight = InFlight;
@@ -284,34 +285,6 @@ impl PooledConnector for Connector {
         self.note(&answer);
         outcomes[0] = Some(Ok(answer));
         Ok(())
-    }
-
-    /// The server takes one query after the other.
-    fn sender(_: &Connection) -> Option<Infallible> {
-        None
-    }
-
-    fn prepare_behind<'r>(
-        &self,
-        sender: &mut Infallible,
-        _: impl Iterator<Item = &'r Request>,
-    ) -> std::result::Result<InFlight, MysqlFailure> {
-        match *sender {}
-    }
-
-    fn transmit_behind(&self, sender: &mut Infallible) -> Result<()> {
-        match *sender {}
-    }
-
-    fn shut(_: &Connection) {}
-
-    fn shut_by(sender: &Infallible) {
-        match *sender {}
-    }
-
-    fn behind(_: &MysqlFailure, flight: &InFlight) -> MysqlFailure {
-        let why = "nothing is sent behind others";
-        flight.unknown(Error::new(ErrorKind::Protocol, why))
     }
 
     fn is_last(answer: &Answer) -> bool {

@@ -9,13 +9,15 @@ use super::connection::Connection;
 use super::connector::Connector;
 use super::outcome::{Answer, Outcome, PostgresFailure};
 use super::request::{Batching, Request};
-use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::error::{Error, Result};
 use crate::store::net::{self, PooledConnector};
 
 pub(crate) type Pool = net::Pool<Connector>;
 
 impl PooledConnector for Connector {
     type Connection = Connection;
+    /// A server process flushes what it commits before it runs the next transaction. Others do that
+    /// at the same time, or with the same flush.
     type Sender = Infallible;
     type Request = Request;
     type Flight = Flight;
@@ -84,35 +86,6 @@ impl PooledConnector for Connector {
             self.server.known.note_held_up(who);
         }
         Ok(())
-    }
-
-    /// A server process flushes what it commits before it runs the next transaction. Others do that
-    /// at the same time, or with the same flush.
-    fn sender(_: &Connection) -> Option<Infallible> {
-        None
-    }
-
-    fn prepare_behind<'r>(
-        &self,
-        sender: &mut Infallible,
-        _: impl Iterator<Item = &'r Request>,
-    ) -> std::result::Result<Flight, PostgresFailure> {
-        match *sender {}
-    }
-
-    fn transmit_behind(&self, sender: &mut Infallible) -> Result<()> {
-        match *sender {}
-    }
-
-    fn shut(_: &Connection) {}
-
-    fn shut_by(sender: &Infallible) {
-        match *sender {}
-    }
-
-    fn behind(_: &PostgresFailure, flight: &Flight) -> PostgresFailure {
-        let why = "nothing is sent behind others";
-        Self::unknown(Error::new(ErrorKind::Protocol, why), flight)
     }
 
     fn is_last(answer: &Answer) -> bool {

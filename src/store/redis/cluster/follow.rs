@@ -136,6 +136,28 @@ mod tests {
         Answered { reply, sent_at: Moment::from_nanos(0), repeated: false }
     }
 
+    /// The other nodes have not heard yet of the failover, so the map still names this one.
+    #[test]
+    fn a_node_that_has_just_become_a_replica_is_asked_again_until_the_time_is_over() {
+        let cluster = cluster();
+        let slot = Slot::for_key("a");
+        cluster.note_moved(slot, &NodeAddress::parse("127.0.0.1:1", "").unwrap());
+        let follow = |refusals| {
+            let mut asked = 0;
+            let followed = cluster.follow(slot, |_| {
+                asked += 1;
+                if asked <= refusals {
+                    let demoted = Error::new(ErrorKind::ReadOnly, "the server is a replica");
+                    return Err(Unanswered::NotSent(demoted));
+                }
+                Ok(answered(Reply::Int(7)))
+            });
+            followed.map(|answered| answered.reply).map_err(|e| e.kind())
+        };
+        assert_eq!(follow(1), Ok(Reply::Int(7)));
+        assert_eq!(follow(usize::MAX), Err(ErrorKind::ReadOnly));
+    }
+
     /// On a busy machine the first node, or the read of the map after it, takes all the time.
     #[test]
     fn a_redirect_is_followed_once_however_late_it_is() {

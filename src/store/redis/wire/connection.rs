@@ -175,7 +175,10 @@ impl Connection {
             "an idle connection or its master has ended, or the connection has received unexpected bytes"
         );
         self.transport.stream().meter().broke();
-        RedisFailure::ended_before(&self.facts)
+        // Everything that was sent on it has been answered, so nothing can run late.
+        let error = Error::new(ErrorKind::Unreachable, ENDED);
+        let unknown = UnknownOutcome { facts: self.facts.clone(), not_after: 0, sent: false };
+        RedisFailure::Unknown { error, unknown, stale: true }
     }
 
     /// The reply to one request, where none of the write waits for replicas.

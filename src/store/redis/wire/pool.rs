@@ -12,7 +12,7 @@ use super::sender::Sender;
 use super::unknown_outcome::RedisFailure;
 use crate::base::error::{Error, Result};
 use crate::base::lease::Moment;
-use crate::store::net::{self, PooledConnector};
+use crate::store::net::{self, PooledConnector, PooledSender};
 
 pub(crate) type Pool = net::Pool<Connector>;
 pub(crate) type Outcome = net::Outcome<Connector>;
@@ -97,24 +97,8 @@ impl PooledConnector for Connector {
         asked.request.may_follow()
     }
 
-    fn prepare_behind<'r>(
-        &self,
-        sender: &mut Sender,
-        requests: impl Iterator<Item = &'r RequestAfter>,
-    ) -> std::result::Result<InFlight, RedisFailure> {
-        sender.prepare(requests.map(|asked| (&asked.request, &asked.earlier[..])))
-    }
-
-    fn transmit_behind(&self, sender: &mut Sender) -> Result<()> {
-        sender.transmit()
-    }
-
     fn shut(connection: &Connection) {
         connection.shut();
-    }
-
-    fn shut_by(sender: &Sender) {
-        sender.shut();
     }
 
     fn has_read_ahead(connection: &Connection) -> bool {
@@ -141,6 +125,24 @@ impl PooledConnector for Connector {
 
     fn unknown(error: Error, flight: &InFlight) -> RedisFailure {
         RedisFailure::Unknown { error, unknown: flight.unknown.clone(), stale: false }
+    }
+}
+
+impl PooledSender<Connector> for Sender {
+    fn is_current(&self) -> bool {
+        self.is_current()
+    }
+
+    fn prepare<'r>(&mut self, requests: impl Iterator<Item = &'r RequestAfter>) -> InFlight {
+        self.prepare(requests.map(|asked| (&asked.request, &asked.earlier[..])))
+    }
+
+    fn transmit(&mut self) -> Result<()> {
+        self.transmit()
+    }
+
+    fn shut(&self) {
+        self.shut();
     }
 }
 

@@ -9,7 +9,7 @@ use super::fence::Fence;
 use super::packing::{Awaited, InFlight, SentBehind};
 use super::request::Request;
 use super::transport::to_error;
-use super::unknown_outcome::{ConnectionFacts, RedisFailure, UnknownOutcome};
+use super::unknown_outcome::{ConnectionFacts, UnknownOutcome};
 use crate::base::error::Result;
 use crate::signal::clock::Clock;
 use crate::store::net::Stream;
@@ -36,16 +36,18 @@ impl Sender {
         Self { stream, endpoint, facts, clock, io_timeout, out: Vec::new(), fence: Fence::FIRST }
     }
 
+    /// False if another server has become the master.
+    pub(super) fn is_current(&self) -> bool {
+        !self.facts.is_outdated()
+    }
+
     /// Packs the requests, each with its earlier attempts; [`transmit`](Self::transmit) writes them
     /// in one go.
     pub(super) fn prepare<'a>(
         &mut self,
         requests: impl Iterator<Item = (&'a Request, &'a [UnknownOutcome])>,
-    ) -> std::result::Result<InFlight, RedisFailure> {
+    ) -> InFlight {
         let sent_at = self.clock.now();
-        if self.facts.is_outdated() {
-            return Err(RedisFailure::ended_before(&self.facts));
-        }
         self.fence = self.fence.next();
         self.out.clear();
         self.fence.request().write_plain(&mut self.out);
@@ -55,7 +57,7 @@ impl Sender {
         self.stream.meter().requests(1 + commands);
         let unknown = UnknownOutcome { facts: self.facts.clone(), not_after, sent: true };
         let behind = Some(Box::new(SentBehind { fence: self.fence, awaited }));
-        Ok(InFlight { sent_at, unknown, behind })
+        InFlight { sent_at, unknown, behind }
     }
 
     pub(super) fn transmit(&mut self) -> Result<()> {

@@ -6,8 +6,7 @@ use std::time::Duration;
 use super::request::{ConnectionArgs, Request};
 use super::script::Publishing;
 use super::target::Epoch;
-use super::transport::ENDED;
-use crate::base::error::{Error, ErrorKind};
+use crate::base::error::Error;
 use crate::base::lease::Moment;
 use crate::os::atomic::{AtomicBool, Ordering};
 
@@ -103,16 +102,6 @@ pub(crate) enum RedisFailure {
     /// longer the master, so the server (or the new master) can probably be reached and asked again
     /// at once.
     Unknown { error: Error, unknown: UnknownOutcome, stale: bool },
-}
-
-impl RedisFailure {
-    /// The connection had ended, or its server was no longer the master, before the request was
-    /// sent. Everything that was sent on it before has been answered, or is unknown by itself.
-    pub(super) fn ended_before(facts: &Arc<ConnectionFacts>) -> Self {
-        let error = Error::new(ErrorKind::Unreachable, ENDED);
-        let unknown = UnknownOutcome { facts: facts.clone(), not_after: 0, sent: false };
-        Self::Unknown { error, unknown, stale: true }
-    }
 }
 
 /// How to make sure that a request of unknown outcome can no longer run.
