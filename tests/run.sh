@@ -649,6 +649,8 @@ checks() {
     step 'docs' env RUSTDOCFLAGS='-D warnings' cargo doc --no-deps --all-features
     # As a user makes them, who has chosen no feature.
     step 'docs with default features' env RUSTDOCFLAGS='-D warnings' cargo doc --no-deps --lib
+    # Links to items of another feature break only here.
+    step 'docs without features' env RUSTDOCFLAGS='-D warnings' cargo doc --no-deps --lib --no-default-features
     step 'doc tests' cargo test --all-features --doc
     step "dependencies on Rust $msrv" check_msrv_of_dependencies
     seconds=30

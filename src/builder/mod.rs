@@ -269,7 +269,7 @@ impl Builder {
     /// Maximum number of connections that lock calls keep and share, 1 to 1024. With a Redis that
     /// is near, up to four threads that call at the same time have one each, and more of them share
     /// one, on which requests travel behind each other. All are used by 32 threads and more, for a
-    /// server further away, for requests that wait for [replicas](crate::Redis::replicas), for
+    /// server further away, for requests that wait for [replicas][crate::Redis::replicas], for
     /// those that nothing may repeat, and by a user without the right to `ECHO`. Then, and always
     /// with a database, calls that find all of them busy are sent together over the next one that
     /// becomes free. Connections are made one after the other, and after a failed connect none
@@ -279,6 +279,7 @@ impl Builder {
     /// `connections` and three, beside those of a [diagnosis](LockClient::diagnose). If the server
     /// or the system allows no more than there are, calls and renewals use these. Defaults to 8, or
     /// to 4 with a database, where each connection is a process or a thread of the server.
+    #[cfg_attr(not(feature = "redis"), doc = include_str!("../links/redis.md"))]
     pub fn connections(mut self, connections: usize) -> Self {
         self.settings.connections = Some(connections);
         self

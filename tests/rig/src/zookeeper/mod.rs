@@ -350,13 +350,19 @@ impl ZooKeeper {
         self.sessions_and_ephemerals().1
     }
 
-    /// Both from one reply.
+    /// Both from one reply. Only the sessions are asked for once more: the server lists them by the
+    /// time at which they end, and misses one whose time it moves meanwhile.
     pub fn sessions_and_ephemerals(&self) -> (Vec<i64>, Vec<(i64, String)>) {
-        let answer = self.ask("dump");
-        let lines = answer.lines().take_while(|line| !line.starts_with("ephemeral nodes dump"));
-        let mut sessions: Vec<i64> = lines.filter_map(session_of).collect();
+        let (answer, again) = (self.ask("dump"), self.ask("dump"));
+        let listed = |answer: &str| {
+            let lines = answer.lines();
+            let lines = lines.take_while(|line| !line.starts_with("ephemeral nodes dump"));
+            lines.filter_map(session_of).collect::<Vec<i64>>()
+        };
+        let mut sessions = [listed(&answer), listed(&again)].concat();
         // The server lists them unordered.
         sessions.sort_unstable();
+        sessions.dedup();
         let lines =
             answer.lines().skip_while(|line| !line.starts_with("Sessions with Ephemerals")).skip(1);
         let lines = lines.take_while(|line| !line.starts_with("Connections dump"));
