@@ -6,6 +6,8 @@
 //! requested when a handle is made.
 
 mod capabilities;
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+mod database;
 #[cfg(any(feature = "redis", feature = "postgres", feature = "mysql", feature = "zookeeper"))]
 mod findings;
 mod jobs;

@@ -72,7 +72,7 @@ pub(super) fn within_limit<T>(outcome: io::Result<T>, limit: Duration) -> io::Re
 
 /// A text that follows the address of the other end: "127.0.0.1:6379 did not answer ...". `None`
 /// for an error that is not a timeout.
-pub(crate) fn no_answer(e: &io::Error) -> Option<String> {
+pub(super) fn no_answer(e: &io::Error) -> Option<String> {
     if !is_timeout(e) {
         return None;
     }

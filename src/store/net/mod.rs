@@ -7,6 +7,7 @@ compile_error!("leasehold connects to servers on Unix and on Windows only: it ne
 mod address;
 mod aside;
 mod batch;
+mod failure;
 mod flights;
 mod limits;
 mod names;
@@ -36,8 +37,13 @@ pub(crate) use address::NO_UNIX_SOCKETS;
 #[cfg(any(feature = "postgres", feature = "mysql", feature = "zookeeper"))]
 pub(crate) use address::try_each;
 #[cfg(any(feature = "redis", feature = "postgres", feature = "mysql"))]
+pub(crate) use failure::ENDED;
+#[cfg(feature = "zookeeper")]
+pub(crate) use failure::ends;
+pub(crate) use failure::to_error;
+#[cfg(any(feature = "redis", feature = "postgres", feature = "mysql"))]
 pub(crate) use limits::KEEPALIVE_PAUSE;
-pub(crate) use limits::{is_timeout, no_answer};
+pub(crate) use limits::is_timeout;
 pub(crate) use names::Network;
 #[cfg(feature = "testing")]
 pub(crate) use names::stand_ins;

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::packet::{AnswerReader, ENDED, Set, Sets, Transport, ended, malformed};
+use super::packet::{AnswerReader, Set, Sets, Transport, ended, malformed};
 use super::server_error::ServerError;
 use crate::base::error::{Error, Result};
 use crate::base::lease::Moment;
 use crate::base::log;
 use crate::signal::clock::Clock;
-use crate::store::net::{KEEPALIVE_PAUSE, Stream};
+use crate::store::net::{ENDED, KEEPALIVE_PAUSE, Stream};
 
 const QUERY: u8 = 3;
 /// The packet with which a client ends a connection.
@@ -174,7 +174,7 @@ impl Connection {
         request: &Request,
     ) -> std::result::Result<InFlight, MysqlFailure> {
         self.ensure_quiet().map_err(MysqlFailure::NotSent)?;
-        let packet = self.transport.pack(true, &[&[QUERY], request.sql.as_bytes()]);
+        let packet = self.transport.reader.pack(true, &[&[QUERY], request.sql.as_bytes()]);
         let packet = packet.map_err(MysqlFailure::NotSent)?;
         let sent_at = self.clock.now();
         let after_pause = sent_at.since(self.last_sent) > KEEPALIVE_PAUSE;
@@ -226,7 +226,7 @@ pub(super) fn simple(
     transport: &mut Transport,
     sql: &str,
 ) -> Result<std::result::Result<Vec<Set>, ServerError>> {
-    let packet = transport.pack(true, &[&[QUERY], sql.as_bytes()])?;
+    let packet = transport.reader.pack(true, &[&[QUERY], sql.as_bytes()])?;
     transport.ensure_quiet()?;
     transport.stream.meter().requests(1);
     transport.send(&packet)?;

@@ -7,11 +7,12 @@ use std::time::{Duration, Instant};
 
 use super::connection::{Answer, Connection, InFlight, MysqlFailure, Outcome, Request, simple};
 use super::log_in::{Greeting, log_in};
-use super::packet::{Set, Transport, malformed, to_error};
+use super::packet::{PacketReader, Set, Transport, malformed};
 use super::schema::{self, Schema};
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::random;
 use crate::signal::clock::Clock;
+use crate::store::database::Protocol;
 use crate::store::mysql::url::MysqlUrl;
 #[cfg(feature = "tls-core")]
 use crate::store::mysql::url::SslMode;
@@ -100,7 +101,7 @@ impl Connector {
     fn begin(&self, address: &Address, within: Duration) -> Result<(Transport, String, Set)> {
         let deadline = Instant::now() + within;
         let stream = Stream::connect(address, within, deadline, &self.server.network)
-            .map_err(|e| to_error(e, address))?;
+            .map_err(|e| PacketReader::to_error(e, address))?;
         let transport = Transport::new(stream, address.clone(), self.io_timeout, deadline);
         self.begin_session(transport).map_err(|e| handshake_failed(address, e))
     }
@@ -149,8 +150,14 @@ impl Connector {
             return Err(Error::new(ErrorKind::Tls, why));
         }
         super::log_in::ask_for_tls(&mut transport)?;
+        // Bytes that came unencrypted must not be read as a part of what is.
+        if !transport.reader.is_empty() {
+            return Err(malformed(&transport.address));
+        }
         let deadline = transport.deadline();
-        Ok((transport.secured(|stream| stream.secure(tls, &host, deadline))?, true))
+        let stream = transport.stream.secure(tls, &host, deadline);
+        let stream = stream.map_err(|e| PacketReader::to_error(e, &transport.address))?;
+        Ok((Transport { stream, ..transport }, true))
     }
 
     #[cfg(not(feature = "tls-core"))]

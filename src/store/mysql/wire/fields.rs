@@ -1,8 +1,6 @@
 //! The fields of a packet.
 
-/// The input is not MySQL's protocol.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) struct Malformed;
+use crate::store::database::Malformed;
 
 pub(super) type Parsed<T> = std::result::Result<T, Malformed>;
 

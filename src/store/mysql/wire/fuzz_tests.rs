@@ -9,6 +9,7 @@ use crate::base::fuzz_tests::{Dice, fuzz};
 use crate::base::holder::ClientId;
 use crate::base::lease::Moment;
 use crate::base::lock_name::{Kind, LockName};
+use crate::store::database::Protocol;
 use crate::store::mysql::requests::{self, Step};
 use crate::store::{Acquire, TokenRule, Waiting};
 
@@ -66,7 +67,7 @@ fn any_part(dice: &mut Dice, more: bool) -> Vec<Vec<u8>> {
 fn any_answer(dice: &mut Dice) -> Vec<u8> {
     let parts = 1 + dice.below(3);
     let packets = (1..=parts).flat_map(|part| any_part(dice, part < parts)).collect::<Vec<_>>();
-    packets.iter().enumerate().flat_map(|(at, body)| packet(at as u8 + 1, body)).collect()
+    packets.iter().enumerate().flat_map(|(at, body)| packet(at as u8, body)).collect()
 }
 
 /// The first answer in these bytes, if it is complete, and whether it is malformed.
@@ -78,7 +79,7 @@ fn read_in_pieces(bytes: &[u8], size: usize) -> (Option<Sets>, bool) {
         }
         loop {
             match reader.next() {
-                Ok(Some((_, packet))) => match answer.take(&packet) {
+                Ok(Some(packet)) => match answer.take(&packet) {
                     Ok(None) => {}
                     Ok(sets) => return (sets, false),
                     Err(_) => return (None, true),

@@ -3,10 +3,11 @@
 use sha1_smol::Sha1;
 use sha2::{Digest, Sha256};
 
-use super::fields::{Fields, Malformed};
+use super::fields::Fields;
 use super::packet::{Transport, malformed};
 use super::server_error::ServerError;
 use crate::base::error::{Error, ErrorKind, Result};
+use crate::store::database::Malformed;
 use crate::store::mysql::url::MysqlUrl;
 
 // What the client can do. LONG_PASSWORD, FOUND_ROWS (an UPDATE counts the rows that it finds, so
@@ -81,7 +82,7 @@ fn head(has_tls: bool) -> Vec<u8> {
 /// Asks the server to begin TLS.
 #[cfg(feature = "tls-core")]
 pub(super) fn ask_for_tls(transport: &mut Transport) -> Result<()> {
-    let packet = transport.pack(false, &[&head(true)])?;
+    let packet = transport.reader.pack(false, &[&head(true)])?;
     transport.send(&packet)
 }
 
@@ -109,7 +110,7 @@ pub(super) fn log_in(
         plugin.as_bytes(),
         &[0],
     ];
-    let packet = transport.pack(false, &parts)?;
+    let packet = transport.reader.pack(false, &parts)?;
     transport.send(&packet)?;
     let deadline = transport.deadline();
     // The server asks for at most one other way, and for the password itself.
@@ -130,7 +131,7 @@ pub(super) fn log_in(
             [1, 4] => return Err(needs_secrecy()),
             _ => return Err(malformed(&transport.address)),
         };
-        let packet = transport.pack(false, &[&answer])?;
+        let packet = transport.reader.pack(false, &[&answer])?;
         transport.send(&packet)?;
     }
     Err(malformed(&transport.address))

@@ -1,20 +1,11 @@
-//! Packets over one socket, and the answers in them.
+//! MySQL's packets, and the answers in them.
 
-use std::io::{self, Read, Write};
-use std::time::{Duration, Instant};
-
-use super::fields::{Fields, Malformed, Parsed};
+use super::fields::{Fields, Parsed};
 use super::server_error::ServerError;
 use crate::base::error::{Error, ErrorKind, Result};
-use crate::store::net::{Address, Stream, is_timeout, no_answer};
-#[cfg(feature = "tls-core")]
-use crate::store::tls::TlsFailure;
+use crate::store::database::{self, Malformed, Protocol};
+use crate::store::net::{Address, ENDED};
 
-/// The message of an [`ErrorKind::Unreachable`] when the other end closed the connection.
-pub(super) const ENDED: &str = "the connection to the server ended";
-
-/// The size of one read.
-const CHUNK: usize = 4096;
 /// The length of a packet that says that more of it follows. No request and no answer is as long.
 const LONGEST: usize = 0xff_ffff;
 /// Another result follows in the answer.
@@ -109,75 +100,20 @@ impl AnswerReader {
     }
 }
 
+pub(super) type Transport = database::Transport<PacketReader>;
+
 /// Bytes that have been read but not parsed.
 #[derive(Default)]
 pub(super) struct PacketReader {
     bytes: Vec<u8>,
     /// How many of them were parsed.
     parsed: usize,
+    /// The number of the next packet, whoever sends it.
+    number: u8,
 }
 
 impl PacketReader {
-    fn is_empty(&self) -> bool {
-        self.parsed == self.bytes.len()
-    }
-
-    /// The next packet with its number, if it is complete.
-    pub(super) fn next(&mut self) -> Parsed<Option<(u8, Vec<u8>)>> {
-        let mut fields = Fields(&self.bytes[self.parsed..]);
-        let (Ok(length), Ok(number)) = (fields.integer(3), fields.byte()) else { return Ok(None) };
-        let length = length as usize;
-        if length == LONGEST {
-            return Err(Malformed);
-        }
-        let Ok(packet) = fields.take(length) else { return Ok(None) };
-        let packet = packet.to_vec();
-        self.parsed += 4 + length;
-        if self.is_empty() {
-            self.bytes.clear();
-            self.parsed = 0;
-        }
-        Ok(Some((number, packet)))
-    }
-
-    /// One read. What was read before an error is kept.
-    pub(super) fn fill(&mut self, source: &mut impl Read) -> io::Result<()> {
-        let length = self.bytes.len();
-        self.bytes.resize(length + CHUNK, 0);
-        let read = source.read(&mut self.bytes[length..]);
-        self.bytes.truncate(length + *read.as_ref().unwrap_or(&0));
-        match read {
-            Ok(0) => Err(io::ErrorKind::UnexpectedEof.into()),
-            other => other.map(|_| ()),
-        }
-    }
-}
-
-/// A socket with the packets that were read from it. After any error it must not be used again.
-pub(super) struct Transport {
-    pub(super) stream: Stream,
-    pub(super) address: Address,
-    reader: PacketReader,
-    /// The number of the next packet, whoever sends it.
-    number: u8,
-    pub(super) io_timeout: Duration,
-    /// During the handshake: its deadline.
-    pub(super) handshake: Option<Instant>,
-}
-
-impl Transport {
-    pub(super) fn new(
-        stream: Stream,
-        address: Address,
-        io_timeout: Duration,
-        deadline: Instant,
-    ) -> Self {
-        let handshake = Some(deadline);
-        let reader = PacketReader::default();
-        Self { stream, address, reader, number: 0, io_timeout, handshake }
-    }
-
-    /// The bytes of a packet. `begins`: it is the first of a request.
+    /// The bytes of a packet that is sent. `begins`: it is the first of a request.
     pub(super) fn pack(&mut self, begins: bool, parts: &[&[u8]]) -> Result<Vec<u8>> {
         let length: usize = parts.iter().map(|part| part.len()).sum();
         if length >= LONGEST {
@@ -193,90 +129,49 @@ impl Transport {
         }
         Ok(packet)
     }
+}
 
-    pub(super) fn send(&mut self, bytes: &[u8]) -> Result<()> {
-        let written = match self.handshake {
-            Some(deadline) => self.stream.within(deadline).write_all(bytes),
-            None => self.stream.write_all(bytes),
-        };
-        written.map_err(|e| to_error(e, &self.address))
+impl Protocol for PacketReader {
+    type Message = Vec<u8>;
+    const OWNER: &'static str = "MySQL";
+    const WITHOUT_TLS: &'static str = "one with ssl-mode=disabled";
+
+    fn is_empty(&self) -> bool {
+        self.parsed == self.bytes.len()
     }
 
-    /// The deadline of an answer for which a wait begins now.
-    pub(super) fn deadline(&self) -> Instant {
-        self.handshake.unwrap_or_else(|| Instant::now() + self.io_timeout)
+    fn push(&mut self, bytes: &[u8]) {
+        self.bytes.extend(bytes);
     }
 
-    /// The next packet of an answer. After the deadline only what has arrived is read: a process
-    /// that was stopped meanwhile finds the deadline passed, but still reads the answer.
-    pub(super) fn recv(&mut self, deadline: Instant) -> Result<Vec<u8>> {
-        loop {
-            if let Some((number, packet)) =
-                self.reader.next().map_err(|_| malformed(&self.address))?
-            {
-                // The server numbers what it sends before a log-in, or when it ends a connection,
-                // by itself.
-                if number != self.number && packet.first() != Some(&0xff) {
-                    return Err(malformed(&self.address));
-                }
-                self.number = number.wrapping_add(1);
-                return Ok(packet);
-            }
-            let filled = match self.handshake {
-                Some(deadline) => self.reader.fill(&mut self.stream.within(deadline)),
-                // A server that keeps sending must not delay the caller for ever.
-                None if Instant::now() >= deadline && !self.stream.has_input() => {
-                    Err(io::ErrorKind::TimedOut.into())
-                }
-                None => self.reader.fill(&mut self.stream.until(deadline)),
-            };
-            filled.map_err(|e| to_error(e, &self.address))?;
+    fn next(&mut self) -> Parsed<Option<Vec<u8>>> {
+        let mut fields = Fields(&self.bytes[self.parsed..]);
+        let (Ok(length), Ok(number)) = (fields.integer(3), fields.byte()) else { return Ok(None) };
+        let length = length as usize;
+        if length == LONGEST {
+            return Err(Malformed);
         }
+        let Ok(packet) = fields.take(length) else { return Ok(None) };
+        let packet = packet.to_vec();
+        self.parsed += 4 + length;
+        if self.is_empty() {
+            self.bytes.clear();
+            self.parsed = 0;
+        }
+        // The server numbers what it sends before a log-in, or when it ends a connection, by
+        // itself.
+        if number != self.number && packet.first() != Some(&0xff) {
+            return Err(Malformed);
+        }
+        self.number = number.wrapping_add(1);
+        Ok(Some(packet))
     }
 
-    /// Called before each request: an answer that came twice, in full or in part, would be taken
-    /// for that of the next request, for example a "granted" for a lock that another client holds.
-    ///
-    /// # Errors
-    /// The connection has ended, or something came that nobody asked for.
-    pub(super) fn ensure_quiet(&mut self) -> Result<()> {
-        if self.reader.is_empty() && !self.stream.has_input() {
-            return Ok(());
+    fn unasked(packet: &Vec<u8>) -> Parsed<Result<()>> {
+        match packet.first() {
+            Some(0xff) => Ok(Err(ended(&ServerError::read(packet)?))),
+            _ => Err(Malformed),
         }
-        loop {
-            match self.reader.next().map_err(|_| malformed(&self.address))? {
-                Some((_, packet)) if packet.first() == Some(&0xff) => {
-                    return Err(match ServerError::read(&packet) {
-                        Ok(last_words) => ended(&last_words),
-                        Err(Malformed) => malformed(&self.address),
-                    });
-                }
-                Some(_) => return Err(malformed(&self.address)),
-                None => match self.reader.fill(&mut self.stream.now()) {
-                    Err(e) if is_timeout(&e) && self.reader.is_empty() => return Ok(()),
-                    // Half a packet, whose rest would come before the next answer.
-                    Err(e) if is_timeout(&e) => return Err(malformed(&self.address)),
-                    filled => filled.map_err(|e| to_error(e, &self.address))?,
-                },
-            }
-        }
-    }
-
-    /// The socket begins TLS. Bytes that came unencrypted must not be read as a part of what is.
-    #[cfg(feature = "tls-core")]
-    pub(super) fn secured(self, secure: impl FnOnce(Stream) -> io::Result<Stream>) -> Result<Self> {
-        if !self.reader.is_empty() {
-            return Err(malformed(&self.address));
-        }
-        let stream = secure(self.stream).map_err(|e| to_error(e, &self.address))?;
-        Ok(Self { stream, ..self })
-    }
-
-    /// From now on every read and write has the I/O timeout.
-    pub(super) fn handshake_done(&mut self) -> Result<()> {
-        self.handshake = None;
-        let timeout = self.io_timeout;
-        self.stream.set_timeouts(timeout, timeout).map_err(|e| to_error(e, &self.address))
     }
 }
 
@@ -288,29 +183,5 @@ pub(super) fn ended(error: &ServerError) -> Error {
 
 #[cold]
 pub(super) fn malformed(address: &Address) -> Error {
-    Error::new(ErrorKind::Protocol, format!("{address:?} does not speak MySQL's protocol"))
-}
-
-#[cold]
-pub(super) fn to_error(e: io::Error, address: &Address) -> Error {
-    use io::ErrorKind as Io;
-    #[cfg(feature = "tls-core")]
-    if let Some(failure) = TlsFailure::in_error(&e) {
-        return Error::new(
-            failure.kind,
-            format!("{address:?} {}", failure.says("one with ssl-mode=disabled")),
-        )
-        .caused_by(e);
-    }
-    if let Some(why) = no_answer(&e) {
-        return Error::new(ErrorKind::Unreachable, format!("{address:?} {why}"));
-    }
-    let message = match e.kind() {
-        Io::ConnectionRefused | Io::NotFound => format!("no server listens at {address:?}"),
-        Io::UnexpectedEof | Io::ConnectionReset | Io::ConnectionAborted | Io::BrokenPipe => {
-            ENDED.to_owned()
-        }
-        _ => format!("{address:?} cannot be reached: {e}"),
-    };
-    Error::new(ErrorKind::Unreachable, message).caused_by(e)
+    PacketReader::malformed(address)
 }

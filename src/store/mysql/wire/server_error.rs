@@ -1,8 +1,9 @@
 //! Error answers of the server, and what each means for a caller.
 
-use super::fields::{Fields, Malformed};
+use super::fields::Fields;
 use crate::base::advice::Advice;
 use crate::base::error::{Error, ErrorKind};
+use crate::store::database::Malformed;
 
 /// An error of the server. The statement was rolled back, and a transaction may still be open.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 
 use super::connection::Connection;
 use super::connector::{Connector, OWN_PATH};
+use super::messages::Transport;
 use super::request::Row;
 use super::server_error::ServerError;
-use super::transport::Transport;
 use crate::base::error::Result;
 use crate::store::net::{Address, Stream};
 

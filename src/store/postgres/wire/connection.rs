@@ -8,15 +8,15 @@ use fallible_iterator::FallibleIterator;
 use postgres_protocol::message::backend::{DataRowBody, Message};
 use postgres_protocol::message::frontend;
 
+use super::messages::{MessageReader, TERMINATE, Transport, ended, malformed};
 use super::outcome::{Answer, BackendFacts, Boot, PostgresFailure, UnknownOutcome};
 use super::request::{Request, Row, Statement};
 use super::server_error::ServerError;
-use super::transport::{ENDED, MessageReader, TERMINATE, Transport, ended, malformed};
 use crate::base::error::{Error, Result};
 use crate::base::lease::Moment;
 use crate::base::log;
 use crate::signal::clock::Clock;
-use crate::store::net::{Address, KEEPALIVE_PAUSE, Stream};
+use crate::store::net::{Address, ENDED, KEEPALIVE_PAUSE, Stream};
 
 /// A live connection. Any error is final: after a timeout the next answer could belong to an
 /// earlier request.
@@ -268,7 +268,8 @@ impl Connection {
 
     /// The socket, and the bytes that were read ahead.
     pub(super) fn into_parts(self) -> (Stream, Address, MessageReader) {
-        self.transport.into_parts()
+        let Transport { stream, address, reader, .. } = self.transport;
+        (stream, address, reader)
     }
 
     /// Runs several statements without parameters. Returns the rows of the last one.

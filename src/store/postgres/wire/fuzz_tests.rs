@@ -7,16 +7,17 @@ use fallible_iterator::FallibleIterator;
 use postgres_protocol::message::backend::Message;
 
 use super::connection::read_row;
+use super::messages::MessageReader;
 use super::owners;
 use super::request::Row;
 use super::server_error::ServerError;
 use super::startup::check_iterations;
-use super::transport::MessageReader;
 use crate::base::error::{Error, Result};
 use crate::base::fuzz_tests::{Dice, fuzz};
 use crate::base::holder::ClientId;
 use crate::base::lease::Moment;
 use crate::base::lock_name::{Kind, LockName};
+use crate::store::database::Protocol;
 use crate::store::postgres::requests;
 use crate::store::{Acquire, Release, TokenRule, Waiting};
 

@@ -3,10 +3,10 @@
 use std::time::{Duration, Instant};
 
 use super::connection::Connection;
+use super::messages::Transport;
 use super::owners::{self, FOREIGN_OWNER, REMEDY};
 use super::script::{POSTGRES_SCHEMA, owners_query};
 use super::server_error::ServerError;
-use super::transport::Transport;
 use crate::base::advice::Advice;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::log;

@@ -11,9 +11,10 @@ use postgres_protocol::message::backend::Message;
 use postgres_protocol::message::frontend;
 
 use super::connection::Connection;
+use super::messages::{MessageReader, TERMINATE, malformed, to_error};
 use super::server_error::ServerError;
-use super::transport::{MessageReader, TERMINATE, malformed, to_error};
 use crate::base::error::Result;
+use crate::store::database::Protocol;
 use crate::store::net::{Address, Stream, Waker, is_timeout};
 
 /// What a read received.

@@ -12,6 +12,7 @@ mod connector;
 mod fuzz_tests;
 mod install;
 mod listener;
+mod messages;
 mod one_cluster;
 mod outcome;
 mod owners;
@@ -21,7 +22,6 @@ mod request;
 mod script;
 mod server_error;
 mod startup;
-mod transport;
 
 pub(super) use bare::BareConnection;
 pub(super) use connection::Connection;

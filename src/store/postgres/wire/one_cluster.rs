@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use super::connection::Connection;
 use super::connector::{Connector, OWN_PATH};
-use super::transport::malformed;
+use super::messages::malformed;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::log;
 use crate::store::net::Address;

@@ -9,9 +9,9 @@ use postgres_protocol::authentication::sasl::{
 use postgres_protocol::message::backend::{AuthenticationSaslBody, Message};
 use postgres_protocol::message::frontend;
 
+use super::messages::{Transport, malformed};
 use super::password::{ignored_file, password_for};
 use super::server_error::ServerError;
-use super::transport::{Transport, malformed};
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::store::postgres::url::{Binding, PostgresUrl};
 

@@ -9,13 +9,13 @@ use super::reply::Reply;
 use super::request::Request;
 use super::sender::Sender;
 use super::shape::Shape;
-use super::transport::{ENDED, Transport};
+use super::transport::Transport;
 use super::unknown_outcome::{ConnectionFacts, RedisFailure, Remedy, UnknownOutcome};
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::lease::Moment;
 use crate::base::log;
 use crate::signal::clock::Clock;
-use crate::store::net::{KEEPALIVE_PAUSE, readable};
+use crate::store::net::{ENDED, KEEPALIVE_PAUSE, readable};
 
 /// A live connection. Any error is final: after a timeout the next reply could belong to an earlier
 /// request.

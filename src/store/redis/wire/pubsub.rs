@@ -13,11 +13,11 @@ use super::reader::ReplyReader;
 use super::reply::{Reply, ServerError};
 use super::request::Request;
 use super::target::Epoch;
-use super::transport::{ENDED, next_reply, shake, to_error};
+use super::transport::{next_reply, shake, to_error};
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::os;
 use crate::os::atomic::{AtomicU64, Ordering};
-use crate::store::net::{Stream, Waker, is_timeout, readable};
+use crate::store::net::{ENDED, Stream, Waker, is_timeout, readable};
 
 /// What a read received.
 #[derive(Debug, PartialEq, Eq)]

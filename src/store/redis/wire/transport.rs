@@ -10,12 +10,7 @@ use super::reply::Reply;
 use super::request::Request;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::os;
-use crate::store::net::{Stream, is_timeout, no_answer};
-#[cfg(feature = "tls-core")]
-use crate::store::tls::TlsFailure;
-
-/// The message of an [`ErrorKind::Unreachable`] when the other end closed the connection.
-pub(super) const ENDED: &str = "the connection to the server ended";
+use crate::store::net::{self, ENDED, Stream, is_timeout};
 
 /// A socket with the replies that were read from it. Redlock sends to all nodes before it reads
 /// from the first, so sending and receiving are two methods. After any error of either the
@@ -252,23 +247,7 @@ fn not_reached(endpoint: &Endpoint, e: Error) -> Error {
 
 #[cold]
 pub(super) fn to_error(e: io::Error, endpoint: &Endpoint) -> Error {
-    use io::ErrorKind as Io;
-    #[cfg(feature = "tls-core")]
-    if let Some(failure) = TlsFailure::in_error(&e) {
-        return Error::new(failure.kind, format!("{endpoint:?} {}", failure.says("redis://")))
-            .caused_by(e);
-    }
-    if let Some(why) = no_answer(&e) {
-        return Error::new(ErrorKind::Unreachable, format!("{endpoint:?} {why}"));
-    }
-    let message = match e.kind() {
-        Io::ConnectionRefused | Io::NotFound => format!("no server listens at {endpoint:?}"),
-        Io::UnexpectedEof | Io::ConnectionReset | Io::ConnectionAborted | Io::BrokenPipe => {
-            ENDED.to_owned()
-        }
-        _ => format!("{endpoint:?} cannot be reached: {e}"),
-    };
-    Error::new(ErrorKind::Unreachable, message).caused_by(e)
+    net::to_error(e, endpoint, "redis://", ENDED)
 }
 
 #[cfg(all(test, unix))]

@@ -13,9 +13,9 @@ use super::request::{AUTH_XID, Request, SessionId, connect_frame};
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::lease::Moment;
 use crate::signal::clock::Clock;
-use crate::store::net::{Address, Network, Stream, no_answer, try_each};
+use crate::store::net::{self, Address, Network, Stream, ends, try_each};
 #[cfg(feature = "tls-core")]
-use crate::store::tls::{TlsClient, TlsFailure};
+use crate::store::tls::TlsClient;
 
 /// The servers of one ensemble, and how to connect to them.
 pub(crate) struct Servers {
@@ -213,11 +213,6 @@ fn receive(
     }
 }
 
-fn ends(kind: io::ErrorKind) -> bool {
-    use io::ErrorKind as Io;
-    matches!(kind, Io::UnexpectedEof | Io::ConnectionReset | Io::ConnectionAborted | Io::BrokenPipe)
-}
-
 /// Whether the server has ended the connection.
 pub(crate) fn is_an_end(error: &Error) -> bool {
     let cause =
@@ -227,19 +222,5 @@ pub(crate) fn is_an_end(error: &Error) -> bool {
 
 #[cold]
 pub(crate) fn to_error(e: io::Error, address: &Address) -> Error {
-    use io::ErrorKind as Io;
-    #[cfg(feature = "tls-core")]
-    if let Some(failure) = TlsFailure::in_error(&e) {
-        return Error::new(failure.kind, format!("{address:?} {}", failure.says("zookeeper://")))
-            .caused_by(e);
-    }
-    if let Some(why) = no_answer(&e) {
-        return Error::new(ErrorKind::Unreachable, format!("{address:?} {why}"));
-    }
-    let message = match e.kind() {
-        Io::ConnectionRefused | Io::NotFound => format!("no server listens at {address:?}"),
-        kind if ends(kind) => format!("{address:?} ended the connection"),
-        _ => format!("{address:?} cannot be reached: {e}"),
-    };
-    Error::new(ErrorKind::Unreachable, message).caused_by(e)
+    net::to_error(e, address, "zookeeper://", &format!("{address:?} ended the connection"))
 }
