@@ -20,6 +20,8 @@ pub(crate) trait Protocol: Default {
     const OWNER: &'static str;
     /// The URL of a server without TLS, for messages.
     const WITHOUT_TLS: &'static str;
+    /// The message with which a client ends a connection.
+    const GOODBYE: &'static [u8];
 
     fn is_empty(&self) -> bool;
 

@@ -3,56 +3,21 @@
 use std::collections::HashSet;
 use std::time::Instant;
 
-use parking_lot::Mutex;
-
 use super::requests;
-use super::server::end_sessions;
-use super::wire::{Answer, Connection, Connector, MysqlFailure, Pool, Request, UnknownOutcome};
+use super::wire::{Answer, Connector, MysqlFailure, Pool, Request, UnknownOutcome};
 use crate::base::error::{Error, ErrorKind, Result};
-use crate::base::log;
+use crate::store::database::end_sessions;
+use crate::store::net;
 use crate::store::resolve::Resolution;
 use crate::store::{Renewal, Renewed, Undo};
 
 /// Holds renewed by one transaction: with more, one row that somebody has locked would delay more.
 const CHUNK: usize = 100;
 
-/// A connection separate from the pool: renewals must not queue behind lock calls.
-pub(super) struct Background {
-    pub(super) connector: Connector,
-    idle: Mutex<Idle>,
-}
-
-/// The connection while nobody uses it.
-#[derive(Default)]
-struct Idle {
-    connection: Option<Connection>,
-    /// Whether connections are no longer put back.
-    closed: bool,
-}
-
-impl std::fmt::Debug for Background {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Background")
-            .field("hosts", &self.connector.server.url)
-            .finish_non_exhaustive()
-    }
-}
+/// The connection for renewals and undos.
+pub(super) type Background = net::Background<Connector>;
 
 impl Background {
-    pub(super) fn new(connector: Connector) -> Self {
-        Self { connector, idle: Mutex::default() }
-    }
-
-    pub(super) fn close(&self) {
-        // A connection on which a renewal is under way is not here: the watchdog thread drops it
-        // after the answer.
-        let mut idle = self.idle.lock();
-        idle.closed = true;
-        if let Some(mut connection) = idle.connection.take() {
-            connection.say_goodbye();
-        }
-    }
-
     /// Renews all holds, in the order of their names, as everybody locks several rows. Those whose
     /// rows somebody else has locked at the moment are renewed afterwards, one by one, because a
     /// statement waits a second for a row: it would cost the others their leases.
@@ -134,82 +99,30 @@ impl Background {
         false
     }
 
-    /// Uses a connection of the pool if it cannot open one (`max_connections`): a hold must not be
-    /// lost while its client has a working connection.
-    pub(super) fn exchange(&self, request: &Request, locks: &Pool) -> Result<Answer> {
-        let started = Instant::now();
-        match self.exchange_alone(request) {
-            // Not after a connect that timed out: the server hangs, and this request would hang,
-            // too.
-            Err(MysqlFailure::NotSent(error)) if started.elapsed() < self.connector.io_timeout => {
-                log::debug!("renewing over a connection of the locks: {}", error.chain());
-                locks.ask(request.clone(), 1, |_, outcome| outcome).map_err(|_| error)
-            }
-            outcome => outcome.map_err(MysqlFailure::into_error),
-        }
-    }
-
-    /// A connection that has ended while it was idle says nothing about the server now: it is
-    /// replaced once. Every request sent here may run at any time.
-    fn exchange_alone(&self, request: &Request) -> std::result::Result<Answer, MysqlFailure> {
-        let idle = self.idle.lock().connection.take();
-        if let Some(connection) = idle.and_then(Connection::if_alive) {
-            match self.ask_over(connection, request) {
-                Err(MysqlFailure::Unknown { ended: true, .. }) => {}
-                outcome => return outcome,
-            }
-        }
-        self.ask_over(self.connector.connect().map_err(MysqlFailure::NotSent)?, request)
-    }
-
-    fn ask_over(
-        &self,
-        mut connection: Connection,
-        request: &Request,
-    ) -> std::result::Result<Answer, MysqlFailure> {
-        let answer = connection.ask(request)?;
-        self.connector.note(&answer);
-        if !answer.is_last() {
-            self.put_back(connection);
-        }
-        Ok(answer)
-    }
-
-    fn put_back(&self, mut connection: Connection) {
-        let mut idle = self.idle.lock();
-        if idle.closed {
-            connection.say_goodbye();
-        } else {
-            idle.connection = Some(connection);
-        }
-    }
-
     /// Ends the sessions of requests with unknown outcome, then releases.
     pub(super) fn resolve(&self, undos: &[Undo]) -> Result<Vec<Resolution>> {
-        let all: Vec<UnknownOutcome> =
-            undos.iter().flat_map(|undo| undo.unknowns.list::<UnknownOutcome>().to_vec()).collect();
-        let ask =
-            |request: Request| self.exchange_alone(&request).map_err(MysqlFailure::into_error);
+        let all = undos.iter().flat_map(|undo| undo.unknowns.list::<UnknownOutcome>());
         // No longer than this, because renewals wait for it.
-        end_sessions(&all, self.connector.io_timeout / 2, ask)?;
-        let clock = &*self.connector.server.clock;
-        let mut resolved = Vec::with_capacity(undos.len());
-        for undo in undos {
-            let earlier = undo.unknowns.list::<UnknownOutcome>();
-            resolved.push(if earlier.iter().all(UnknownOutcome::has_ended) {
-                match self.exchange_alone(&requests::release(&undo.release(), || clock.now())) {
-                    Ok(answer) => match answer.all() {
-                        Ok(_) => Resolution::Done,
-                        Err(error) if error.kind().is_outage() => Resolution::NotYet,
-                        Err(_) => Resolution::Refused,
-                    },
-                    Err(MysqlFailure::Unknown { .. }) => Resolution::MayHaveRun,
-                    Err(MysqlFailure::NotSent(_)) => Resolution::NotYet,
-                }
-            } else {
-                Resolution::NotYet
-            });
+        end_sessions::<Connector>(all, self.connector.io_timeout / 2, |requests| {
+            self.exchange_alone(requests).map_err(MysqlFailure::into_error)
+        })?;
+        Ok(undos.iter().map(|undo| self.release(undo)).collect())
+    }
+
+    fn release(&self, undo: &Undo) -> Resolution {
+        let earlier = undo.unknowns.list::<UnknownOutcome>();
+        if !earlier.iter().all(UnknownOutcome::has_ended) {
+            return Resolution::NotYet;
         }
-        Ok(resolved)
+        let now = || self.connector.server.clock.now();
+        match self.exchange_alone(&[requests::release(&undo.release(), now)]) {
+            Ok(mut answers) => match answers.remove(0).all() {
+                Ok(_) => Resolution::Done,
+                Err(error) if error.kind().is_outage() => Resolution::NotYet,
+                Err(_) => Resolution::Refused,
+            },
+            Err(MysqlFailure::Unknown { .. }) => Resolution::MayHaveRun,
+            Err(MysqlFailure::NotSent(_)) => Resolution::NotYet,
+        }
     }
 }

@@ -23,12 +23,13 @@ use self::requests::{LOCKED, Step, Stepped};
 use self::server::Server;
 use self::subscription::subscribe_to;
 pub use self::wire::MYSQL_SCHEMA;
-use self::wire::{Answer, Connector, MysqlFailure};
+use self::wire::{Answer, Connector};
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::lock_name::{Kind, LockName};
-use crate::base::node_status::{NodeState, NodeStatus};
+use crate::base::node_status::NodeStatus;
 use crate::report::diagnosis::Finding;
 use crate::signal::clock::Clock;
+use crate::store::database::MAY_BE_FREE;
 use crate::store::resolve::resolve_first;
 use crate::store::{
     Acquire, Acquired, CountStore, DataStore, Diagnose, FenceStatements, FenceStore, HandedOver,
@@ -54,14 +55,12 @@ pub(crate) struct MysqlStore {
     server: Server,
     background: Background,
     clock: Arc<dyn Clock>,
-    address: String,
 }
 
 impl MysqlStore {
     pub(crate) fn new(settings: MysqlSettings) -> Self {
         let MysqlSettings { server, connections, io_timeout, background_timeout } = settings;
         let clock = server.clock.clone();
-        let address = format!("{:?}", server.url);
         let server = Arc::new(server);
         let foreground = Connector { server: server.clone(), io_timeout };
         let background = Connector { server, io_timeout: background_timeout };
@@ -69,14 +68,12 @@ impl MysqlStore {
             server: Server::new(foreground, connections),
             background: Background::new(background),
             clock,
-            address,
         }
     }
 
     /// Connects once, which also checks the server and creates the tables.
     pub(crate) fn connect_now(&self) -> Result<()> {
-        self.server.pool.connect_aside()?.keep();
-        Ok(())
+        self.server.connect_now()
     }
 }
 
@@ -174,13 +171,7 @@ impl LockStore for MysqlStore {
     }
 
     fn force_unlock(&self, name: &LockName) -> Result<bool> {
-        let outcome = self.server.ask_once(&requests::force(name));
-        let answer = outcome.map_err(|failure| match failure {
-            MysqlFailure::Unknown { error, .. } => {
-                error.and_also("the lock may have been freed; check it before you repeat this")
-            }
-            MysqlFailure::NotSent(error) => error,
-        })?;
+        let answer = self.server.ask_once(&requests::force(name), MAY_BE_FREE)?;
         Ok(answer.last()?.affected > 0)
     }
 
@@ -196,12 +187,7 @@ impl LockStore for MysqlStore {
     }
 
     fn nodes(&self) -> Vec<NodeStatus> {
-        let (reached, last_error) = self.server.pool.reached();
-        // Without a connection and without a failure, the server has not been asked yet.
-        let state =
-            if reached || last_error.is_none() { NodeState::Voting } else { NodeState::Down };
-        let address = self.address.clone();
-        vec![NodeStatus { address, state, latency: None, last_error, slots: Vec::new() }]
+        vec![self.server.status()]
     }
 
     fn diagnose(&self, asked: &Diagnose<'_>) -> Vec<Finding> {

@@ -1,4 +1,4 @@
-//! Why the other end of a connection was not reached, or did not answer.
+//! A request that has no answer: whether it can have run, and why there is none.
 
 use std::fmt::Debug;
 use std::io;
@@ -7,6 +7,27 @@ use super::limits::no_answer;
 use crate::base::error::{Error, ErrorKind};
 #[cfg(feature = "tls-core")]
 use crate::store::tls::TlsFailure;
+
+/// Why a request has no answer. `U`: how to make sure that it can no longer run.
+#[cfg(any(feature = "redis", feature = "postgres", feature = "mysql"))]
+#[derive(Debug, Clone)]
+pub(crate) enum Failure<U> {
+    /// No byte of it has reached the server.
+    NotSent(Error),
+    /// It may have run, or may still run. `ended`: the other end has closed the connection, or was
+    /// silent after so long a pause that it may have been cut before, or is no longer the server to
+    /// ask. That says nothing about the server now, which can probably be asked again at once.
+    Unknown { error: Error, unknown: U, ended: bool },
+}
+
+#[cfg(any(feature = "redis", feature = "postgres", feature = "mysql"))]
+impl<U> Failure<U> {
+    pub(crate) fn into_error(self) -> Error {
+        match self {
+            Self::NotSent(error) | Self::Unknown { error, .. } => error,
+        }
+    }
+}
 
 /// The message of an [`ErrorKind::Unreachable`] when the other end closed the connection.
 #[cfg(any(feature = "redis", feature = "postgres", feature = "mysql"))]

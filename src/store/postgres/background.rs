@@ -2,13 +2,13 @@
 
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
-
 use super::requests;
-use super::server::{are_untold, end_backends, into_error};
-use super::wire::{Answer, Connection, Connector, Pool, PostgresFailure, Request, UnknownOutcome};
+use super::server::are_untold;
+use super::wire::{Connector, Pool, PostgresFailure, Request, UnknownOutcome};
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::log;
+use crate::store::database::end_sessions;
+use crate::store::net;
 use crate::store::resolve::Resolution;
 use crate::store::{Renewal, Renewed, Undo};
 
@@ -18,43 +18,10 @@ const CHUNK: usize = 500;
 /// How often holds are asked for again whose rows are locked at that moment.
 const TRIES: u32 = 4;
 
-/// A connection separate from the pool: renewals must not queue behind lock calls.
-pub(super) struct Background {
-    pub(super) connector: Connector,
-    idle: Mutex<Idle>,
-}
-
-/// The connection while nobody uses it.
-#[derive(Default)]
-struct Idle {
-    connection: Option<Connection>,
-    /// Whether connections are no longer put back.
-    closed: bool,
-}
-
-impl std::fmt::Debug for Background {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Background")
-            .field("hosts", &self.connector.server.url)
-            .finish_non_exhaustive()
-    }
-}
+/// The connection for renewals and undos.
+pub(super) type Background = net::Background<Connector>;
 
 impl Background {
-    pub(super) fn new(connector: Connector) -> Self {
-        Self { connector, idle: Mutex::default() }
-    }
-
-    pub(super) fn close(&self) {
-        // A connection on which a renewal is under way is not here: the watchdog thread drops it
-        // after the answer.
-        let mut idle = self.idle.lock();
-        idle.closed = true;
-        if let Some(mut connection) = idle.connection.take() {
-            connection.say_goodbye();
-        }
-    }
-
     /// Renews all holds. A row that is locked at the moment is asked for again: an acquire that
     /// finds the lock taken keeps the row locked for one transaction at most.
     pub(super) fn renew(&self, holds: &[Renewal], locks: &Pool) -> Vec<Renewed> {
@@ -101,7 +68,7 @@ impl Background {
         let request =
             |chunk: &&[usize]| requests::renew(chunk.iter().map(|&place| &holds[place]), waits);
         let sent: Vec<Request> = chunks.iter().map(request).collect();
-        let answers = match self.exchange(&sent, locks) {
+        let answers = match self.exchange_all(&sent, locks) {
             Ok(answers) => answers,
             Err(error) => {
                 for &place in places {
@@ -129,69 +96,6 @@ impl Background {
         }
     }
 
-    /// Uses a connection of the pool if it cannot open one (`max_connections`): a hold must not be
-    /// lost while its client has a working connection.
-    pub(super) fn exchange(&self, requests: &[Request], locks: &Pool) -> Result<Vec<Answer>> {
-        let started = Instant::now();
-        match self.exchange_alone(requests) {
-            Ok(answers) => Ok(answers),
-            // Not after a connect that timed out: the server hangs, and this request would hang,
-            // too.
-            Err(PostgresFailure::NotSent(error))
-                if started.elapsed() < self.connector.io_timeout =>
-            {
-                log::debug!("renewing over a connection of the locks: {}", error.chain());
-                let answers = requests.iter().map(|request| locks.call_over_open(request).ok());
-                answers.collect::<Option<_>>().ok_or(error)
-            }
-            Err(failure) => Err(into_error(failure)),
-        }
-    }
-
-    /// Asks for something that can wait: never over a connection of the locks, whose timeout may be
-    /// longer than leases allow.
-    pub(super) fn ask(&self, request: Request) -> Result<Answer> {
-        let mut answers = self.exchange_alone(&[request]).map_err(into_error)?;
-        Ok(answers.pop().expect("an answer for every request"))
-    }
-
-    /// A connection that has ended while it was idle says nothing about the server now: it is
-    /// replaced once. Every request sent here may run at any time.
-    fn exchange_alone(
-        &self,
-        requests: &[Request],
-    ) -> std::result::Result<Vec<Answer>, PostgresFailure> {
-        let idle = self.idle.lock().connection.take();
-        let idle = idle.filter(|connection| self.connector.leads_to_the_primary(connection));
-        if let Some(connection) = idle.and_then(Connection::if_alive) {
-            match self.ask_over(connection, requests) {
-                Err(PostgresFailure::Unknown { ended: true, .. }) => {}
-                outcome => return outcome,
-            }
-        }
-        self.ask_over(self.connector.connect().map_err(PostgresFailure::NotSent)?, requests)
-    }
-
-    fn ask_over(
-        &self,
-        mut connection: Connection,
-        requests: &[Request],
-    ) -> std::result::Result<Vec<Answer>, PostgresFailure> {
-        let answers = connection.ask_all(requests)?;
-        self.put_back(connection, &answers);
-        Ok(answers)
-    }
-
-    /// Keeps the connection, unless one of its answers says that it must not be used again.
-    fn put_back(&self, mut connection: Connection, answers: &[Answer]) {
-        let mut idle = self.idle.lock();
-        if idle.closed {
-            connection.say_goodbye();
-        } else if !answers.iter().any(Answer::is_last) {
-            idle.connection = Some(connection);
-        }
-    }
-
     /// Ends the backends of requests with unknown outcome, then releases.
     pub(super) fn resolve(
         &self,
@@ -199,19 +103,16 @@ impl Background {
         place_of: impl Fn(&Undo) -> i64,
     ) -> Result<Vec<Resolution>> {
         // Always a new connection: its handshake shows which server process answers.
-        drop(self.idle.lock().connection.take());
-        let mut connection = self.connector.connect()?;
+        let mut connection = self.connect_anew()?;
         let earlier = |undo: &Undo| undo.unknowns.list::<UnknownOutcome>().to_vec();
         let all: Vec<UnknownOutcome> = undos.iter().flat_map(earlier).collect();
         // What another process does never reaches this one.
-        let living = all
-            .iter()
-            .filter(|unknown| !unknown.has_ended() && connection.may_have_run(unknown))
-            .collect();
+        let living: Vec<_> =
+            all.iter().filter(|unknown| connection.may_have_run(unknown)).collect();
         // No longer than this, because renewals wait for it.
         let patience = self.connector.io_timeout / 2;
-        end_backends(living, patience, |requests| {
-            connection.ask_all(requests).map_err(into_error)
+        end_sessions::<Connector>(living, patience, |requests| {
+            connection.ask_all(requests).map_err(PostgresFailure::into_error)
         })?;
         let is_over =
             |unknown: &UnknownOutcome| unknown.has_ended() || !connection.may_have_run(unknown);
@@ -233,9 +134,9 @@ impl Background {
                     |&ready: &bool| if ready { Resolution::MayHaveRun } else { Resolution::NotYet };
                 return Ok(ready.iter().map(resolution).collect());
             }
-            Err(failure) => return Err(into_error(failure)),
+            Err(PostgresFailure::NotSent(error)) => return Err(error),
         };
-        self.put_back(connection, &answers);
+        self.put_back_after(connection, &answers);
         let mut answers = answers.drain(..);
         let resolution = |(undo, ready): (&Undo, &bool)| {
             if !*ready {

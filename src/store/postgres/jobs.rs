@@ -7,8 +7,7 @@ use super::requests::{
     JOB_BEGIN, JOB_END, JOB_FORGET, JOB_LOOK, TIME, channel_of, integer, millis, one, text,
     unexpected,
 };
-use super::server::into_error;
-use super::wire::{Answer, PostgresFailure, Request, Row, ServerError, Statement};
+use super::wire::{Answer, Request, Row, ServerError, Statement};
 use crate::base::error::Result;
 use crate::base::job_name::JobName;
 use crate::store::{AttemptEnd, BeginJob, EndJob, JobState, JobStore, UnknownOutcomes};
@@ -100,12 +99,8 @@ impl JobStore for PostgresStore {
     fn forget_job(&self, job: &JobName, keep: Duration) -> Result<bool> {
         let request = of_job(&JOB_FORGET, job).number(millis(keep));
         let request = request.arg(channel_of(&job.record.key));
-        let answer = self.server.ask_once(&request).map_err(|failure| match failure {
-            PostgresFailure::Unknown { error, .. } => {
-                error.and_also("it may have been forgotten; look at it before you repeat this")
-            }
-            other => into_error(other),
-        })?;
+        let unknown = "it may have been forgotten; look at it before you repeat this";
+        let answer = self.server.ask_once(&request, unknown)?;
         let rows = self.rows_of(answer, job)?;
         match text(one(&rows, LOOK)?, 0) {
             Some(known @ ("t" | "f")) => Ok(known == "t"),

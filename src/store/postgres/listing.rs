@@ -9,7 +9,7 @@ use super::requests::{data_in, integer, text, unexpected};
 use super::wire::{Request, Row};
 use super::{PostgresStore, requests};
 use crate::base::deadline::ceil_millis;
-use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::error::{ErrorKind, Result};
 use crate::base::lock_name::{Kind, LockName};
 use crate::base::log;
 use crate::store::{
@@ -179,12 +179,9 @@ impl PostgresStore {
         if self.without_owners.load(Ordering::Relaxed) {
             return Ok(());
         }
-        let answered =
-            self.background.exchange(&[request], &self.server.pool).and_then(|mut answers| {
-                let missing = || Error::new(ErrorKind::Protocol, "an answer is missing");
-                answers.pop().ok_or_else(missing)?.rows.map(drop).map_err(|e| e.to_error())
-            });
-        self.or_without_owners(answered)
+        let answered = self.background.exchange(&request, &self.server.pool);
+        let answered = answered.and_then(|answer| answer.rows.map_err(|e| e.to_error()));
+        self.or_without_owners(answered.map(drop))
     }
 }
 

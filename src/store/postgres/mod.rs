@@ -31,9 +31,10 @@ use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::lease::Moment;
 use crate::base::lock_name::{Kind, LockName};
 use crate::base::log;
-use crate::base::node_status::{NodeState, NodeStatus};
+use crate::base::node_status::NodeStatus;
 use crate::report::diagnosis::Finding;
 use crate::signal::clock::Clock;
+use crate::store::database::MAY_BE_FREE;
 use crate::store::resolve::resolve_first;
 use crate::store::{
     Acquire, Acquired, CountStore, DataStore, Diagnose, FenceStatements, FenceStore, HandedOver,
@@ -77,7 +78,6 @@ pub(crate) struct PostgresStore {
     waiter_timeout: Duration,
     /// The channel of this client, for its waiters in queues.
     channel: String,
-    address: String,
     /// When unused rows are removed next, and by which function.
     next_sweep: Mutex<(Moment, &'static Statement)>,
     /// When a session that locks rows is reported again.
@@ -97,7 +97,6 @@ impl PostgresStore {
             client_id,
         } = settings;
         let clock = server.clock.clone();
-        let address = format!("{:?}", server.url);
         let server = Arc::new(server);
         let foreground = Connector { server: server.clone(), io_timeout };
         let background = Connector { server, io_timeout: background_timeout };
@@ -108,7 +107,6 @@ impl PostgresStore {
             used_marks: UsedMarks::default(),
             waiter_timeout,
             channel: channel_of_client(&client_id),
-            address,
             without_owners: AtomicBool::new(false),
             next_sweep: Mutex::new((clock.now().plus(SWEEP_EVERY), &SWEEP)),
             next_warning: Mutex::new(clock.now()),
@@ -118,8 +116,7 @@ impl PostgresStore {
 
     /// Connects once, which also checks the server and the role's rights, and installs the schema.
     pub(crate) fn connect_now(&self) -> Result<()> {
-        self.server.pool.connect_aside()?.keep();
-        Ok(())
+        self.server.connect_now()
     }
 
     fn acquire_request(&self, acquire: &Acquire<'_>) -> Request {
@@ -223,8 +220,9 @@ impl PostgresStore {
         let request = Request::new(by).number(AT_REST_SECONDS).number(SWEPT);
         let swept = self
             .background
-            .ask(request)
-            .and_then(|answer| answer.rows.map_err(|error| error.to_error()));
+            .exchange_alone(&[request])
+            .map_err(PostgresFailure::into_error)
+            .and_then(|mut answers| answers.remove(0).rows.map_err(|error| error.to_error()));
         let answer = |rows: &[Row]| requests::text(rows.first()?, 0).map(str::to_owned);
         match swept.as_deref().map(answer) {
             // It was due, so the locks are, too. Not at once: a renewal may be due before.
@@ -353,13 +351,7 @@ impl LockStore for PostgresStore {
     }
 
     fn force_unlock(&self, name: &LockName) -> Result<bool> {
-        let answer =
-            self.server.ask_once(&requests::force(name)).map_err(|failure| match failure {
-                PostgresFailure::Unknown { error, .. } => {
-                    error.and_also("the lock may have been freed; check it before you repeat this")
-                }
-                other => server::into_error(other),
-            })?;
+        let answer = self.server.ask_once(&requests::force(name), MAY_BE_FREE)?;
         requests::force_answer(&answer.rows.map_err(|e| self.refused(&e, &[&name.key]))?)
     }
 
@@ -395,17 +387,7 @@ impl LockStore for PostgresStore {
     }
 
     fn nodes(&self) -> Vec<NodeStatus> {
-        let (reached, last_error) = self.server.pool.reached();
-        // Without a connection and without a failure, the server has not been asked yet.
-        let state =
-            if reached || last_error.is_none() { NodeState::Voting } else { NodeState::Down };
-        vec![NodeStatus {
-            address: self.address.clone(),
-            state,
-            latency: None,
-            last_error,
-            slots: Vec::new(),
-        }]
+        vec![self.server.status()]
     }
 
     fn diagnose(&self, asked: &Diagnose<'_>) -> Vec<Finding> {

@@ -1,130 +1,37 @@
 //! The connection of the watchdog thread, for renewals and undos.
 
-use std::time::Duration;
-
 use crate::base::error::Result;
 use crate::base::lease::Moment;
 use crate::base::log;
-use crate::os::{self, Mutex};
 use crate::store::Undo;
+use crate::store::net::{self, Next};
 use crate::store::redis::script;
 use crate::store::redis::wire::{
-    Connection, Connector, InFlight, Pool, PubSubReader, PubSubWriter, RedisFailure, Reply,
-    Request, UnknownOutcome,
+    Connection, Connector, Pool, RedisFailure, Reply, Request, UnknownOutcome,
 };
 
-/// A connection separate from the pool: renewals must not queue behind lock calls.
-pub(super) struct Background {
-    connector: Connector,
-    idle: Mutex<Idle>,
-}
-
-/// The connection while nobody uses it.
-#[derive(Default)]
-struct Idle {
-    connection: Option<Connection>,
-    /// No more connections are put back: a kept one would stay open until the client's last handle
-    /// is dropped.
-    closed: bool,
-}
-
-impl std::fmt::Debug for Background {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Background")
-            .field("endpoint", &self.connector.endpoint)
-            .finish_non_exhaustive()
-    }
-}
+/// The connection for renewals and undos.
+pub(super) type Background = net::Background<Connector>;
 
 impl Background {
-    pub(super) fn new(connector: Connector) -> Self {
-        Self { connector, idle: Mutex::default() }
-    }
-
-    pub(super) fn subscribe(&self, read_timeout: Duration) -> Result<(PubSubReader, PubSubWriter)> {
-        self.connector.subscribe(read_timeout)
-    }
-
-    /// Whether its last exchange succeeded and its connection is kept.
-    pub(super) fn is_connected(&self) -> bool {
-        self.idle.lock().connection.is_some()
-    }
-
-    pub(super) fn close(&self) {
-        // A connection on which a renewal is under way is not here: the watchdog thread drops it
-        // after the reply.
-        let mut idle = self.idle.lock();
-        idle.closed = true;
-        idle.connection = None;
-    }
-
-    /// Uses a connection of the pool if it cannot open one (`maxclients`, open files): a hold must
-    /// not be lost while its client has a working connection.
+    /// Over a connection of the locks if it cannot open one.
     pub(super) fn exchange(
         &self,
         requests: &[Request],
         locks: &Pool,
     ) -> Result<(Vec<Reply>, Moment)> {
-        let started = os::now();
-        match self.exchange_alone(requests) {
-            Ok(done) => Ok(done),
-            // Not after a connect that timed out: the server hangs, and this request would hang,
-            // too.
-            Err(RedisFailure::NotSent(error)) if os::since(started) < self.connector.io_timeout => {
-                log::debug!("renewing over a connection of the locks: {}", error.chain());
-                exchange_over(locks, requests).ok_or(error)
-            }
-            Err(RedisFailure::NotSent(error) | RedisFailure::Unknown { error, .. }) => Err(error),
-        }
-    }
-
-    fn exchange_alone(
-        &self,
-        requests: &[Request],
-    ) -> std::result::Result<(Vec<Reply>, Moment), RedisFailure> {
-        let mut connection = self.take_or_connect().map_err(RedisFailure::NotSent)?;
-        let (replies, sent_at) = self.send(&mut connection, requests)?;
-        if !replies.iter().any(Reply::is_demotion) {
-            self.put_back(connection);
-        }
-        Ok((replies, sent_at))
-    }
-
-    fn take_or_connect(&self) -> Result<Connection> {
-        let idle = self.idle.lock().connection.take();
-        idle.map_or_else(|| self.connector.connect(), Ok)
-    }
-
-    fn put_back(&self, connection: Connection) {
-        let mut idle = self.idle.lock();
-        if !idle.closed {
-            idle.connection = Some(connection);
-        }
-    }
-
-    /// A connection that ended while idle, or whose user the server no longer knows, is replaced
-    /// once: every request sent here may be repeated at any time.
-    fn send(
-        &self,
-        connection: &mut Connection,
-        requests: &[Request],
-    ) -> std::result::Result<(Vec<Reply>, Moment), RedisFailure> {
-        connection.mark_idle();
-        let outcome = match connection.exchange(requests) {
-            outcome if is_of_no_use(&outcome) => {
-                *connection = self.connector.connect().map_err(RedisFailure::NotSent)?;
-                connection.exchange(requests)
-            }
-            outcome => outcome,
+        let ask = |connection: &mut Connection| connection.exchange(requests);
+        let exchange = || {
+            let (replies, flight) = self.exchange_by(ask, |(replies, _)| next(replies))?;
+            Ok((replies, flight.sent_at))
         };
-        outcome.map(|(replies, flight)| (replies, flight.sent_at))
+        self.or_over_locks(exchange, || exchange_over(locks, requests))
     }
 
     /// Kills the connections of requests with unknown outcome and then releases, in one write.
     pub(super) fn resolve(&self, undos: &[Undo]) -> Result<Vec<Resolution>> {
         // Always a new connection: its handshake shows which server process answers.
-        drop(self.idle.lock().connection.take());
-        let mut connection = self.connector.connect()?;
+        let mut connection = self.connect_anew()?;
         let mut requests = Vec::new();
         // One kill for each connection with an unknown outcome, and its index in `requests`; `None`
         // if no kill is needed.
@@ -171,9 +78,7 @@ impl Background {
                 return Ok(undos.iter().map(|_| Resolution::MayHaveRun).collect());
             }
         };
-        if !replies.iter().any(Reply::is_demotion) {
-            self.put_back(connection);
-        }
+        self.put_back(connection, next(&replies));
         let mut releases = replies[first_release..].iter();
         Ok(plans
             .into_iter()
@@ -207,11 +112,14 @@ fn exchange_over(locks: &Pool, requests: &[Request]) -> Option<(Vec<Reply>, Mome
     Some((answers.into_iter().map(|answer| answer.reply).collect(), sent_at))
 }
 
-/// The connection had ended before the requests reached the server.
-fn is_of_no_use(outcome: &std::result::Result<(Vec<Reply>, InFlight), RedisFailure>) -> bool {
-    match outcome {
-        Ok((replies, _)) => replies.iter().any(Reply::is_logged_out),
-        Err(failure) => matches!(failure, RedisFailure::Unknown { stale: true, .. }),
+/// Not a connection to a server that is no longer the master, or that no longer knows the user.
+fn next(replies: &[Reply]) -> Next {
+    if replies.iter().any(Reply::is_logged_out) {
+        Next::Replace
+    } else if replies.iter().any(Reply::is_demotion) {
+        Next::Close
+    } else {
+        Next::Keep
     }
 }
 

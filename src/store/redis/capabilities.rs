@@ -152,11 +152,11 @@ impl RedisStore {
                 )
             }
             Err(RedisFailure::NotSent(error)) => (Err(error.clone()), Err(error)),
-            Err(RedisFailure::Unknown { error, unknown, stale }) => {
+            Err(RedisFailure::Unknown { error, unknown, ended }) => {
                 unknowns.push(unknown.clone());
                 next_unknowns.push(unknown);
                 let released =
-                    if stale { self.release(release, unknowns) } else { Err(error.clone()) };
+                    if ended { self.release(release, unknowns) } else { Err(error.clone()) };
                 (released, Err(error))
             }
         };

@@ -251,9 +251,9 @@ impl LockStore for RedisStore {
             }
             Ok(answer) => script::release_answer(answer.reply),
             Err(RedisFailure::NotSent(error)) => Err(error),
-            Err(RedisFailure::Unknown { error, unknown, stale }) => {
+            Err(RedisFailure::Unknown { error, unknown, ended }) => {
                 unknowns.push(unknown);
-                if stale { self.release(release, unknowns) } else { Err(error) }
+                if ended { self.release(release, unknowns) } else { Err(error) }
             }
         };
         let mut next_unknowns = UnknownOutcomes::default();
@@ -306,7 +306,7 @@ impl LockStore for RedisStore {
                 .expect("there is no third kind")
                 .subscribe(read_timeout);
         };
-        let connection = server.background.subscribe(read_timeout)?;
+        let connection = server.background.connector.subscribe(read_timeout)?;
         Ok(subscribe_to(connection, &self.client_id, self.pattern_rights.clone()))
     }
 

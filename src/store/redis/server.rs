@@ -109,12 +109,12 @@ impl Server {
             match self.ask_after(request(), unknowns.list()) {
                 Ok(answered) => return Ok(answered),
                 Err(RedisFailure::NotSent(error)) => return Err(Unanswered::NotSent(error)),
-                Err(RedisFailure::Unknown { error, unknown, stale }) => {
+                Err(RedisFailure::Unknown { error, unknown, ended }) => {
                     unknowns.push(unknown);
                     // Every connection of the pool may have ended with the first one. After a long
                     // time (the machine slept) the idempotency key may be gone, and a repeat could
                     // count twice.
-                    if !stale
+                    if !ended
                         || repeats > self.pool.most()
                         || self.clock.now().since(asked_at) > IDEMPOTENCY_TTL / 2
                     {
@@ -171,7 +171,7 @@ impl Server {
             fail_on_error(kill).map_err(|error| RedisFailure::Unknown {
                 error,
                 unknown: earlier[0].clone(),
-                stale: false,
+                ended: false,
             })?;
         }
         Ok(Answered { reply, sent_at: flight.sent_at, repeated })

@@ -303,6 +303,6 @@ impl PooledConnector for Connector {
     }
 
     fn unknown(error: Error, flight: &InFlight) -> MysqlFailure {
-        flight.unknown(error)
+        MysqlFailure::Unknown { error, unknown: flight.sent.unknown.clone(), ended: false }
     }
 }

@@ -17,7 +17,7 @@ mod packet;
 mod schema;
 mod server_error;
 
-pub(super) use connection::{Answer, Connection, MysqlFailure, Outcome, Request, UnknownOutcome};
+pub(super) use connection::{Answer, Connection, MysqlFailure, Request, UnknownOutcome};
 pub(super) use connector::{Connector, Pool, is_supported};
 pub(crate) use connector::{Known, Server};
 pub(super) use packet::{Row, Set};

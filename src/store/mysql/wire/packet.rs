@@ -104,7 +104,7 @@ pub(super) type Transport = database::Transport<PacketReader>;
 
 /// Bytes that have been read but not parsed.
 #[derive(Default)]
-pub(super) struct PacketReader {
+pub(crate) struct PacketReader {
     bytes: Vec<u8>,
     /// How many of them were parsed.
     parsed: usize,
@@ -135,6 +135,7 @@ impl Protocol for PacketReader {
     type Message = Vec<u8>;
     const OWNER: &'static str = "MySQL";
     const WITHOUT_TLS: &'static str = "one with ssl-mode=disabled";
+    const GOODBYE: &'static [u8] = &[1, 0, 0, 0, 1];
 
     fn is_empty(&self) -> bool {
         self.parsed == self.bytes.len()

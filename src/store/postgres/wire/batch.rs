@@ -6,7 +6,7 @@ use super::request::{Batching, Request, Row};
 
 /// A batch that was sent.
 pub(crate) struct Flight {
-    pub(super) sent: InFlight,
+    pub(super) in_flight: InFlight,
     /// The requests of each transaction, by their places in the batch.
     groups: Vec<Vec<usize>>,
 }
@@ -30,7 +30,7 @@ impl Flight {
         }
         let sections: Vec<Section<'_>> =
             groups.iter().map(|group| section(group, requests)).collect();
-        Ok(Self { sent: connection.prepare(&sections)?, groups })
+        Ok(Self { in_flight: connection.prepare(&sections)?, groups })
     }
 
     pub(super) fn receive(
@@ -38,28 +38,25 @@ impl Flight {
         connection: &mut Connection,
         outcomes: &mut [Option<Outcome>],
     ) -> std::result::Result<(), PostgresFailure> {
-        let sent_at = self.sent.sent_at;
+        let sent_at = self.in_flight.sent.at;
         for group in &self.groups {
             let together = group.len() > 1;
-            match connection.recv(&mut self.sent, group.len())? {
+            match connection.recv(&mut self.in_flight, group.len())? {
                 Ok(answers) => {
                     for (&place, rows) in group.iter().zip(answers) {
-                        let is_refused = together && is_locked_now(&rows);
-                        let answer = Answer { rows: Ok(rows), sent_at };
-                        outcomes[place] = Some(if is_refused {
-                            Err(PostgresFailure::NotTogether)
-                        } else {
-                            Ok(answer)
-                        });
+                        let not_together = together && is_locked_now(&rows);
+                        outcomes[place] =
+                            Some(Ok(Answer { rows: Ok(rows), sent_at, not_together }));
                     }
                 }
                 // One of several may have failed all of them.
                 Err(_) if together => {
                     for &place in group.iter() {
-                        outcomes[place] = Some(Err(PostgresFailure::NotTogether));
+                        let rows = Ok(Vec::new());
+                        outcomes[place] = Some(Ok(Answer { rows, sent_at, not_together: true }));
                     }
                 }
-                Err(error) => outcomes[group[0]] = Some(Ok(Answer { rows: Err(error), sent_at })),
+                Err(error) => outcomes[group[0]] = Some(Ok(Answer::new(Err(error), sent_at))),
             }
         }
         // Only now: until then answers are due.

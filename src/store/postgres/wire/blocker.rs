@@ -25,7 +25,7 @@ impl Connection {
         if !error.is_lock_timeout() {
             return;
         }
-        match Self::simple(self.transport(), TABLE_BLOCKER) {
+        match Self::simple(&mut self.link().transport, TABLE_BLOCKER) {
             Ok(Ok(rows)) => {
                 error.blocker = rows.into_iter().next().and_then(|row| row.into_iter().next()?);
             }
@@ -35,7 +35,7 @@ impl Connection {
             // Its answer may still come: it must not be taken for that of the next request.
             Err(error) => {
                 log::debug!("who has locked the tables is unknown: {}", error.chain());
-                self.transport().stream.shutdown();
+                self.link().transport.stream.shutdown();
             }
         }
     }

@@ -8,38 +8,29 @@ use fallible_iterator::FallibleIterator;
 use postgres_protocol::message::backend::{DataRowBody, Message};
 use postgres_protocol::message::frontend;
 
-use super::messages::{MessageReader, TERMINATE, Transport, ended, malformed};
-use super::outcome::{Answer, BackendFacts, Boot, PostgresFailure, UnknownOutcome};
+use super::messages::{MessageReader, Transport, ended, malformed};
+use super::outcome::{Answer, Backend, Boot, PostgresFailure, UnknownOutcome};
 use super::request::{Request, Row, Statement};
 use super::server_error::ServerError;
 use crate::base::error::{Error, Result};
-use crate::base::lease::Moment;
-use crate::base::log;
 use crate::signal::clock::Clock;
-use crate::store::net::{Address, ENDED, KEEPALIVE_PAUSE, Stream};
+use crate::store::database::{Link, Sent};
+use crate::store::net::{Address, Stream};
 
 /// A live connection. Any error is final: after a timeout the next answer could belong to an
 /// earlier request.
 pub(crate) struct Connection {
-    transport: Transport,
-    facts: Arc<BackendFacts>,
+    link: Link<MessageReader, Backend>,
     out: BytesMut,
     /// The statements that the server has prepared, by their ids.
     prepared: u64,
-    clock: Arc<dyn Clock>,
-    /// When its last requests were sent.
-    last_sent: Moment,
     /// The server has said that it closes the connection.
     has_last_words: bool,
 }
 
 /// Sent and not yet answered.
 pub(super) struct InFlight {
-    pub(super) sent_at: Moment,
-    pub(super) unknown: UnknownOutcome,
-    /// It was sent after so long a pause that the connection may have been cut in silence (by a NAT
-    /// that has forgotten it, a host that is gone) before.
-    after_pause: bool,
+    pub(super) sent: Sent<Backend>,
     /// The statements that are being prepared, by section: after an error the server skips the rest
     /// of a section, and goes on with the next one.
     parses: VecDeque<VecDeque<u8>>,
@@ -52,56 +43,25 @@ pub(super) type Section<'r> = Vec<(&'r Request, &'static Statement)>;
 type Answers = std::result::Result<Vec<Vec<Row>>, ServerError>;
 
 impl Connection {
-    /// A connection after the handshake, in which `facts` were learned.
-    pub(super) fn new(transport: Transport, facts: BackendFacts, clock: Arc<dyn Clock>) -> Self {
-        let last_sent = clock.now();
-        let facts = Arc::new(facts);
-        let out = BytesMut::new();
-        Self { transport, facts, out, prepared: 0, clock, last_sent, has_last_words: false }
+    /// A connection after the handshake, in which `backend` was learned.
+    pub(super) fn new(transport: Transport, backend: Backend, clock: Arc<dyn Clock>) -> Self {
+        let link = Link::new(transport, backend, clock);
+        Self { link, out: BytesMut::new(), prepared: 0, has_last_words: false }
     }
 
     pub(super) fn boot(&self) -> Boot {
-        self.facts.boot
+        self.link.session().boot
     }
 
     /// Whether a request of unknown outcome was sent to the server process that answers here. What
     /// another process does never reaches this one: it has ended, or is a primary that was
     /// replaced.
     pub(crate) fn may_have_run(&self, unknown: &UnknownOutcome) -> bool {
-        unknown.backend.boot == self.facts.boot
+        unknown.session().boot == self.boot()
     }
 
-    pub(crate) fn backend(unknown: &UnknownOutcome) -> (i32, i64) {
-        (unknown.backend.pid, unknown.backend.started)
-    }
-
-    /// Whether an idle connection can still be used.
-    pub(super) fn is_alive(&mut self) -> bool {
-        self.ensure_quiet().is_ok()
-    }
-
-    fn ensure_quiet(&mut self) -> Result<()> {
-        self.transport.ensure_quiet().inspect_err(|error| {
-            self.transport.stream.meter().broke();
-            log::debug!(
-                "an idle connection has ended, or has received what nobody asked for: {}",
-                error.chain()
-            );
-        })
-    }
-
-    pub(crate) fn if_alive(mut self) -> Option<Self> {
-        self.is_alive().then_some(self)
-    }
-
-    /// Without it the server notes in its log and its statistics that a client was lost. For an
-    /// idle connection: in the middle of a request it would be read as a part of that.
-    pub(crate) fn say_goodbye(&mut self) {
-        self.transport.stream.say_last(&TERMINATE);
-    }
-
-    pub(super) fn transport(&mut self) -> &mut Transport {
-        &mut self.transport
+    pub(super) fn link(&mut self) -> &mut Link<MessageReader, Backend> {
+        &mut self.link
     }
 
     /// Sends all sections in one write.
@@ -116,12 +76,7 @@ impl Connection {
         &mut self,
         sections: &[Section<'_>],
     ) -> std::result::Result<InFlight, PostgresFailure> {
-        self.ensure_quiet().map_err(PostgresFailure::NotSent)?;
-        let unknown = UnknownOutcome { backend: self.facts.clone(), untold: false };
-        let sent_at = self.clock.now();
-        let after_pause = sent_at.since(self.last_sent) > KEEPALIVE_PAUSE;
-        self.last_sent = sent_at;
-        let mut flight = InFlight { sent_at, unknown, after_pause, parses: VecDeque::new() };
+        let mut flight = InFlight { sent: self.link.begin()?, parses: VecDeque::new() };
         self.out.clear();
         for section in sections {
             let mut parses = VecDeque::new();
@@ -138,7 +93,7 @@ impl Connection {
             }
             flight.parses.push_back(parses);
             frontend::sync(&mut self.out);
-            self.transport.stream.meter().requests(section.len() as u64);
+            self.link.transport.stream.meter().requests(section.len() as u64);
         }
         Ok(flight)
     }
@@ -147,7 +102,7 @@ impl Connection {
         &mut self,
         flight: &InFlight,
     ) -> std::result::Result<(), PostgresFailure> {
-        self.transport.send(&self.out).map_err(|error| {
+        self.link.transport.send(&self.out).map_err(|error| {
             let error = self.last_words().unwrap_or(error);
             self.as_unknown(error, flight)
         })
@@ -157,7 +112,7 @@ impl Connection {
     /// connection.
     #[cold]
     fn last_words(&mut self) -> Option<Error> {
-        while let Ok(Some(message)) = self.transport.recv_now() {
+        while let Ok(Some(message)) = self.link.transport.recv_now() {
             if let Message::ErrorResponse(body) = message {
                 self.has_last_words = true;
                 return ServerError::read(&body).ok().map(|e| e.to_error());
@@ -178,7 +133,7 @@ impl Connection {
     }
 
     fn read_section(&mut self, flight: &mut InFlight, requests: usize) -> Result<Answers> {
-        let deadline = self.transport.deadline();
+        let deadline = self.link.transport.deadline();
         let mut parses = flight.parses.pop_front().unwrap_or_default();
         let mut answers = Vec::with_capacity(requests);
         let mut rows = Vec::new();
@@ -187,22 +142,25 @@ impl Connection {
         // not a part of the answer.
         let mut bound = 0;
         loop {
-            match self.transport.recv(deadline)? {
+            match self.link.transport.recv(deadline)? {
                 Message::ParseComplete => {
-                    let id =
-                        parses.pop_front().ok_or_else(|| malformed(&self.transport.address))?;
+                    let id = parses
+                        .pop_front()
+                        .ok_or_else(|| malformed(&self.link.transport.address))?;
                     self.prepared |= 1 << id;
                 }
                 Message::BindComplete if bound == answers.len() => bound += 1,
                 Message::DataRow(row) if bound > answers.len() => {
-                    rows.push(read_row(&row).ok_or_else(|| malformed(&self.transport.address))?);
+                    rows.push(
+                        read_row(&row).ok_or_else(|| malformed(&self.link.transport.address))?,
+                    );
                 }
                 Message::CommandComplete(_) if bound > answers.len() => {
                     answers.push(std::mem::take(&mut rows));
                 }
                 Message::ErrorResponse(body) => {
-                    let error =
-                        ServerError::read(&body).map_err(|_| malformed(&self.transport.address))?;
+                    let error = ServerError::read(&body)
+                        .map_err(|_| malformed(&self.link.transport.address))?;
                     if error.fatal {
                         self.has_last_words = true;
                         return Err(ended(&error));
@@ -211,39 +169,18 @@ impl Connection {
                 }
                 Message::ReadyForQuery(state) if state.status() == b'I' => break,
                 Message::NoticeResponse(_) | Message::ParameterStatus(_) => {}
-                _ => return Err(malformed(&self.transport.address)),
+                _ => return Err(malformed(&self.link.transport.address)),
             }
         }
         match refused {
             Some(error) => Ok(Err(error)),
             None if answers.len() == requests && parses.is_empty() => Ok(Ok(answers)),
-            None => Err(malformed(&self.transport.address)),
+            None => Err(malformed(&self.link.transport.address)),
         }
     }
 
-    #[cold]
     fn as_unknown(&self, error: Error, flight: &InFlight) -> PostgresFailure {
-        // Counted after a timeout as well, because the connection is closed then.
-        self.transport.stream.meter().broke();
-        let is_silent = || {
-            flight.after_pause
-                && self.clock.now().since(flight.sent_at) >= self.transport.io_timeout
-        };
-        let ended = self.has_last_words || error.message() == ENDED || is_silent();
-        PostgresFailure::Unknown { error, unknown: flight.unknown.clone(), ended }
-    }
-
-    /// One request in a transaction of its own.
-    pub(crate) fn ask(
-        &mut self,
-        request: &Request,
-    ) -> std::result::Result<Answer, PostgresFailure> {
-        let mut flight = self.send(&[vec![(request, request.statement)]])?;
-        let mut rows = only(self.recv(&mut flight, 1)?);
-        if let Err(error) = &mut rows {
-            self.find_blocker(error);
-        }
-        Ok(Answer { rows, sent_at: flight.sent_at })
+        self.link.as_unknown(error, &flight.sent, self.has_last_words)
     }
 
     /// All requests in one write, each in a transaction of its own.
@@ -257,7 +194,7 @@ impl Connection {
         let mut answers = Vec::with_capacity(requests.len());
         for _ in requests {
             let rows = only(self.recv(&mut flight, 1)?);
-            answers.push(Answer { rows, sent_at: flight.sent_at });
+            answers.push(Answer::new(rows, flight.sent.at));
         }
         // Only now: until then answers are due.
         for error in answers.iter_mut().filter_map(|answer| answer.rows.as_mut().err()) {
@@ -268,7 +205,7 @@ impl Connection {
 
     /// The socket, and the bytes that were read ahead.
     pub(super) fn into_parts(self) -> (Stream, Address, MessageReader) {
-        let Transport { stream, address, reader, .. } = self.transport;
+        let Transport { stream, address, reader, .. } = self.link.transport;
         (stream, address, reader)
     }
 

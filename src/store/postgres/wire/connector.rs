@@ -10,7 +10,7 @@ use super::connection::Connection;
 use super::install::{install, is_installed};
 use super::listener::{ListenReader, ListenWriter, listen};
 use super::messages::{Transport, malformed, to_error};
-use super::outcome::{BackendFacts, Boot};
+use super::outcome::{Backend, Boot};
 use super::request::Row;
 use super::startup::{Refusal, log_in};
 use crate::base::error::{Error, ErrorKind, Result};
@@ -194,9 +194,9 @@ impl Connector {
         with_tls: bool,
     ) -> std::result::Result<Connection, Refusal> {
         let (mut transport, pid) = self.log_in_once(address, timeout, with_tls)?;
-        let facts = self.check(&mut transport, pid).map_err(|e| handshake_failed(address, e))?;
+        let backend = self.check(&mut transport, pid).map_err(|e| handshake_failed(address, e))?;
         transport.handshake_done()?;
-        Ok(Connection::new(transport, facts, self.server.clock.clone()))
+        Ok(Connection::new(transport, backend, self.server.clock.clone()))
     }
 
     pub(super) fn log_in_once(
@@ -254,7 +254,7 @@ impl Connector {
 
     /// Sets up the session, and asks who answers. `pid`: the one that the start of the connection
     /// reported.
-    fn check(&self, transport: &mut Transport, pid: i32) -> Result<BackendFacts> {
+    fn check(&self, transport: &mut Transport, pid: i32) -> Result<Backend> {
         let rows = Connection::simple(transport, &self.session())?;
         let rows = rows.map_err(|e| e.to_error())?;
         let rows = rows.first();
@@ -289,12 +289,7 @@ impl Connector {
             self.server.known.sweep_is_due.store(sweep_is_due, Ordering::Release);
             self.server.known.schema.store(true, Ordering::Release);
         }
-        Ok(BackendFacts {
-            pid,
-            started: asked.started,
-            boot: asked.boot,
-            ended: AtomicBool::new(false),
-        })
+        Ok(Backend { pid, started: asked.started, boot: asked.boot })
     }
 
     fn session(&self) -> String {

@@ -11,7 +11,7 @@ use postgres_protocol::message::backend::Message;
 use postgres_protocol::message::frontend;
 
 use super::connection::Connection;
-use super::messages::{MessageReader, TERMINATE, malformed, to_error};
+use super::messages::{MessageReader, malformed, to_error};
 use super::server_error::ServerError;
 use crate::base::error::Result;
 use crate::store::database::Protocol;
@@ -140,7 +140,7 @@ impl ListenWriter {
 
     /// Also ends the read of the other half.
     pub(crate) fn close(&self) {
-        self.stream.say_last(&TERMINATE);
+        self.stream.say_last(MessageReader::GOODBYE);
         self.stream.shutdown();
     }
 

@@ -10,9 +10,6 @@ use crate::base::error::{Error, ErrorKind, Result};
 use crate::store::database::{self, Malformed, Protocol};
 use crate::store::net::{Address, ENDED};
 
-/// The message with which a client ends a connection.
-pub(super) const TERMINATE: [u8; 5] = [b'X', 0, 0, 0, 4];
-
 /// No answer to a request of this crate is longer, and no error message either.
 const LONGEST_MESSAGE: usize = 16 << 20;
 
@@ -28,6 +25,7 @@ impl Protocol for MessageReader {
     type Message = Message;
     const OWNER: &'static str = "PostgreSQL";
     const WITHOUT_TLS: &'static str = "one with sslmode=disable";
+    const GOODBYE: &'static [u8] = &[b'X', 0, 0, 0, 4];
 
     fn is_empty(&self) -> bool {
         self.bytes.is_empty()

@@ -29,7 +29,7 @@ pub(super) use connector::{Connector, OLDEST};
 pub(crate) use connector::{Known, Server};
 pub(super) use install::{TABLES, is_installed};
 pub(super) use listener::{Frame, ListenReader, ListenWriter};
-pub(super) use outcome::{Answer, Outcome, PostgresFailure, UnknownOutcome};
+pub(super) use outcome::{Answer, Backend, Outcome, PostgresFailure, UnknownOutcome};
 pub(super) use owners::{REMEDY, foreign};
 pub(super) use pool::Pool;
 pub(super) use request::{Batching, Request, Row, Statement};

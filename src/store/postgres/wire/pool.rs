@@ -8,7 +8,7 @@ use super::batch::Flight;
 use super::connection::Connection;
 use super::connector::Connector;
 use super::outcome::{Answer, Outcome, PostgresFailure};
-use super::request::{Batching, Request};
+use super::request::Request;
 use crate::base::error::{Error, Result};
 use crate::store::net::{self, PooledConnector};
 
@@ -42,11 +42,11 @@ impl PooledConnector for Connector {
 
     /// It has not ended, and leads to the server that is the primary now.
     fn is_usable(&self, connection: &mut Connection) -> bool {
-        self.leads_to_the_primary(connection) && connection.is_alive()
+        self.leads_to_the_primary(connection) && connection.link().is_alive()
     }
 
     fn say_goodbye(connection: &mut Connection) {
-        connection.say_goodbye();
+        connection.link().say_goodbye();
     }
 
     fn is_urgent(request: &Request) -> bool {
@@ -70,7 +70,7 @@ impl PooledConnector for Connector {
         connection: &mut Connection,
         flight: &Flight,
     ) -> std::result::Result<(), PostgresFailure> {
-        connection.transmit(&flight.sent)
+        connection.transmit(&flight.in_flight)
     }
 
     fn receive(
@@ -97,26 +97,10 @@ impl PooledConnector for Connector {
     }
 
     fn unknown(error: Error, flight: &Flight) -> PostgresFailure {
-        PostgresFailure::Unknown { error, unknown: flight.sent.unknown.clone(), ended: false }
-    }
-}
-
-impl Pool {
-    /// One request, one answer. If the transaction of its batch failed, it is sent again by itself.
-    ///
-    /// # Errors
-    /// Same as [`net::Pool::ask`].
-    pub(crate) fn call(&self, request: Request) -> Outcome {
-        self.ask(request, self.most(), |request, outcome| match outcome {
-            Err(PostgresFailure::NotTogether) => {
-                self.call(request.clone().batched(Batching::Alone))
-            }
-            outcome => outcome,
-        })
-    }
-
-    /// The same, but by itself, and makes a connection only if there is none.
-    pub(crate) fn call_over_open(&self, request: &Request) -> Outcome {
-        self.ask(request.clone().batched(Batching::Alone), 1, |_, outcome| outcome)
+        PostgresFailure::Unknown {
+            error,
+            unknown: flight.in_flight.sent.unknown.clone(),
+            ended: false,
+        }
     }
 }

@@ -146,13 +146,8 @@ fn first_answer<N: Send + 'static>(
 
 fn ask_connected(primary: Arc<Primary>) -> Result<Vec<SlotRange>> {
     let request = Request::plain(&["CLUSTER", "SLOTS"]).answered_by(Shape::List);
-    let reply = match primary.server.pool.call_over_open(request) {
-        Ok(answer) => fail_on_error(answer.reply)?,
-        Err(RedisFailure::NotSent(error) | RedisFailure::Unknown { error, .. }) => {
-            return Err(error);
-        }
-    };
-    ranges_of(&reply, &primary.address)
+    let answer = primary.server.pool.call_over_open(request).map_err(RedisFailure::into_error)?;
+    ranges_of(&fail_on_error(answer.reply)?, &primary.address)
 }
 
 fn ask_anew(connector: &Connector, address: &NodeAddress) -> Result<Vec<SlotRange>> {

@@ -240,9 +240,11 @@ impl Server {
                 return run(&mut |requests: &[Request]| requests.iter().map(ask).collect());
             }
         };
-        let outcome = run(&mut |requests: &[Request]| match connection.exchange(requests) {
-            Ok((replies, _)) => Ok(replies),
-            Err(RedisFailure::NotSent(error) | RedisFailure::Unknown { error, .. }) => Err(error),
+        let outcome = run(&mut |requests: &[Request]| {
+            connection
+                .exchange(requests)
+                .map(|(replies, _)| replies)
+                .map_err(RedisFailure::into_error)
         });
         if outcome.is_ok() {
             connection.keep();

@@ -178,7 +178,7 @@ impl Connection {
         // Everything that was sent on it has been answered, so nothing can run late.
         let error = Error::new(ErrorKind::Unreachable, ENDED);
         let unknown = UnknownOutcome { facts: self.facts.clone(), not_after: 0, sent: false };
-        RedisFailure::Unknown { error, unknown, stale: true }
+        RedisFailure::Unknown { error, unknown, ended: true }
     }
 
     /// The reply to one request, where none of the write waits for replicas.
@@ -219,7 +219,7 @@ impl Connection {
             match (still_runs, due.replicas) {
                 (Some(unknown), _) if refused.is_some() => {
                     let error = refused.clone().expect("it was just looked at");
-                    each(place, Err(RedisFailure::Unknown { error, unknown, stale: false }));
+                    each(place, Err(RedisFailure::Unknown { error, unknown, ended: false }));
                 }
                 (_, Some(wanted)) => held.push((place, wanted, Received { reply, repeated })),
                 (_, None) => each(place, Ok(Received { reply, repeated })),
@@ -264,7 +264,7 @@ impl Connection {
         self.transport.stream().meter().broke();
         let why = "the connection to the server has received a reply that nobody had asked for";
         let error = Error::new(ErrorKind::Unreachable, why);
-        RedisFailure::Unknown { error, unknown: flight.unknown.clone(), stale: true }
+        RedisFailure::Unknown { error, unknown: flight.unknown.clone(), ended: true }
     }
 
     /// Reads the replies to the kills, and returns why one was refused.
@@ -381,7 +381,7 @@ impl Connection {
             ErrorKind::Unreachable,
             "another server became the master before the reply came",
         );
-        RedisFailure::Unknown { error, unknown: flight.unknown.clone(), stale: true }
+        RedisFailure::Unknown { error, unknown: flight.unknown.clone(), ended: true }
     }
 
     fn as_unknown(&self, error: Error, flight: &InFlight) -> RedisFailure {
@@ -391,8 +391,8 @@ impl Connection {
             || self.after_pause && self.clock.now().since(flight.sent_at) >= self.io_timeout;
         let has_ended =
             error.kind() == ErrorKind::Unreachable && (error.message() == ENDED || is_silent());
-        let stale = self.was_idle && has_ended;
-        RedisFailure::Unknown { error, unknown: flight.unknown.clone(), stale }
+        let ended = self.was_idle && has_ended;
+        RedisFailure::Unknown { error, unknown: flight.unknown.clone(), ended }
     }
 
     /// False if the request was sent to another (earlier) process of the server than the one at the

@@ -116,15 +116,15 @@ impl PooledConnector for Connector {
     fn behind(failure: &RedisFailure, flight: &InFlight) -> RedisFailure {
         match failure {
             RedisFailure::NotSent(error) => Self::unknown(error.clone(), flight),
-            RedisFailure::Unknown { error, stale, .. } => {
+            RedisFailure::Unknown { error, ended, .. } => {
                 let (error, unknown) = (error.clone(), flight.unknown.clone());
-                RedisFailure::Unknown { error, unknown, stale: *stale }
+                RedisFailure::Unknown { error, unknown, ended: *ended }
             }
         }
     }
 
     fn unknown(error: Error, flight: &InFlight) -> RedisFailure {
-        RedisFailure::Unknown { error, unknown: flight.unknown.clone(), stale: false }
+        RedisFailure::Unknown { error, unknown: flight.unknown.clone(), ended: false }
     }
 }
 

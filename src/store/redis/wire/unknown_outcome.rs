@@ -6,9 +6,9 @@ use std::time::Duration;
 use super::request::{ConnectionArgs, Request};
 use super::script::Publishing;
 use super::target::Epoch;
-use crate::base::error::Error;
 use crate::base::lease::Moment;
 use crate::os::atomic::{AtomicBool, Ordering};
+use crate::store::net::Failure;
 
 /// By how much the server's clock may fall behind ours while a connection lives, if nobody sets it
 /// back.
@@ -93,16 +93,7 @@ pub(crate) struct UnknownOutcome {
     pub(super) sent: bool,
 }
 
-#[derive(Debug, Clone)]
-pub(crate) enum RedisFailure {
-    /// No byte of it has reached the server.
-    NotSent(Error),
-    /// It may have run, or may still run. `stale`: the connection had ended while idle, or did not
-    /// answer after so long a pause that it may have been cut in silence, or its server is no
-    /// longer the master, so the server (or the new master) can probably be reached and asked again
-    /// at once.
-    Unknown { error: Error, unknown: UnknownOutcome, stale: bool },
-}
+pub(crate) type RedisFailure = Failure<UnknownOutcome>;
 
 /// How to make sure that a request of unknown outcome can no longer run.
 pub(super) enum Remedy {

@@ -34,7 +34,7 @@ impl Node {
     ) -> std::result::Result<NodeCall<'_>, RedisFailure> {
         match self.send_once(holder, Effort::Connect, &make) {
             // The connection had ended while it was idle, which says nothing about the master.
-            Err(RedisFailure::Unknown { stale: true, unknown, .. }) => self
+            Err(RedisFailure::Unknown { ended: true, unknown, .. }) => self
                 .send_once(holder, Effort::Connect, &make)
                 .map_err(|repeat| after(unknown, repeat)),
             outcome => outcome,
@@ -52,7 +52,7 @@ impl Node {
         }
         match self.send_once(holder, Effort::Open, make) {
             // It had ended while it was idle, or another thread has just taken it.
-            Err(RedisFailure::Unknown { stale: true, .. }) => None,
+            Err(RedisFailure::Unknown { ended: true, .. }) => None,
             Err(RedisFailure::NotSent(_)) if !self.has_connection() => None,
             outcome => Some(outcome),
         }
@@ -76,7 +76,7 @@ impl Node {
         make: impl Fn(&Connection, &str) -> Vec<Request>,
     ) -> std::result::Result<Vec<Reply>, RedisFailure> {
         let sent = match self.send_anyway(None, &make) {
-            Err(RedisFailure::Unknown { stale: true, .. }) => self.send_anyway(None, &make),
+            Err(RedisFailure::Unknown { ended: true, .. }) => self.send_anyway(None, &make),
             sent => sent,
         };
         sent?.finish(make).map(|(replies, _)| replies)
@@ -163,7 +163,7 @@ impl NodeCall<'_> {
 
     /// Whether [`finish`](Self::finish) connects again and waits for a reply.
     pub(crate) fn must_repeat(&self) -> bool {
-        matches!(self.failed, Some(RedisFailure::Unknown { stale: true, .. }))
+        matches!(self.failed, Some(RedisFailure::Unknown { ended: true, .. }))
     }
 
     /// Waits for the replies that have not been read yet. `make`: as for [`send`](Node::send). True
@@ -176,7 +176,7 @@ impl NodeCall<'_> {
             // The same as in `send`. The requests are made again, because the server process may
             // have ended: one that came back with old data remembers that the old run_id had a
             // vote.
-            Err(RedisFailure::Unknown { stale: true, unknown, .. }) => {
+            Err(RedisFailure::Unknown { ended: true, unknown, .. }) => {
                 let again = self.node.send(self.holder.as_ref(), make);
                 let mut again = again.map_err(|repeat| after(unknown.clone(), repeat))?;
                 let may_have_run = again.connection().may_have_run(&unknown);
@@ -235,7 +235,7 @@ impl NodeCall<'_> {
         let sent = self.sent.take().expect("it is under way");
         let unknown = sent.flight.unknown;
         self.node.record_failure(
-            RedisFailure::Unknown { error, unknown, stale: false },
+            RedisFailure::Unknown { error, unknown, ended: false },
             self.holder.as_ref(),
         )
     }
@@ -255,7 +255,7 @@ impl Drop for NodeCall<'_> {
 fn after(first: UnknownOutcome, repeat: RedisFailure) -> RedisFailure {
     match repeat {
         RedisFailure::NotSent(error) if first.was_sent() => {
-            RedisFailure::Unknown { error, unknown: first, stale: false }
+            RedisFailure::Unknown { error, unknown: first, ended: false }
         }
         repeat => repeat,
     }

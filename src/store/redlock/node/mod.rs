@@ -313,10 +313,10 @@ impl Node {
 
     /// Records that a connection broke. The idle ones have most likely ended, too.
     fn record_failure(&self, failure: RedisFailure, holder: Option<&Holder>) -> RedisFailure {
-        if let RedisFailure::Unknown { error, unknown, stale } = &failure {
+        if let RedisFailure::Unknown { error, unknown, ended } = &failure {
             let mut state = self.state.lock();
             state.unknowns.push((unknown.clone(), holder.cloned()));
-            if *stale {
+            if *ended {
                 state.free.clear();
             } else {
                 self.set_down(&mut state, error);

@@ -1,0 +1,272 @@
+//! Requests that may be repeated: an earlier attempt must not run after a later one.
+
+use std::fmt::{self, Debug};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+
+use super::session::{Failure, UnknownOutcome};
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::lease::Moment;
+use crate::base::limits::IDEMPOTENCY_TTL;
+use crate::base::node_status::{NodeState, NodeStatus};
+use crate::base::random::Backoff;
+use crate::signal::clock::Clock;
+use crate::store::UnknownOutcomes;
+use crate::store::net::{Outcome, Pool, PooledConnector};
+
+/// What to say after a forced unlock without an answer.
+pub(crate) const MAY_BE_FREE: &str =
+    "the lock may have been freed; check it before you repeat this";
+
+/// How a database is asked, and how a session is ended.
+pub(crate) trait Database:
+    PooledConnector<Failure = Failure<Self::SessionId>, Request: Clone>
+{
+    type SessionId: Debug + Clone + Send + Sync + 'static;
+
+    fn clock(&self) -> &dyn Clock;
+
+    /// Sends all requests over one connection, each as a transaction of its own.
+    fn ask_all(
+        &self,
+        connection: &mut Self::Connection,
+        requests: &[Self::Request],
+    ) -> std::result::Result<Vec<Self::Answer>, Self::Failure>;
+
+    /// One request, one answer.
+    fn ask(pool: &Pool<Self>, request: Self::Request) -> Outcome<Self> {
+        pool.ask(request, pool.most(), |_, outcome| outcome)
+    }
+
+    /// The same, but makes a connection only if there is none.
+    fn ask_over_open(pool: &Pool<Self>, request: Self::Request) -> Outcome<Self> {
+        pool.ask(request, 1, |_, outcome| outcome)
+    }
+
+    /// Ends a session. Fails if that is refused, and not if it is gone.
+    fn kill(session: &Self::SessionId) -> Self::Request;
+
+    fn check_kill(answer: Self::Answer) -> Result<()>;
+
+    /// Asks whether a session has ended.
+    fn look_for(session: &Self::SessionId) -> Self::Request;
+
+    fn has_ended(answer: Self::Answer) -> Result<bool>;
+}
+
+/// The connections for lock calls.
+pub(crate) struct Server<C: Database> {
+    pub(crate) pool: Arc<Pool<C>>,
+    io_timeout: Duration,
+    /// Held by the thread that ends sessions for all: when and why that has failed the last time.
+    settling: Mutex<Option<(Instant, Error)>>,
+}
+
+impl<C: Database> Debug for Server<C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.pool.fmt(f)
+    }
+}
+
+impl<C: Database> Server<C> {
+    pub(crate) fn new(connector: C, connections: usize) -> Self {
+        let io_timeout = connector.io_timeout();
+        Self { pool: Pool::new(connector, connections), io_timeout, settling: Mutex::new(None) }
+    }
+
+    /// Connects once, which also checks the server and makes what is missing.
+    pub(crate) fn connect_now(&self) -> Result<()> {
+        self.pool.connect_aside()?.keep();
+        Ok(())
+    }
+
+    pub(crate) fn status(&self) -> NodeStatus {
+        let (reached, last_error) = self.pool.reached();
+        // Without a connection and without a failure, the server has not been asked yet.
+        let state =
+            if reached || last_error.is_none() { NodeState::Voting } else { NodeState::Down };
+        let address = self.pool.connector().address();
+        NodeStatus { address, state, latency: None, last_error, slots: Vec::new() }
+    }
+
+    /// Sends a request that may be repeated once no earlier attempt can run any more. With unknown
+    /// outcomes it is sent after their sessions have ended. If its connection ends, that says
+    /// nothing about the server now (it was restarted, a router has forgotten the connection), so
+    /// it is repeated at once.
+    ///
+    /// Whoever reads the answer has to look at `unknowns` *afterwards* to know whether an earlier
+    /// attempt may have run: otherwise a release that ran, and was repeated here, would be reported
+    /// as a lost lock.
+    pub(crate) fn ask(
+        &self,
+        request: &C::Request,
+        unknowns: &mut UnknownOutcomes,
+    ) -> Result<C::Answer> {
+        self.ask_with(|_| request.clone(), unknowns)
+    }
+
+    /// [`ask`](Self::ask) for a request that says whether it is a repeat.
+    pub(crate) fn ask_with(
+        &self,
+        request: impl Fn(bool) -> C::Request,
+        unknowns: &mut UnknownOutcomes,
+    ) -> Result<C::Answer> {
+        let mut repeats = self.repeats();
+        loop {
+            self.settle(unknowns.list())?;
+            match self.call(request(!unknowns.is_empty())) {
+                Err(Failure::Unknown { error, unknown, ended }) => {
+                    unknowns.push(unknown);
+                    if !ended || !repeats.one_more() {
+                        return Err(error);
+                    }
+                }
+                outcome => return outcome.map_err(Failure::into_error),
+            }
+        }
+    }
+
+    /// Sends a request that may run at any time and any number of times: earlier attempts are left
+    /// alone.
+    pub(crate) fn ask_freely(&self, request: &C::Request) -> Result<C::Answer> {
+        let mut repeats = self.repeats();
+        loop {
+            match self.call(request.clone()) {
+                Err(Failure::Unknown { ended: true, .. }) if repeats.one_more() => {}
+                outcome => return outcome.map_err(Failure::into_error),
+            }
+        }
+    }
+
+    /// Sends a request that must not run twice: on a connection that was just made, because one
+    /// that has lain idle may have ended unseen, and nobody would know whether it ran.
+    /// `may_have_run`: what to say if nobody knows.
+    pub(crate) fn ask_once(&self, request: &C::Request, may_have_run: &str) -> Result<C::Answer> {
+        let outcome = match self.pool.connect_aside() {
+            Ok(mut connection) => {
+                let request = std::slice::from_ref(request);
+                let outcome = self.pool.connector().ask_all(&mut connection, request).map(only);
+                if outcome.as_ref().is_ok_and(|answer| !C::is_last(answer)) {
+                    connection.keep();
+                }
+                outcome
+            }
+            // The server is full, and the client has connections.
+            Err(error) if error.kind() == ErrorKind::NotReady => self.call(request.clone()),
+            Err(error) => Err(Failure::NotSent(error)),
+        };
+        outcome.map_err(|failure| match failure {
+            Failure::Unknown { error, .. } => error.and_also(may_have_run),
+            Failure::NotSent(error) => error,
+        })
+    }
+
+    /// What a server has refused because it takes no writes any more, or lacks what the client
+    /// makes, did not run. That connection was closed with all idle ones, and a new one finds the
+    /// server that does, and makes it.
+    fn call(&self, request: C::Request) -> Outcome<C> {
+        match C::ask(&self.pool, request.clone()) {
+            Ok(answer) if C::is_last(&answer) => C::ask(&self.pool, request),
+            outcome => outcome,
+        }
+    }
+
+    /// Every connection of the pool may have ended with the first one. After a long time (the
+    /// machine slept) the idempotency key may be gone, and a repeat could count twice.
+    fn repeats(&self) -> Repeats<'_> {
+        let clock = self.pool.connector().clock();
+        Repeats { left: self.pool.most() + 1, clock, until: clock.now().plus(IDEMPOTENCY_TTL / 2) }
+    }
+
+    /// Returns when no earlier attempt can run any more. When a write with the requests of many
+    /// threads is lost, one of them ends its session, and the others wait for that. Everything goes
+    /// through the pool, so that all of them together make no connection beside it.
+    fn settle(&self, earlier: &[UnknownOutcome<C::SessionId>]) -> Result<()> {
+        if earlier.iter().all(UnknownOutcome::has_ended) {
+            return Ok(());
+        }
+        let began = Instant::now();
+        let Some(mut trouble) = self.settling.try_lock_for(self.io_timeout) else {
+            let why = "other threads still wait for earlier attempts to end";
+            return Err(Error::new(ErrorKind::Unreachable, why));
+        };
+        // What has failed for another thread meanwhile is not tried again by each: together they
+        // would take an I/O timeout each, one after the other.
+        if let Some((_, error)) = trouble.as_ref().filter(|(at, _)| *at > began) {
+            return Err(error.clone());
+        }
+        let ask = |requests: &[C::Request]| {
+            requests.iter().map(|request| self.ask_freely(request)).collect()
+        };
+        let settled = end_sessions::<C>(earlier, self.io_timeout, ask).and_then(|()| {
+            if earlier.iter().all(UnknownOutcome::has_ended) {
+                return Ok(());
+            }
+            let why = "an earlier attempt may still run: its session was asked to end and has not ended yet";
+            Err(Error::new(ErrorKind::Unreachable, why))
+        });
+        *trouble = settled.as_ref().err().map(|error| (Instant::now(), error.clone()));
+        settled
+    }
+}
+
+/// How often a request is repeated at once.
+struct Repeats<'s> {
+    left: usize,
+    clock: &'s dyn Clock,
+    until: Moment,
+}
+
+impl Repeats<'_> {
+    fn one_more(&mut self) -> bool {
+        let goes_on = self.left > 0 && self.clock.now() < self.until;
+        self.left = self.left.saturating_sub(1);
+        goes_on
+    }
+}
+
+pub(super) fn only<A>(mut answers: Vec<A>) -> A {
+    answers.pop().expect("an answer for every request")
+}
+
+/// Ends the sessions of requests with unknown outcome, and waits until they have ended, but no
+/// longer than `patience`: a session that is committing still commits. Each notes its end.
+pub(crate) fn end_sessions<'u, C: Database>(
+    unknowns: impl IntoIterator<Item = &'u UnknownOutcome<C::SessionId>>,
+    patience: Duration,
+    mut ask: impl FnMut(&[C::Request]) -> Result<Vec<C::Answer>>,
+) -> Result<()> {
+    let mut living: Vec<&UnknownOutcome<C::SessionId>> = Vec::new();
+    // Another thread may have ended some of them meanwhile.
+    for unknown in unknowns.into_iter().filter(|unknown| !unknown.has_ended()) {
+        if !living.iter().any(|other| other.same_session(unknown)) {
+            living.push(unknown);
+        }
+    }
+    let about = |living: &[&UnknownOutcome<C::SessionId>], request: fn(&C::SessionId) -> _| {
+        living.iter().map(|unknown| request(unknown.session())).collect::<Vec<C::Request>>()
+    };
+    for answer in ask(&about(&living, C::kill))? {
+        C::check_kill(answer)?;
+    }
+    let mut pause = Backoff::new(Duration::from_millis(1), Duration::from_millis(20));
+    let deadline = Instant::now() + patience;
+    loop {
+        let answers = ask(&about(&living, C::look_for))?;
+        let mut left = Vec::new();
+        for (answer, unknown) in answers.into_iter().zip(living) {
+            if C::has_ended(answer)? {
+                unknown.note_end();
+            } else {
+                left.push(unknown);
+            }
+        }
+        living = left;
+        if living.is_empty() || Instant::now() >= deadline {
+            return Ok(());
+        }
+        std::thread::sleep(pause.next());
+    }
+}
