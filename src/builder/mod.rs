@@ -6,6 +6,8 @@
 
 #[cfg(feature = "redis")]
 pub(crate) mod cluster;
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+mod databases;
 #[cfg(all(
     test,
     feature = "redis",

@@ -3,25 +3,13 @@
 use std::fmt;
 use std::sync::Arc;
 
+use super::databases::settings;
 use super::servers::{Servers, Shown, from_url};
 use super::settings::NewClient;
-#[cfg(feature = "tls-core")]
-use super::settings::invalid;
 use crate::base::error::Result;
-#[cfg(feature = "tls-core")]
-use crate::base::tls::Tls;
 use crate::store::LockStore;
+use crate::store::mysql::MysqlStore;
 use crate::store::mysql::url::MysqlUrl;
-#[cfg(feature = "tls-core")]
-use crate::store::mysql::url::{Ssl, SslMode};
-use crate::store::mysql::wire::{Known, Server};
-use crate::store::mysql::{MysqlSettings, MysqlStore};
-use crate::store::net::Network;
-#[cfg(feature = "tls-core")]
-use crate::store::tls::TlsClient;
-
-/// Each connection is a thread of the server, and commits at the same time share a flush.
-const CONNECTIONS: usize = 4;
 
 /// A MySQL or MariaDB database, for [`Builder::mysql`](crate::Builder::mysql).
 /// [`guide::mysql`](crate::guide::mysql) describes what it guarantees.
@@ -63,28 +51,9 @@ from_url!(Mysql, Mysql::new);
 
 impl Servers for Mysql {
     fn store(&self, client: &NewClient<'_>) -> Result<Arc<dyn LockStore>> {
-        #[cfg_attr(
-            not(feature = "tls-core"),
-            expect(unused_mut, reason = "the settings of TLS change it")
-        )]
-        let mut url = MysqlUrl::parse(&self.url)?;
-        #[cfg(feature = "tls-core")]
-        let tls = tls_of(&mut url.ssl, client.settings.tls.as_ref())?;
-        let server = Server {
-            url,
-            clock: client.clock.clone(),
-            create_schema: self.create_schema,
-            #[cfg(feature = "tls-core")]
-            tls,
-            known: Known::default(),
-            network: Network::counted_in(&client.traffic),
-        };
-        let store = MysqlStore::new(MysqlSettings {
-            server,
-            connections: client.settings.connections.unwrap_or(CONNECTIONS),
-            io_timeout: client.io_timeout,
-            background_timeout: client.background_timeout(),
-        });
+        let url = MysqlUrl::parse(&self.url)?;
+        let verified = "ssl-mode is verify_identity";
+        let store = MysqlStore::new(&settings(url, self.create_schema, client, verified)?);
         if !client.settings.lazy {
             store.connect_now()?;
         }
@@ -99,26 +68,4 @@ impl fmt::Debug for Mysql {
             .field("create_schema", &self.create_schema)
             .finish()
     }
-}
-
-#[cfg(feature = "tls-core")]
-fn tls_of(ssl: &mut Ssl, settings: Option<&Arc<TlsClient>>) -> Result<Option<Arc<TlsClient>>> {
-    if let Some(tls) = settings {
-        if ssl.root.is_some() || ssl.said && ssl.mode != SslMode::VerifyIdentity {
-            return Err(invalid(
-                "the URL and the settings both say how TLS is used; leave one out",
-            ));
-        }
-        ssl.mode = SslMode::VerifyIdentity;
-        tls.check()?;
-        return Ok(Some(tls.clone()));
-    }
-    let tls = match ssl.mode {
-        SslMode::Disabled => return Ok(None),
-        SslMode::Preferred | SslMode::Required => Tls::new().danger_accept_any_certificate(),
-        SslMode::VerifyIdentity => ssl.root.iter().fold(Tls::new(), |tls, root| tls.ca_file(root)),
-    };
-    let client = TlsClient::new(tls);
-    client.check()?;
-    Ok(Some(Arc::new(client)))
 }

@@ -7,7 +7,7 @@
 
 mod capabilities;
 #[cfg(any(feature = "postgres", feature = "mysql"))]
-mod database;
+pub(crate) mod database;
 #[cfg(any(feature = "redis", feature = "postgres", feature = "mysql", feature = "zookeeper"))]
 mod findings;
 mod jobs;

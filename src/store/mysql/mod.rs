@@ -22,14 +22,14 @@ use self::background::Background;
 use self::requests::{LOCKED, Step, Stepped};
 use self::server::Server;
 use self::subscription::subscribe_to;
+use self::wire::Answer;
 pub use self::wire::MYSQL_SCHEMA;
-use self::wire::{Answer, Connector};
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::lock_name::{Kind, LockName};
 use crate::base::node_status::NodeStatus;
 use crate::report::diagnosis::Finding;
 use crate::signal::clock::Clock;
-use crate::store::database::MAY_BE_FREE;
+use crate::store::database::{DatabaseSettings, MAY_BE_FREE};
 use crate::store::resolve::resolve_first;
 use crate::store::{
     Acquire, Acquired, CountStore, DataStore, Diagnose, FenceStatements, FenceStore, HandedOver,
@@ -41,14 +41,7 @@ use crate::store::{
 const STEPS: usize = 6;
 
 /// The settings of a client.
-pub(crate) struct MysqlSettings {
-    pub(crate) server: wire::Server,
-    pub(crate) connections: usize,
-    pub(crate) io_timeout: Duration,
-    /// The timeout of renewals: one slow server must not use up the lease that a renewal is meant
-    /// to save.
-    pub(crate) background_timeout: Duration,
-}
+pub(crate) type MysqlSettings = DatabaseSettings<(), wire::Known>;
 
 #[derive(Debug)]
 pub(crate) struct MysqlStore {
@@ -58,16 +51,11 @@ pub(crate) struct MysqlStore {
 }
 
 impl MysqlStore {
-    pub(crate) fn new(settings: MysqlSettings) -> Self {
-        let MysqlSettings { server, connections, io_timeout, background_timeout } = settings;
-        let clock = server.clock.clone();
-        let server = Arc::new(server);
-        let foreground = Connector { server: server.clone(), io_timeout };
-        let background = Connector { server, io_timeout: background_timeout };
+    pub(crate) fn new(settings: &MysqlSettings) -> Self {
         Self {
-            server: Server::new(foreground, connections),
-            background: Background::new(background),
-            clock,
+            server: Server::new(settings.foreground(), settings.connections),
+            background: Background::new(settings.background()),
+            clock: settings.hosts.clock.clone(),
         }
     }
 

@@ -1,12 +1,10 @@
 //! Parses URLs of databases, with the parameters of MySQL's own programs.
 
-use std::fmt;
 use std::path::PathBuf;
 
-use crate::base::error::{Error, ErrorKind, Result};
-#[cfg(not(unix))]
-use crate::store::net::NO_UNIX_SOCKETS;
-use crate::store::net::{Address, Parameters, Url};
+use crate::base::error::Result;
+use crate::store::database::{DatabaseUrl, Ssl, SslMode, address, check_tls, invalid, log_in};
+use crate::store::net::{Parameters, Url};
 use crate::store::schemes::UrlKind;
 
 const PORT: u16 = 3306;
@@ -16,58 +14,14 @@ const FORM: &str = "mysql://user[:password]@host[:port][,host[:port]..]/database
 
 const PARAMETERS: &str = "ssl-mode, ssl-ca";
 
-/// A URL, parsed and checked; nothing is connected.
-#[derive(Clone)]
-pub(crate) struct MysqlUrl {
-    pub(crate) hosts: Vec<Address>,
-    pub(crate) user: String,
-    pub(crate) password: Option<String>,
-    pub(crate) database: String,
-    #[cfg_attr(not(feature = "tls-core"), expect(dead_code, reason = "it was only checked"))]
-    pub(crate) ssl: Ssl,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Ssl {
-    pub(crate) mode: SslMode,
-    /// Whether the URL sets the mode.
-    pub(crate) said: bool,
-    /// `None`: the authorities of the system.
-    pub(crate) root: Option<PathBuf>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum SslMode {
-    Disabled,
-    /// With TLS if the server has it; its certificate is not checked.
-    Preferred,
-    /// With TLS; its certificate is not checked.
-    Required,
-    VerifyIdentity,
-}
-
-impl fmt::Debug for MysqlUrl {
-    /// Only the addresses: the other fields contain the password.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let hosts: Vec<String> = self.hosts.iter().map(|host| format!("{host:?}")).collect();
-        f.write_str(&hosts.join(","))
-    }
-}
+pub(crate) type MysqlUrl = DatabaseUrl<()>;
 
 impl MysqlUrl {
     pub(crate) fn parse(url: &str) -> Result<Self> {
         let url = Url::split(url, &[UrlKind::Mysql], FORM)?;
         let mut said = Parameters::of(&url, PARAMETERS);
-        let parameters = url.query.unwrap_or_default().split('&');
-        for parameter in parameters.filter(|parameter| !parameter.is_empty()) {
-            let (name, value) = parameter.split_once('=').ok_or_else(|| {
-                url.wrong("a parameter of the URL has no value, which follows a '='")
-            })?;
-            said.add(name, url.decode("value of a parameter", value)?)?;
-        }
-        let log_in = url.log_in.unwrap_or_default();
-        let (user, password) =
-            log_in.split_once(':').map_or((log_in, None), |(user, rest)| (user, Some(rest)));
+        said.add_query()?;
+        let (user, password) = log_in(&url);
         if user.is_empty() {
             return Err(url.wrong("the URL names no user"));
         }
@@ -76,68 +30,48 @@ impl MysqlUrl {
                 url.wrong("the URL names no database, or one with a '/', which is written %2F")
             );
         }
-        let hosts = url
-            .hosts()?
-            .into_iter()
-            .map(|host| address(&url, &url.decode("host", host.name)?, host.port.unwrap_or(PORT)));
+        let hosts = url.hosts()?.into_iter().map(|host| {
+            let name = url.decode("host", host.name)?;
+            address(&url, &name, host.port.unwrap_or(PORT), || PathBuf::from(&name))
+        });
         Ok(Self {
             hosts: hosts.collect::<Result<_>>()?,
             user: url.decode("user", user)?,
             password: password.map(|password| url.decode("password", password)).transpose()?,
             database: url.decode("database", url.path)?,
             ssl: ssl(&said)?,
+            more: (),
         })
     }
-}
-
-fn address(url: &Url<'_>, host: &str, port: u16) -> Result<Address> {
-    if host.is_empty() {
-        return Err(url.wrong("a host in the URL is empty"));
-    }
-    if host.starts_with('/') {
-        #[cfg(unix)]
-        return Ok(Address::Unix(PathBuf::from(host)));
-        #[cfg(not(unix))]
-        return Err(url.wrong(NO_UNIX_SOCKETS));
-    }
-    Ok(Address::Tcp { host: host.to_owned(), port })
 }
 
 fn ssl(said: &Parameters<'_>) -> Result<Ssl> {
     let root = said.get("ssl-ca").map(PathBuf::from);
     let mode = match said.get("ssl-mode").map(str::to_ascii_lowercase).as_deref() {
-        None if root.is_some() => SslMode::VerifyIdentity,
-        None | Some("preferred") => SslMode::Preferred,
-        Some("disabled") => SslMode::Disabled,
-        Some("required") => SslMode::Required,
-        Some("verify_identity") => SslMode::VerifyIdentity,
+        None if root.is_some() => SslMode::VerifyFull,
+        None | Some("preferred") => SslMode::Prefer,
+        Some("disabled") => SslMode::Disable,
+        Some("required") => SslMode::Require,
+        Some("verify_identity") => SslMode::VerifyFull,
         Some(_) => {
             return Err(invalid(
                 "ssl-mode is one of disabled, preferred, required and verify_identity",
             ));
         }
     };
-    if matches!(mode, SslMode::Required | SslMode::VerifyIdentity) && !cfg!(feature = "tls-core") {
-        return Err(invalid(
-            "the URL asks for TLS, which needs leasehold's cargo feature \"tls\", which is off here",
-        ));
-    }
-    if root.is_some() && mode != SslMode::VerifyIdentity {
+    check_tls(matches!(mode, SslMode::Require | SslMode::VerifyFull))?;
+    if root.is_some() && mode != SslMode::VerifyFull {
         return Err(invalid(
             "ssl-ca is for ssl-mode=verify_identity; with the other modes no certificate is checked",
         ));
     }
-    Ok(Ssl { mode, said: said.get("ssl-mode").is_some(), root })
-}
-
-#[cold]
-fn invalid(why: &str) -> Error {
-    Error::new(ErrorKind::InvalidInput, why)
+    Ok(Ssl { mode, said: said.get("ssl-mode").is_some(), root, identity: None })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::error::ErrorKind;
 
     fn shown(url: &str) -> String {
         match MysqlUrl::parse(url) {

@@ -26,6 +26,19 @@ impl<'u> Parameters<'u> {
         Ok(())
     }
 
+    /// What is behind the `?` of the URL.
+    #[cfg(any(feature = "postgres", feature = "mysql"))]
+    pub(crate) fn add_query(&mut self) -> Result<()> {
+        let parameters = self.url.query.unwrap_or_default().split('&');
+        for parameter in parameters.filter(|parameter| !parameter.is_empty()) {
+            let (name, value) = parameter.split_once('=').ok_or_else(|| {
+                self.url.wrong("a parameter of the URL has no value, which follows a '='")
+            })?;
+            self.add(name, self.url.decode("value of a parameter", value)?)?;
+        }
+        Ok(())
+    }
+
     /// With a '?' or a '&' that was not encoded, the name could be a part of a password.
     fn unknown(&self, name: &str) -> String {
         let known = self.known;

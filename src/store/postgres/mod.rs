@@ -26,7 +26,7 @@ use self::requests::{AcquireContext, SWEEP, SWEEP_LOCKS, channel_of_client};
 use self::server::{Server, are_untold, part};
 use self::subscription::subscribe_to;
 pub use self::wire::POSTGRES_SCHEMA;
-use self::wire::{Answer, Connector, PostgresFailure, Request, Row, ServerError, Statement};
+use self::wire::{Answer, PostgresFailure, Request, Row, ServerError, Statement};
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::lease::Moment;
 use crate::base::lock_name::{Kind, LockName};
@@ -34,7 +34,7 @@ use crate::base::log;
 use crate::base::node_status::NodeStatus;
 use crate::report::diagnosis::Finding;
 use crate::signal::clock::Clock;
-use crate::store::database::MAY_BE_FREE;
+use crate::store::database::{DatabaseSettings, MAY_BE_FREE};
 use crate::store::resolve::resolve_first;
 use crate::store::{
     Acquire, Acquired, CountStore, DataStore, Diagnose, FenceStatements, FenceStore, HandedOver,
@@ -57,16 +57,7 @@ const AT_REST_SECONDS: u32 = 3600;
 const SWEPT: u32 = 1000;
 
 /// The settings of a client.
-pub(crate) struct PostgresSettings {
-    pub(crate) server: wire::Server,
-    pub(crate) connections: usize,
-    pub(crate) io_timeout: Duration,
-    /// The timeout of renewals: one slow server must not use up the lease that a renewal is meant
-    /// to save.
-    pub(crate) background_timeout: Duration,
-    pub(crate) waiter_timeout: Duration,
-    pub(crate) client_id: String,
-}
+pub(crate) type PostgresSettings = DatabaseSettings<url::More, wire::Known>;
 
 #[derive(Debug)]
 pub(crate) struct PostgresStore {
@@ -87,26 +78,19 @@ pub(crate) struct PostgresStore {
 }
 
 impl PostgresStore {
-    pub(crate) fn new(settings: PostgresSettings) -> Self {
-        let PostgresSettings {
-            server,
-            connections,
-            io_timeout,
-            background_timeout,
-            waiter_timeout,
-            client_id,
-        } = settings;
-        let clock = server.clock.clone();
-        let server = Arc::new(server);
-        let foreground = Connector { server: server.clone(), io_timeout };
-        let background = Connector { server, io_timeout: background_timeout };
+    pub(crate) fn new(
+        settings: &PostgresSettings,
+        waiter_timeout: Duration,
+        client_id: &str,
+    ) -> Self {
+        let clock = settings.hosts.clock.clone();
         Self {
-            server: Server::new(foreground, connections),
-            background: Background::new(background),
+            server: Server::new(settings.foreground(), settings.connections),
+            background: Background::new(settings.background()),
             places: Places::default(),
             used_marks: UsedMarks::default(),
             waiter_timeout,
-            channel: channel_of_client(&client_id),
+            channel: channel_of_client(client_id),
             without_owners: AtomicBool::new(false),
             next_sweep: Mutex::new((clock.now().plus(SWEEP_EVERY), &SWEEP)),
             next_warning: Mutex::new(clock.now()),

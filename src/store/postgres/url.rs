@@ -1,12 +1,10 @@
 //! Parses URLs as libpq does.
 
-use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::base::error::{Error, ErrorKind, Result};
-#[cfg(not(unix))]
-use crate::store::net::NO_UNIX_SOCKETS;
+use crate::base::error::Result;
+use crate::store::database::{self, DatabaseUrl, Ssl, SslMode, check_tls, invalid, log_in};
 use crate::store::net::{Address, Parameters, Url};
 use crate::store::schemes::UrlKind;
 
@@ -20,48 +18,16 @@ const PARAMETERS: &str = "user, password, passfile, host, port, dbname, applicat
                           connect_timeout, target_session_attrs, sslmode, sslrootcert, sslcert, \
                           sslkey, channel_binding";
 
-/// A URL, parsed and checked; nothing is connected.
+pub(crate) type PostgresUrl = DatabaseUrl<More>;
+
+/// What only URLs of libpq say.
 #[derive(Clone)]
-pub(crate) struct PostgresUrl {
-    pub(super) hosts: Vec<Address>,
-    pub(super) user: String,
-    pub(super) password: Option<String>,
+pub(crate) struct More {
     pub(super) passfile: Option<PathBuf>,
-    pub(super) database: String,
-    pub(super) application_name: Option<String>,
+    pub(crate) application_name: Option<String>,
     pub(super) options: Option<String>,
     pub(super) connect_timeout: Option<Duration>,
-    #[cfg_attr(
-        not(feature = "tls-core"),
-        expect(dead_code, reason = "without TLS it was only checked")
-    )]
-    pub(crate) ssl: Ssl,
     pub(super) binding: Binding,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Ssl {
-    pub(crate) mode: SslMode,
-    /// Whether the URL sets the mode.
-    pub(crate) said: bool,
-    /// `None`: the authorities of the system.
-    pub(crate) root: Option<PathBuf>,
-    /// Certificate and key.
-    pub(crate) identity: Option<(PathBuf, PathBuf)>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum SslMode {
-    Disable,
-    /// Without TLS if the server accepts that; otherwise like `Require`.
-    Allow,
-    /// With TLS if the server has it and accepts it; its certificate is not checked.
-    Prefer,
-    /// With TLS; its certificate is not checked.
-    Require,
-    /// With TLS, and with any certificate of the authority.
-    VerifyCa,
-    VerifyFull,
 }
 
 /// Whether SCRAM is bound to the TLS connection.
@@ -72,27 +38,11 @@ pub(super) enum Binding {
     Require,
 }
 
-impl fmt::Debug for PostgresUrl {
-    /// Only the addresses: the other fields contain the password.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let hosts: Vec<String> = self.hosts.iter().map(|host| format!("{host:?}")).collect();
-        f.write_str(&hosts.join(","))
-    }
-}
-
 impl PostgresUrl {
-    /// Whether one of its hosts is not a unix socket. Unix sockets have no TLS.
-    #[cfg(feature = "tls-core")]
-    pub(crate) fn is_over_network(&self) -> bool {
-        self.hosts.iter().any(|host| matches!(host, Address::Tcp { .. }))
-    }
-
     pub(crate) fn parse(url: &str) -> Result<Self> {
         let url = Url::split(url, &[UrlKind::Postgres], FORM)?;
         let mut said = Parameters::of(&url, PARAMETERS);
-        let log_in = url.log_in.unwrap_or_default();
-        let (user, password) =
-            log_in.split_once(':').map_or((log_in, None), |(user, rest)| (user, Some(rest)));
+        let (user, password) = log_in(&url);
         if !user.is_empty() {
             said.add("user", url.decode("user", user)?)?;
         }
@@ -105,13 +55,7 @@ impl PostgresUrl {
         if !url.path.is_empty() {
             said.add("dbname", url.decode("database", url.path)?)?;
         }
-        let parameters = url.query.unwrap_or_default().split('&');
-        for parameter in parameters.filter(|parameter| !parameter.is_empty()) {
-            let (name, value) = parameter.split_once('=').ok_or_else(|| {
-                url.wrong("a parameter of the URL has no value, which follows a '='")
-            })?;
-            said.add(name, url.decode("value of a parameter", value)?)?;
-        }
+        said.add_query()?;
         Self::of(&url, &said)
     }
 
@@ -136,12 +80,14 @@ impl PostgresUrl {
             database: said.own("dbname").unwrap_or_else(|| user.clone()),
             user,
             password: said.own("password"),
-            passfile: said.get("passfile").map(PathBuf::from),
-            application_name: said.own("application_name"),
-            options: said.own("options"),
-            connect_timeout,
             ssl: ssl(said)?,
-            binding,
+            more: More {
+                passfile: said.get("passfile").map(PathBuf::from),
+                application_name: said.own("application_name"),
+                options: said.own("options"),
+                connect_timeout,
+                binding,
+            },
         })
     }
 }
@@ -185,13 +131,7 @@ fn address(url: &Url<'_>, host: &str, port: u16) -> Result<Address> {
     if host.is_empty() || host.starts_with('@') {
         return Err(url.wrong("a host in the URL is empty, or an abstract socket"));
     }
-    if host.starts_with('/') {
-        #[cfg(unix)]
-        return Ok(Address::Unix(PathBuf::from(host).join(format!(".s.PGSQL.{port}"))));
-        #[cfg(not(unix))]
-        return Err(url.wrong(NO_UNIX_SOCKETS));
-    }
-    Ok(Address::Tcp { host: host.to_owned(), port })
+    database::address(url, host, port, || Path::new(host).join(format!(".s.PGSQL.{port}")))
 }
 
 fn ssl(said: &Parameters<'_>) -> Result<Ssl> {
@@ -219,11 +159,7 @@ fn ssl(said: &Parameters<'_>) -> Result<Ssl> {
     let mode = if mode == SslMode::Require && root.is_some() { SslMode::VerifyCa } else { mode };
     let insists = matches!(mode, SslMode::Require | SslMode::VerifyCa | SslMode::VerifyFull);
     let wants = insists || identity.is_some() || root.is_some();
-    if wants && !cfg!(feature = "tls-core") {
-        return Err(invalid(
-            "the URL asks for TLS, which needs leasehold's cargo feature \"tls\", which is off here",
-        ));
-    }
+    check_tls(wants)?;
     if said.get("sslrootcert").is_some() && !matches!(mode, SslMode::VerifyCa | SslMode::VerifyFull)
     {
         return Err(invalid(
@@ -241,14 +177,10 @@ fn ssl(said: &Parameters<'_>) -> Result<Ssl> {
     Ok(Ssl { mode, said: said.get("sslmode").is_some(), root, identity })
 }
 
-#[cold]
-fn invalid(message: impl Into<String>) -> Error {
-    Error::new(ErrorKind::InvalidInput, message)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::error::ErrorKind;
 
     fn hosts_of(url: &str) -> String {
         format!("{:?}", PostgresUrl::parse(url).unwrap())
@@ -264,8 +196,8 @@ mod tests {
             (&*url.user, url.password.as_deref(), &*url.database),
             ("us@er", Some("p:w/"), "my db")
         );
-        assert_eq!(url.connect_timeout, Some(Duration::from_secs(3)));
-        assert_eq!(url.options.as_deref(), Some("-c work_mem=1MB"));
+        assert_eq!(url.more.connect_timeout, Some(Duration::from_secs(3)));
+        assert_eq!(url.more.options.as_deref(), Some("-c work_mem=1MB"));
         assert_eq!(hosts_of("postgres://u@h"), "h:5432");
         assert_eq!(hosts_of("postgres:///d?user=u&host=/s,h&port=7"), "/s/.s.PGSQL.7,h:7");
         assert_eq!(hosts_of("postgres:///d?user=u&host=a,b&port=7,8"), "a:7,b:8");

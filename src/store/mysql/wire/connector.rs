@@ -1,8 +1,7 @@
 //! How to connect: which of the hosts, with TLS or without, and the checks of the server.
 
 use std::convert::Infallible;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use super::connection::{Answer, Connection, InFlight, MysqlFailure, Outcome, Request, simple};
@@ -11,43 +10,18 @@ use super::packet::{PacketReader, Set, Transport, malformed};
 use super::schema::{self, Schema};
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::random;
-use crate::signal::clock::Clock;
-use crate::store::database::Protocol;
-use crate::store::mysql::url::MysqlUrl;
 #[cfg(feature = "tls-core")]
-use crate::store::mysql::url::SslMode;
-use crate::store::net::{self, Address, Network, PooledConnector, Stream, try_each};
-#[cfg(feature = "tls-core")]
-use crate::store::tls::TlsClient;
+use crate::store::database::SslMode;
+use crate::store::database::{self, Protocol};
+use crate::store::net::{self, Address, PooledConnector, Stream};
 
-/// The hosts of one client, and what is known of them.
-pub(crate) struct Server {
-    pub(crate) url: MysqlUrl,
-    pub(crate) clock: Arc<dyn Clock>,
-    /// Whether missing tables are created.
-    pub(crate) create_schema: bool,
-    #[cfg(feature = "tls-core")]
-    pub(crate) tls: Option<Arc<TlsClient>>,
-    pub(crate) known: Known,
-    pub(crate) network: Arc<Network>,
-}
-
-/// What is known from the last connections.
+/// What is known from the last connections: the tables were found, and are those of this release.
 #[derive(Default)]
 pub(crate) struct Known {
-    /// The host that took writes last.
-    host: AtomicUsize,
-    /// The tables were found, and are those of this release.
     schema: AtomicBool,
 }
 
-/// Connects to the server, and waits for each step no longer than its I/O timeout.
-#[derive(Clone)]
-pub(crate) struct Connector {
-    pub(crate) server: Arc<Server>,
-    pub(crate) io_timeout: Duration,
-}
-
+pub(crate) type Connector = database::Connector<(), Known>;
 pub(crate) type Pool = net::Pool<Connector>;
 
 /// For the very first connection: another client may be creating the tables at the same time.
@@ -60,20 +34,9 @@ const SESSION: &str = "SET SESSION autocommit=1,sql_mode='',time_zone='+00:00',\
                        SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED";
 
 impl Connector {
-    /// A connection to the host that takes writes. All hosts share the I/O timeout, also
-    /// for looking up their names.
+    /// A connection to the host that takes writes.
     pub(crate) fn connect(&self) -> Result<Connection> {
-        let hosts = &self.server.url.hosts;
-        let known = &self.server.known;
-        let attempt = |place: usize, within| {
-            let connection = self.connect_to(&hosts[place], within)?;
-            known.host.store(place, Ordering::Relaxed);
-            Ok(connection)
-        };
-        match try_each(hosts.len(), known.host.load(Ordering::Relaxed), self.io_timeout, attempt) {
-            Ok((_, connection)) => Ok(connection),
-            Err(failed) => Err(summary(&self.server.url, failed)),
-        }
+        self.connect_by(|_, address, within| self.connect_to(address, within))
     }
 
     /// The tables may be gone: the next connection looks.
@@ -143,7 +106,7 @@ impl Connector {
             return Ok((transport, false));
         };
         if !greeting.has_tls {
-            if self.server.url.ssl.mode == SslMode::Preferred {
+            if self.server.url.ssl.mode == SslMode::Prefer {
                 return Ok((transport, false));
             }
             let why = format!("{:?} has no TLS, but ssl-mode requires it", transport.address);
@@ -212,24 +175,6 @@ fn handshake_failed(address: &Address, e: Error) -> Error {
         }
         _ => e,
     }
-}
-
-/// One error for all hosts: its kind is that of the most informative one.
-#[cold]
-fn summary(url: &MysqlUrl, mut failed: Vec<Error>) -> Error {
-    if failed.len() == 1 {
-        return failed.swap_remove(0);
-    }
-    let rank = |error: &Error| match error.kind() {
-        ErrorKind::Unreachable => 0,
-        ErrorKind::ReadOnly => 1,
-        ErrorKind::NotReady => 2,
-        _ => 3,
-    };
-    let texts: Vec<String> = failed.iter().map(|error| error.message().to_owned()).collect();
-    let kind =
-        failed.iter().max_by_key(|error| rank(error)).map_or(ErrorKind::Unreachable, Error::kind);
-    Error::new(kind, format!("none of the hosts {url:?} takes writes: {}", texts.join("; ")))
 }
 
 impl PooledConnector for Connector {

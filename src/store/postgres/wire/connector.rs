@@ -1,7 +1,6 @@
 //! How to connect: which of the hosts, with TLS or without, and the checks of the server.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
@@ -15,57 +14,18 @@ use super::request::Row;
 use super::startup::{Refusal, log_in};
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::log;
-use crate::signal::clock::Clock;
-use crate::store::net::{Address, Network, Stream, try_each};
-use crate::store::postgres::url::PostgresUrl;
+use crate::store::database;
 #[cfg(feature = "tls-core")]
-use crate::store::postgres::url::SslMode;
-#[cfg(feature = "tls-core")]
-use crate::store::tls::TlsClient;
+use crate::store::database::SslMode;
+use crate::store::net::{Address, Stream};
+use crate::store::postgres::url::More;
 
 /// The oldest supported version, as in `server_version_num`.
 pub(crate) const OLDEST: u32 = 140_000;
 
-/// The hosts of one client, and what is known of them.
-pub(crate) struct Server {
-    pub(crate) url: PostgresUrl,
-    pub(crate) client_name: String,
-    pub(crate) clock: Arc<dyn Clock>,
-    /// Whether a missing schema is installed.
-    pub(crate) create_schema: bool,
-    #[cfg(feature = "tls-core")]
-    pub(crate) tls: Option<Arc<TlsClient>>,
-    pub(crate) known: Known,
-    pub(crate) network: Arc<Network>,
-}
-
-impl Server {
-    /// Whether a connection to this host begins with TLS, and whether it may also be made the other
-    /// way.
-    #[cfg(feature = "tls-core")]
-    fn wants_tls(&self, address: &Address) -> (bool, bool) {
-        if self.tls.is_none() || !matches!(address, Address::Tcp { .. }) {
-            return (false, false);
-        }
-        match self.url.ssl.mode {
-            SslMode::Allow => (false, true),
-            SslMode::Prefer => (true, true),
-            _ => (true, false),
-        }
-    }
-
-    #[cfg(not(feature = "tls-core"))]
-    #[expect(clippy::unused_self, reason = "with TLS it is needed")]
-    fn wants_tls(&self, _address: &Address) -> (bool, bool) {
-        (false, false)
-    }
-}
-
 /// What is known from the last connections.
 #[derive(Default)]
 pub(crate) struct Known {
-    /// The host that took writes last.
-    host: AtomicUsize,
     /// The process that took writes last.
     boot: Mutex<Option<Boot>>,
     /// How often that was a different one.
@@ -93,12 +53,7 @@ impl Known {
     }
 }
 
-/// Connects to the server, and waits for each step no longer than its I/O timeout.
-#[derive(Clone)]
-pub(crate) struct Connector {
-    pub(crate) server: Arc<Server>,
-    pub(crate) io_timeout: Duration,
-}
+pub(crate) type Connector = database::Connector<More, Known>;
 
 impl Connector {
     pub(crate) fn moves(&self) -> u64 {
@@ -115,21 +70,14 @@ impl Connector {
         self.server.known.boot.lock().is_none_or(|boot| boot == connection.boot())
     }
 
-    /// A connection to the host that takes writes. All hosts share the I/O timeout, also
-    /// for looking up their names.
+    /// A connection to the host that takes writes.
     pub(crate) fn connect(&self) -> Result<Connection> {
-        let hosts = &self.server.url.hosts;
-        let first = self.server.known.host.load(Ordering::Relaxed);
-        let attempt = |place: usize, within| {
-            let connection = self.connect_to(&hosts[place], within)?;
+        self.connect_by(|place, address, within| {
+            let connection = self.connect_to(address, within)?;
             self.check_system(place, connection.boot().system)?;
-            self.note(place, &connection);
+            self.note(address, &connection);
             Ok(connection)
-        };
-        match try_each(hosts.len(), first, self.io_timeout, attempt) {
-            Ok((_, connection)) => Ok(connection),
-            Err(failed) => Err(summary(&self.server.url, failed)),
-        }
+        })
     }
 
     /// A connection for messages, separate from all others.
@@ -137,17 +85,33 @@ impl Connector {
         listen(self.connect()?, read_timeout, self.io_timeout)
     }
 
-    fn note(&self, place: usize, connection: &Connection) {
+    fn note(&self, address: &Address, connection: &Connection) {
         let known = &self.server.known;
-        known.host.store(place, Ordering::Relaxed);
         let before = known.boot.lock().replace(connection.boot());
         if before.is_some_and(|before| before != connection.boot()) {
             known.moves.fetch_add(1, Ordering::Relaxed);
-            log::info!(
-                "{:?} is another process of the server than before",
-                self.server.url.hosts[place]
-            );
+            log::info!("{address:?} is another process of the server than before");
         }
+    }
+
+    /// Whether a connection to this host begins with TLS, and whether it may also be made the other
+    /// way.
+    #[cfg(feature = "tls-core")]
+    fn wants_tls(&self, address: &Address) -> (bool, bool) {
+        if self.server.tls.is_none() || !matches!(address, Address::Tcp { .. }) {
+            return (false, false);
+        }
+        match self.server.url.ssl.mode {
+            SslMode::Allow => (false, true),
+            SslMode::Prefer => (true, true),
+            _ => (true, false),
+        }
+    }
+
+    #[cfg(not(feature = "tls-core"))]
+    #[expect(clippy::unused_self, reason = "with TLS it is needed")]
+    fn wants_tls(&self, _address: &Address) -> (bool, bool) {
+        (false, false)
     }
 
     fn connect_to(&self, address: &Address, timeout: Duration) -> Result<Connection> {
@@ -172,9 +136,9 @@ impl Connector {
         timeout: Duration,
         connect: impl Fn(Duration, bool) -> std::result::Result<T, Refusal>,
     ) -> Result<T> {
-        let timeout = self.server.url.connect_timeout.map_or(timeout, |own| own.min(timeout));
+        let timeout = self.server.url.more.connect_timeout.map_or(timeout, |own| own.min(timeout));
         let deadline = Instant::now() + timeout;
-        let (with_tls, or_else) = self.server.wants_tls(address);
+        let (with_tls, or_else) = self.wants_tls(address);
         let refused = match connect(timeout, with_tls) {
             Err(refusal) if refusal.by_rule && or_else => refusal.error,
             other => return other.map_err(|refusal| refusal.error),
@@ -210,9 +174,10 @@ impl Connector {
         let stream = stream.map_err(|e| to_error(e, address))?;
         let stream = if with_tls { self.secure(stream, address, deadline)? } else { stream };
         let mut transport = Transport::new(stream, address.clone(), self.io_timeout, deadline);
-        let pid = log_in(&mut transport, &self.server.url, &self.server.client_name).map_err(
-            |refusal| Refusal { error: handshake_failed(address, refusal.error), ..refusal },
-        )?;
+        let pid = log_in(&mut transport, &self.server.url).map_err(|refusal| Refusal {
+            error: handshake_failed(address, refusal.error),
+            ..refusal
+        })?;
         Ok((transport, pid))
     }
 
@@ -378,22 +343,4 @@ fn handshake_failed(address: &Address, e: Error) -> Error {
         }
         _ => e,
     }
-}
-
-/// One error for all hosts: its kind is that of the most informative one.
-#[cold]
-fn summary(url: &PostgresUrl, mut failed: Vec<Error>) -> Error {
-    if failed.len() == 1 {
-        return failed.swap_remove(0);
-    }
-    let rank = |error: &Error| match error.kind() {
-        ErrorKind::Unreachable => 0,
-        ErrorKind::ReadOnly => 1,
-        ErrorKind::NotReady => 2,
-        _ => 3,
-    };
-    let texts: Vec<String> = failed.iter().map(|error| error.message().to_owned()).collect();
-    let kind =
-        failed.iter().max_by_key(|error| rank(error)).map_or(ErrorKind::Unreachable, Error::kind);
-    Error::new(kind, format!("none of the hosts {url:?} takes writes: {}", texts.join("; ")))
 }

@@ -25,8 +25,8 @@ mod startup;
 
 pub(super) use bare::BareConnection;
 pub(super) use connection::Connection;
+pub(crate) use connector::Known;
 pub(super) use connector::{Connector, OLDEST};
-pub(crate) use connector::{Known, Server};
 pub(super) use install::{TABLES, is_installed};
 pub(super) use listener::{Frame, ListenReader, ListenWriter};
 pub(super) use outcome::{Answer, Backend, Outcome, PostgresFailure, UnknownOutcome};

@@ -46,7 +46,8 @@ pub(super) fn password_for(url: &PostgresUrl, address: &Address) -> Option<Strin
 }
 
 fn password_file(url: &PostgresUrl) -> Option<PathBuf> {
-    let file = url.passfile.clone().or_else(|| std::env::var_os("PGPASSFILE").map(PathBuf::from));
+    let file =
+        url.more.passfile.clone().or_else(|| std::env::var_os("PGPASSFILE").map(PathBuf::from));
     file.or_else(usual_file)
 }
 

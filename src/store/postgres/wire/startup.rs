@@ -33,13 +33,12 @@ impl From<Error> for Refusal {
 pub(super) fn log_in(
     transport: &mut Transport,
     url: &PostgresUrl,
-    client_name: &str,
 ) -> std::result::Result<i32, Refusal> {
-    let application = url.application_name.as_deref().unwrap_or(client_name);
     let mut parameters =
         vec![("user", &*url.user), ("database", &*url.database), ("client_encoding", "UTF8")];
-    parameters.push(("application_name", application));
-    if let Some(options) = &url.options {
+    let application = url.more.application_name.as_deref();
+    parameters.extend(application.map(|name| ("application_name", name)));
+    if let Some(options) = &url.more.options {
         parameters.push(("options", options));
     }
     send(transport, |out| frontend::startup_message(parameters, out))?;
@@ -92,7 +91,7 @@ impl LogIn<'_> {
         if self.scram.is_some() && !self.proven {
             return Err(malformed(&transport.address));
         }
-        if self.url.binding == Binding::Require && self.scram.is_none() {
+        if self.url.more.binding == Binding::Require && self.scram.is_none() {
             return Err(denied(NO_SCRAM));
         }
         self.done = true;
@@ -124,7 +123,7 @@ impl LogIn<'_> {
             message,
             Message::AuthenticationCleartextPassword | Message::AuthenticationMd5Password(_)
         );
-        if is_bare && self.url.binding == Binding::Require {
+        if is_bare && self.url.more.binding == Binding::Require {
             return Err(denied(NO_SCRAM));
         }
         match message {
@@ -171,7 +170,7 @@ impl LogIn<'_> {
     ) -> Result<()> {
         let offered: Vec<&str> =
             body.mechanisms().collect().map_err(|_| malformed(&transport.address))?;
-        let hash = match self.url.binding {
+        let hash = match self.url.more.binding {
             Binding::Disable => None,
             Binding::Prefer | Binding::Require => end_point_hash(transport),
         };
@@ -180,13 +179,13 @@ impl LogIn<'_> {
             Some(Some(hash)) if offers_binding => {
                 (SCRAM_SHA_256_PLUS, ChannelBinding::tls_server_end_point(hash))
             }
-            Some(None) if self.url.binding == Binding::Require => {
+            Some(None) if self.url.more.binding == Binding::Require => {
                 return Err(denied(
                     "channel_binding=require: the server's certificate is signed in a way for which no binding is \
                      defined (Ed25519, say); use one that is signed with RSA or ECDSA",
                 ));
             }
-            _ if self.url.binding == Binding::Require => {
+            _ if self.url.more.binding == Binding::Require => {
                 return Err(denied(
                     "channel_binding=require needs TLS and a server that offers SCRAM-SHA-256-PLUS",
                 ));
