@@ -1,9 +1,11 @@
 //! Findings that several stores report in the same words.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use crate::base::error::{Error, ErrorKind};
-use crate::report::diagnosis::{Check, ClockSample, Finding, Severity, clock_finding};
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::report::diagnosis::{
+    Check, ClockSample, Finding, Severity, clock_finding, latency_finding, lease_finding,
+};
 use crate::signal::clock::Clock;
 use crate::store::net::Stream;
 
@@ -11,7 +13,7 @@ use crate::store::net::Stream;
 pub(super) const PATIENCE: u32 = 8;
 
 /// How many round trips are measured.
-pub(super) const ROUND_TRIPS: usize = 50;
+const ROUND_TRIPS: usize = 50;
 
 /// A certificate that expires sooner than this is a warning.
 #[cfg(feature = "tls-core")]
@@ -87,6 +89,56 @@ pub(super) fn wall_micros(clock: &dyn Clock) -> u64 {
     u64::try_from(clock.wall().as_micros()).unwrap_or(u64::MAX)
 }
 
+/// Measures round trips, for at most one I/O timeout: the finding, and the slowest.
+pub(super) fn measure<E>(
+    io_timeout: Duration,
+    mut ask: impl FnMut() -> std::result::Result<(), E>,
+) -> std::result::Result<(Finding, Duration), E> {
+    let began = Instant::now();
+    let mut round_trips = Vec::with_capacity(ROUND_TRIPS);
+    while round_trips.len() < ROUND_TRIPS && began.elapsed() < io_timeout {
+        let sent = Instant::now();
+        ask()?;
+        round_trips.push(sent.elapsed());
+    }
+    let slowest = round_trips.iter().max().copied().unwrap_or_default();
+    Ok((latency_finding(round_trips, io_timeout), slowest))
+}
+
+/// Whether a connection for locks can be made. `None`: not, and one of the other findings already
+/// states the reason.
+#[cfg(any(feature = "redis", feature = "postgres", feature = "mysql"))]
+pub(super) fn connects<T>(connected: &Result<T>, others: &[Finding]) -> Option<Finding> {
+    let has_problem = || others.iter().any(|finding| finding.severity() == Severity::Problem);
+    match connected {
+        Ok(_) => Some(Finding::ok(Check::Connect, "a connection for locks can be made")),
+        Err(_) if has_problem() => None,
+        Err(e) => Some(Finding::problem(Check::Connect, e.message().to_owned()).advised_by(e)),
+    }
+}
+
+/// The configured lease, compared with the slowest of all servers.
+#[cfg(any(feature = "redis", feature = "postgres", feature = "mysql"))]
+pub(super) fn lease_of(examined: &[Examined], lease: Duration) -> Option<Finding> {
+    let slowest = examined.iter().filter_map(|examined| examined.slowest).max()?;
+    Some(lease_finding(lease, slowest))
+}
+
+/// The findings of each server, with its address. `enough`: locks work, whatever those are missing
+/// that cannot be used.
+pub(super) fn of_each(
+    addresses: Vec<String>,
+    examined: Vec<Examined>,
+    enough: bool,
+) -> Vec<Finding> {
+    let mut all = Vec::new();
+    for (address, examined) in addresses.into_iter().zip(examined) {
+        let examined = if enough { examined.spared() } else { examined };
+        all.extend(examined.findings.into_iter().map(|finding| finding.at(&address)));
+    }
+    all
+}
+
 /// Examines all targets side by side, each on a thread that ends with its questions and whose I/O
 /// is bounded. If the system cannot start a thread, the caller asks.
 #[cfg(any(feature = "postgres", feature = "mysql", feature = "zookeeper"))]
@@ -135,20 +187,34 @@ impl Examined {
         self.add(clock_finding(sample, lease));
     }
 
+    /// The last question has failed. That the server answers, as was found before, no longer holds.
+    pub(super) fn fail(&mut self, error: &Error) {
+        self.findings.retain(|finding| finding.check() != Check::Reachable);
+        self.findings.insert(0, failed(error));
+        self.usable = false;
+    }
+
+    /// Measures round trips, for at most one I/O timeout.
+    pub(super) fn measure(
+        &mut self,
+        io_timeout: Duration,
+        ask: impl FnMut() -> Result<()>,
+    ) -> Result<()> {
+        let (finding, slowest) = measure(io_timeout, ask)?;
+        self.slowest = Some(slowest);
+        self.add(finding);
+        Ok(())
+    }
+
     /// Where the other servers suffice, a problem of a server that cannot be used is only a
     /// warning: locks work.
-    pub(super) fn spared(self) -> Self {
+    fn spared(self) -> Self {
         if self.usable {
             return self;
         }
         let findings =
             self.findings.into_iter().map(|finding| finding.at_worst(Severity::Warning)).collect();
         Self { findings, ..self }
-    }
-
-    /// The findings, each with the address of the server.
-    pub(super) fn at(self, address: &str) -> Vec<Finding> {
-        self.findings.into_iter().map(|finding| finding.at(address)).collect()
     }
 }
 

@@ -10,12 +10,10 @@ use super::wire::{
 };
 use crate::base::advice::Advice;
 use crate::base::error::{Error, ErrorKind, Result};
-use crate::report::diagnosis::{
-    Check, ClockSample, Finding, Severity, latency_finding, lease_finding,
-};
+use crate::report::diagnosis::{Check, ClockSample, Finding};
 use crate::store::Diagnose;
 use crate::store::findings::{
-    Examined, ROUND_TRIPS, examine_each, failed, reachable, secured, wall_micros,
+    Examined, connects, examine_each, lease_of, of_each, reachable, secured, wall_micros,
 };
 use crate::store::net::Address;
 
@@ -31,24 +29,12 @@ impl MysqlStore {
         // Those of calls, one for renewals, one for looking, and one beside them for a moment.
         let wanted = self.server.pool.most() as u64 + 3;
         let examined = examine_each(hosts, |host| examine(connector, host, asked, wanted));
-        let slowest = examined.iter().filter_map(|examined| examined.slowest).max();
         let takes_writes = examined.iter().any(|examined| examined.usable);
-        let each = examined
-            .into_iter()
-            .map(|examined| if takes_writes { examined.spared() } else { examined });
-        let each =
-            hosts.iter().zip(each).flat_map(|(host, examined)| examined.at(&format!("{host:?}")));
-        let mut all: Vec<Finding> = each.collect();
-        // If something is missing, one of the findings already states the reason.
-        let has_problem = all.iter().any(|finding| finding.severity() == Severity::Problem);
-        match connector.connect() {
-            Ok(_) => all.push(Finding::ok(Check::Connect, "a connection for locks can be made")),
-            Err(_) if has_problem => {}
-            Err(e) => {
-                all.push(Finding::problem(Check::Connect, e.message().to_owned()).advised_by(&e));
-            }
-        }
-        all.extend(slowest.map(|slowest| lease_finding(asked.lease, slowest)));
+        let lease = lease_of(&examined, asked.lease);
+        let addresses = hosts.iter().map(|host| format!("{host:?}")).collect();
+        let mut all = of_each(addresses, examined, takes_writes);
+        all.extend(connects(&connector.connect(), &all));
+        all.extend(lease);
         all
     }
 }
@@ -70,9 +56,7 @@ fn examine(connector: &Connector, host: &Address, asked: &Diagnose<'_>, wanted: 
         measure(&mut connection, connector, asked, &mut examined)
     });
     if let Err(e) = outcome {
-        examined.findings.retain(|finding| finding.check() != Check::Reachable);
-        examined.findings.insert(0, failed(&e));
-        examined.usable = false;
+        examined.fail(&e);
     }
     examined
 }
@@ -167,14 +151,5 @@ fn measure(
     if let Some(server) = time {
         examined.add_clock(ClockSample { server, asked: before, answered }, asked.lease);
     }
-    let began = Instant::now();
-    let mut round_trips = Vec::with_capacity(ROUND_TRIPS);
-    while round_trips.len() < ROUND_TRIPS && began.elapsed() < connector.io_timeout {
-        let sent = Instant::now();
-        ask(connection, "SELECT 1")?;
-        round_trips.push(sent.elapsed());
-    }
-    examined.slowest = round_trips.iter().max().copied();
-    examined.add(latency_finding(round_trips, connector.io_timeout));
-    Ok(())
+    examined.measure(connector.io_timeout, || ask(connection, "SELECT 1").map(drop))
 }

@@ -23,7 +23,7 @@ pub(crate) mod wire;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub(crate) use self::diagnosis::{Part, Subject, examine_all, lease_of};
+pub(crate) use self::diagnosis::{Part, Subject, examine_all};
 use self::keys::{RedisKeys, Slot, check_name, check_name_in_cluster};
 use self::kinds::{Kinds, used_otherwise};
 pub(crate) use self::owners::{announce, clients, clients_answer, is_written, texts, withdraw};

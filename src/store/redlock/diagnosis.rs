@@ -7,9 +7,9 @@ use super::store::RedlockStore;
 use crate::base::node_status::NodeState;
 use crate::os;
 use crate::report::diagnosis::{Check, Finding, tolerated_offset};
-use crate::store::findings::Examined;
+use crate::store::findings::{Examined, lease_of, of_each};
 use crate::store::redis::wire::Connector;
-use crate::store::redis::{Part, Subject, examine_all, lease_of};
+use crate::store::redis::{Part, Subject, examine_all};
 use crate::store::{Diagnose, LockStore};
 
 impl RedlockStore {
@@ -30,10 +30,9 @@ impl RedlockStore {
         together.extend(same_clock(&examined, asked.lease));
         together.extend(lease_of(&examined, asked.lease));
         let enough = usable(&examined) >= majority(self.nodes.len());
-        let each =
-            examined.into_iter().map(|examined| if enough { examined.spared() } else { examined });
-        let each = each.zip(&addresses).flat_map(|(examined, address)| examined.at(address));
-        each.chain(together).collect()
+        let mut all = of_each(addresses, examined, enough);
+        all.append(&mut together);
+        all
     }
 
     fn reached(&self, examined: &[Examined]) -> Finding {

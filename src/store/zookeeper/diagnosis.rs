@@ -1,14 +1,14 @@
 //! What a diagnosis finds out about the servers of an ensemble, and about the session.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::ZooKeeperStore;
 use super::client::ZooKeeperFailure;
 use super::queue::ZooKeeperResult;
 use super::wire::{Code, Permission, Request, ServerStatus};
-use crate::report::diagnosis::{Check, Finding, latency_finding, lease_finding};
+use crate::report::diagnosis::{Check, Finding, lease_finding};
 use crate::store::Diagnose;
-use crate::store::findings::{Examined, ROUND_TRIPS, examine_each, failed, reachable};
+use crate::store::findings::{Examined, examine_each, failed, measure, of_each, reachable};
 
 /// Where the servers publish the members of the ensemble.
 const CONFIGURATION: &str = "/zookeeper/config";
@@ -27,12 +27,8 @@ impl ZooKeeperStore {
         let reached = examined.iter().filter(|examined| examined.usable).count();
         let mut together = Vec::new();
         let served = self.examine_session(asked, reached, &mut together);
-        let each = examined
-            .into_iter()
-            .map(|examined| if served.is_ok() { examined.spared() } else { examined });
-        let each = servers.addresses.iter().zip(each);
-        let mut all: Vec<Finding> =
-            each.flat_map(|(address, examined)| examined.at(&format!("{address:?}"))).collect();
+        let addresses = servers.addresses.iter().map(|address| format!("{address:?}")).collect();
+        let mut all = of_each(addresses, examined, served.is_ok());
         all.append(&mut together);
         // If none can be reached, the findings of each server already state the reason.
         if reached > 0
@@ -74,15 +70,8 @@ impl ZooKeeperStore {
                 Finding::problem(Check::Right, code.to_error(&self.root()).message().to_owned())
             }
         });
-        let began = Instant::now();
-        let mut round_trips = Vec::with_capacity(ROUND_TRIPS);
-        while round_trips.len() < ROUND_TRIPS && began.elapsed() < self.client.io_timeout() {
-            let sent = Instant::now();
-            self.catch_up()?;
-            round_trips.push(sent.elapsed());
-        }
-        let slowest = round_trips.iter().max().copied().unwrap_or_default();
-        all.push(latency_finding(round_trips, self.client.io_timeout()));
+        let (latency, slowest) = measure(self.client.io_timeout(), || self.catch_up())?;
+        all.push(latency);
         all.push(lease_finding(self.client.granted().unwrap_or(asked.lease), slowest));
         Ok(())
     }

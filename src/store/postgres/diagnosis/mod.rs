@@ -4,7 +4,7 @@ mod facts;
 mod schema;
 mod snapshots;
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use self::facts::{DatabaseFacts, FACTS, about_server};
 use self::schema::about_schema;
@@ -12,12 +12,10 @@ use self::snapshots::{OLDEST_SNAPSHOT, about_snapshots};
 use super::PostgresStore;
 use super::wire::{BareConnection, Connector, OLDEST};
 use crate::base::error::{Error, ErrorKind, Result};
-use crate::report::diagnosis::{
-    Check, ClockSample, Finding, Severity, latency_finding, lease_finding,
-};
+use crate::report::diagnosis::{Check, ClockSample, Finding};
 use crate::store::Diagnose;
 use crate::store::findings::{
-    Examined, ROUND_TRIPS, examine_each, failed, reachable, secured, wall_micros,
+    Examined, connects, examine_each, lease_of, of_each, reachable, secured, wall_micros,
 };
 use crate::store::net::Address;
 
@@ -40,25 +38,12 @@ impl PostgresStore {
         let wanted = self.server.pool.most() as u64 + 3;
         let client = Client { connector, single, wanted, lease: asked.lease };
         let examined = examine_each(hosts, |host| examine(&client, host));
-        let slowest = examined.iter().filter_map(|examined| examined.slowest).max();
         let takes_writes = examined.iter().any(|examined| examined.usable);
-        let each = examined
-            .into_iter()
-            .map(|examined| if takes_writes { examined.spared() } else { examined });
-        let each =
-            hosts.iter().zip(each).flat_map(|(host, examined)| examined.at(&format!("{host:?}")));
-        let mut all: Vec<Finding> = each.collect();
+        let lease = lease_of(&examined, asked.lease);
+        let addresses = hosts.iter().map(|host| format!("{host:?}")).collect();
+        let mut all = of_each(addresses, examined, takes_writes);
         if takes_writes {
-            // Last: if something is missing, one of the findings already states the reason.
-            let has_problem = all.iter().any(|finding| finding.severity() == Severity::Problem);
-            match connector.connect() {
-                Ok(_) => {
-                    all.push(Finding::ok(Check::Connect, "a connection for locks can be made"));
-                }
-                Err(_) if has_problem => {}
-                Err(e) => all
-                    .push(Finding::problem(Check::Connect, e.message().to_owned()).advised_by(&e)),
-            }
+            all.extend(connects(&connector.connect(), &all));
         } else if !single {
             all.push(
                 Finding::problem(
@@ -70,9 +55,7 @@ impl PostgresStore {
                 ),
             );
         }
-        if let Some(slowest) = slowest {
-            all.push(lease_finding(asked.lease, slowest));
-        }
+        all.extend(lease);
         all
     }
 }
@@ -99,9 +82,7 @@ fn examine(client: &Client<'_>, host: &Address) -> Examined {
         measure(&mut connection, client, &mut examined)
     });
     if let Err(e) = asked {
-        examined.findings.retain(|finding| finding.check() != Check::Reachable);
-        examined.findings.insert(0, failed(&e));
-        examined.usable = false;
+        examined.fail(&e);
     }
     examined
 }
@@ -126,14 +107,5 @@ fn measure(
     if let Some(server) = time.first().and_then(|row| row.first()?.as_deref()?.parse().ok()) {
         examined.add_clock(ClockSample { server, asked, answered }, lease);
     }
-    let began = Instant::now();
-    let mut round_trips = Vec::with_capacity(ROUND_TRIPS);
-    while round_trips.len() < ROUND_TRIPS && began.elapsed() < connector.io_timeout {
-        let sent = Instant::now();
-        connection.rows("SELECT 1")?;
-        round_trips.push(sent.elapsed());
-    }
-    examined.slowest = round_trips.iter().max().copied();
-    examined.add(latency_finding(round_trips, connector.io_timeout));
-    Ok(())
+    examined.measure(connector.io_timeout, || connection.rows("SELECT 1").map(drop))
 }

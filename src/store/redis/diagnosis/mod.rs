@@ -7,16 +7,14 @@ mod questions;
 mod rights;
 mod subject;
 
-use std::time::Duration;
-
 use self::node::examine;
 pub(crate) use self::subject::{Part, Subject};
 use super::RedisStore;
 use super::wire::{Connector, ask_all};
 use crate::base::error::{Error, ErrorKind};
-use crate::report::diagnosis::{Finding, lease_finding};
+use crate::report::diagnosis::Finding;
 use crate::store::Diagnose;
-use crate::store::findings::{Examined, PATIENCE};
+use crate::store::findings::{Examined, PATIENCE, lease_of, of_each};
 
 /// Examines all of them side by side: one that hangs costs the others nothing. One result for each,
 /// in order.
@@ -42,12 +40,6 @@ fn too_slow() -> Error {
         ErrorKind::Unreachable,
         format!("it did not answer all questions within {PATIENCE} I/O timeouts"),
     )
-}
-
-/// The configured lease, compared with the slowest of all servers.
-pub(crate) fn lease_of(examined: &[Examined], lease: Duration) -> Option<Finding> {
-    let slowest = examined.iter().filter_map(|examined| examined.slowest).max()?;
-    Some(lease_finding(lease, slowest))
 }
 
 impl RedisStore {
@@ -81,11 +73,7 @@ impl RedisStore {
             connectors.iter().map(|connector| format!("{:?}", connector.endpoint)).collect();
         let examined = examine_all(connectors, &subject(part));
         let lease = lease_of(&examined, asked.lease);
-        let of_servers = examined
-            .into_iter()
-            .zip(&addresses)
-            .flat_map(|(examined, address)| examined.at(address));
-        let mut all: Vec<Finding> = of_servers.collect();
+        let mut all = of_each(addresses, examined, false);
         all.append(&mut findings);
         all.extend(lease);
         all

@@ -1,13 +1,11 @@
 //! The questions to one server, in a few round trips.
 
-use std::time::{Duration, Instant};
-
 use super::facts;
 use super::rights::{Rights, look};
 use super::subject::Subject;
 use crate::base::error::{Error, ErrorKind, Result};
-use crate::report::diagnosis::{Check, ClockSample, Finding, Severity, latency_finding};
-use crate::store::findings::{Examined, ROUND_TRIPS, failed, reachable, secured, wall_micros};
+use crate::report::diagnosis::{Check, ClockSample, Finding};
+use crate::store::findings::{Examined, connects, reachable, secured, wall_micros};
 use crate::store::redis::wire::{
     BareConnection, Connector, Reply, Request, fail_on_error, server_time,
 };
@@ -26,13 +24,12 @@ pub(crate) fn examine(connector: &Connector, subject: &Subject) -> Examined {
         Ok(connected)
     });
     match asked {
-        Err(e) => {
-            // The earlier finding on an answer no longer holds.
-            examined.findings.retain(|finding| finding.check() != Check::Reachable);
-            examined.findings.insert(0, failed(&e));
-            return examined;
+        Err(e) => examined.fail(&e),
+        Ok(connected) => {
+            examined.usable = connected.is_ok();
+            let finding = connects(&connected, &examined.findings);
+            examined.findings.extend(finding);
         }
-        Ok(connected) => add_connect(connected, &mut examined),
     }
     examined
 }
@@ -42,21 +39,6 @@ fn answers(connection: &mut BareConnection) -> Result<()> {
     let Reply::Error(e) = one(connection, Request::plain(&["PING"]))? else { return Ok(()) };
     // A user who may not run PING may still be able to use locks.
     if e.code == "NOPERM" { Ok(()) } else { Err(e.into_error()) }
-}
-
-fn add_connect(connected: Result<()>, examined: &mut Examined) {
-    match connected {
-        Ok(()) => {
-            examined.usable = true;
-            examined.add(Finding::ok(Check::Connect, "a connection for locks can be made"));
-        }
-        // Usually one of the findings states the reason.
-        Err(_)
-            if examined.findings.iter().any(|finding| finding.severity() == Severity::Problem) => {}
-        Err(e) => {
-            examined.add(Finding::problem(Check::Connect, e.message().to_owned()).advised_by(&e));
-        }
-    }
 }
 
 fn ask(
@@ -75,7 +57,9 @@ fn ask(
         examined.add_clock(ClockSample { server, asked, answered }, subject.lease);
     }
     add_rights(rights, examined);
-    measure(connection, connector.io_timeout, examined)
+    // Even a refused one takes as long.
+    let ping = || one(connection, Request::plain(&["PING"])).map(drop);
+    examined.measure(connector.io_timeout, ping)
 }
 
 fn add_rights(rights: Rights, examined: &mut Examined) {
@@ -88,25 +72,6 @@ fn add_rights(rights: Rights, examined: &mut Examined) {
         "a request whose answer was lost cannot be stopped: waiting for it takes an I/O timeout longer",
     )
     .advise("add +client|kill and +info to the user's ACL") });
-}
-
-/// Measures round trips, for at most one I/O timeout.
-fn measure(
-    connection: &mut BareConnection,
-    io_timeout: Duration,
-    examined: &mut Examined,
-) -> Result<()> {
-    let began = Instant::now();
-    let mut round_trips = Vec::with_capacity(ROUND_TRIPS);
-    while round_trips.len() < ROUND_TRIPS && began.elapsed() < io_timeout {
-        let sent = Instant::now();
-        // Even a refused one takes as long.
-        one(connection, Request::plain(&["PING"]))?;
-        round_trips.push(sent.elapsed());
-    }
-    examined.slowest = round_trips.iter().max().copied();
-    examined.add(latency_finding(round_trips, io_timeout));
-    Ok(())
 }
 
 fn one(connection: &mut BareConnection, request: Request) -> Result<Reply> {
