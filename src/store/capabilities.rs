@@ -12,6 +12,16 @@ use crate::base::lock_name::LockName;
 use crate::store::requests::{Release, Released, TokenRule};
 use crate::store::unknown_outcomes::UnknownOutcomes;
 
+/// The capabilities that a store implements itself, among the methods of its `LockStore`.
+macro_rules! has {
+    ($($method:ident: $capability:ident),+) => {$(
+        fn $method(&self) -> Result<&dyn $capability> {
+            Ok(self)
+        }
+    )+};
+}
+pub(crate) use has;
+
 /// One of several locks that are acquired as one, outermost (`held` = 0) or re-entrant.
 #[derive(Debug, Clone)]
 pub(crate) struct Part<'a> {

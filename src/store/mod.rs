@@ -38,7 +38,7 @@ pub(crate) mod zookeeper;
 pub(crate) use capabilities::{
     AcquireAll, AcquiredAll, Count, CountAnswer, CountStore, DataStore, FenceAnswer,
     FenceStatements, FenceStore, LastHold, MultiStore, Part, QueueStore, REMEMBERED, Rate,
-    RateChange, RateStore,
+    RateChange, RateStore, has,
 };
 pub(crate) use jobs::{AttemptEnd, BeginJob, EndJob, JobState, JobStore, NEWEST_KEPT};
 pub(crate) use listing::{Found, FoundHolder, FoundWaiter, ListingStore, MOST_LISTED, Wanted};

@@ -57,7 +57,7 @@ use crate::store::{
     DataStore, Diagnose, EndJob, FenceAnswer, FenceStore, Found, HandedOver, HoldCounts, JobState,
     JobStore, LastHold, ListingStore, LockStatus, LockStore, MultiStore, OwnerStore, QueueStore,
     Rate, RateChange, RateStore, Release, Released, Renewal, Renewed, Subscriber,
-    SubscriptionSender, Undo, UnknownOutcomes, Wanted,
+    SubscriptionSender, Undo, UnknownOutcomes, Wanted, has,
 };
 
 /// The node's address in [`LockStore::nodes`].
@@ -279,32 +279,9 @@ impl LockStore for MemoryStore {
         vec![Finding::note(Check::Reachable, found)]
     }
 
-    fn multi(&self) -> Result<&dyn MultiStore> {
-        Ok(self)
-    }
-
-    fn queue(&self) -> Result<&dyn QueueStore> {
-        Ok(self)
-    }
-
-    fn counts(&self) -> Result<&dyn CountStore> {
-        Ok(self)
-    }
-
-    fn rates(&self) -> Result<&dyn RateStore> {
-        Ok(self)
-    }
-
-    fn data(&self) -> Result<&dyn DataStore> {
-        Ok(self)
-    }
-
-    fn jobs(&self) -> Result<&dyn JobStore> {
-        Ok(self)
-    }
-
-    fn fence(&self) -> Result<&dyn FenceStore> {
-        Ok(self)
+    has! {
+        multi: MultiStore, queue: QueueStore, counts: CountStore, rates: RateStore,
+        data: DataStore, jobs: JobStore, fence: FenceStore
     }
 
     fn listing(&self) -> &dyn ListingStore {

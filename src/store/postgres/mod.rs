@@ -40,7 +40,7 @@ use crate::store::{
     Acquire, Acquired, CountStore, DataStore, Diagnose, FenceStatements, FenceStore, HandedOver,
     HoldCounts, JobStore, ListingStore, LockStatus, LockStore, MultiStore, NO_RATES, OwnerStore,
     QueueStore, Release, Released, Renewal, Renewed, Subscriber, SubscriptionSender, Undo,
-    UnknownOutcomes,
+    UnknownOutcomes, has,
 };
 
 /// When to try again if another transaction has locked the row: usually a fenced one.
@@ -378,24 +378,9 @@ impl LockStore for PostgresStore {
         self.examine_hosts(asked)
     }
 
-    fn multi(&self) -> Result<&dyn MultiStore> {
-        Ok(self)
-    }
-
-    fn queue(&self) -> Result<&dyn QueueStore> {
-        Ok(self)
-    }
-
-    fn counts(&self) -> Result<&dyn CountStore> {
-        Ok(self)
-    }
-
-    fn data(&self) -> Result<&dyn DataStore> {
-        Ok(self)
-    }
-
-    fn jobs(&self) -> Result<&dyn JobStore> {
-        Ok(self)
+    has! {
+        multi: MultiStore, queue: QueueStore, counts: CountStore, data: DataStore,
+        jobs: JobStore
     }
 
     fn fence(&self) -> Result<&dyn FenceStore> {

@@ -45,7 +45,7 @@ use crate::store::{
     Acquire, Acquired, CountStore, DataStore, Diagnose, FenceStore, HandedOver, HoldCounts,
     JobStore, ListingStore, LockStatus, LockStore, MultiStore, OwnerStore, QueueStore, RateStore,
     Release, Released, Renewal, Renewed, Spent, Subscriber, SubscriptionSender, Undo,
-    UnknownOutcomes,
+    UnknownOutcomes, has,
 };
 
 /// The settings of a client of one server.
@@ -318,32 +318,9 @@ impl LockStore for RedisStore {
         self.examine_servers(asked)
     }
 
-    fn multi(&self) -> Result<&dyn MultiStore> {
-        Ok(self)
-    }
-
-    fn queue(&self) -> Result<&dyn QueueStore> {
-        Ok(self)
-    }
-
-    fn counts(&self) -> Result<&dyn CountStore> {
-        Ok(self)
-    }
-
-    fn rates(&self) -> Result<&dyn RateStore> {
-        Ok(self)
-    }
-
-    fn data(&self) -> Result<&dyn DataStore> {
-        Ok(self)
-    }
-
-    fn jobs(&self) -> Result<&dyn JobStore> {
-        Ok(self)
-    }
-
-    fn fence(&self) -> Result<&dyn FenceStore> {
-        Ok(self)
+    has! {
+        multi: MultiStore, queue: QueueStore, counts: CountStore, rates: RateStore,
+        data: DataStore, jobs: JobStore, fence: FenceStore
     }
 
     fn moves(&self) -> u64 {

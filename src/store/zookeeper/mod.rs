@@ -47,7 +47,7 @@ use crate::report::owner::HolderOwner;
 use crate::store::{
     Acquire, Acquired, CountStore, DataStore, Diagnose, FenceStore, HandedOver, JobStore,
     ListingStore, LockStatus, LockStore, MultiStore, NO_RATES, QueueStore, Release, Released,
-    Renewal, Renewed, Subscriber, SubscriptionSender, Undo, UnknownOutcomes,
+    Renewal, Renewed, Subscriber, SubscriptionSender, Undo, UnknownOutcomes, has,
 };
 
 /// The settings of a store.
@@ -236,24 +236,9 @@ impl LockStore for ZooKeeperStore {
         self.examine_ensemble(asked)
     }
 
-    fn multi(&self) -> Result<&dyn MultiStore> {
-        Ok(self)
-    }
-
-    fn queue(&self) -> Result<&dyn QueueStore> {
-        Ok(self)
-    }
-
-    fn counts(&self) -> Result<&dyn CountStore> {
-        Ok(self)
-    }
-
-    fn data(&self) -> Result<&dyn DataStore> {
-        Ok(self)
-    }
-
-    fn jobs(&self) -> Result<&dyn JobStore> {
-        Ok(self)
+    has! {
+        multi: MultiStore, queue: QueueStore, counts: CountStore, data: DataStore,
+        jobs: JobStore
     }
 
     fn fence(&self) -> Result<&dyn FenceStore> {
