@@ -107,7 +107,6 @@ pub(super) fn measure<E>(
 
 /// Whether a connection for locks can be made. `None`: not, and one of the other findings already
 /// states the reason.
-#[cfg(any(feature = "redis", feature = "postgres", feature = "mysql"))]
 pub(super) fn connects<T>(connected: &Result<T>, others: &[Finding]) -> Option<Finding> {
     let has_problem = || others.iter().any(|finding| finding.severity() == Severity::Problem);
     match connected {
@@ -118,7 +117,6 @@ pub(super) fn connects<T>(connected: &Result<T>, others: &[Finding]) -> Option<F
 }
 
 /// The configured lease, compared with the slowest of all servers.
-#[cfg(any(feature = "redis", feature = "postgres", feature = "mysql"))]
 pub(super) fn lease_of(examined: &[Examined], lease: Duration) -> Option<Finding> {
     let slowest = examined.iter().filter_map(|examined| examined.slowest).max()?;
     Some(lease_finding(lease, slowest))

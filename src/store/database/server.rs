@@ -22,7 +22,7 @@ pub(crate) const MAY_BE_FREE: &str =
 
 /// How a database is asked, and how a session is ended.
 pub(crate) trait Database:
-    PooledConnector<Failure = Failure<Self::SessionId>, Request: Clone>
+    PooledConnector<Unknown = UnknownOutcome<Self::SessionId>, Request: Clone>
 {
     type SessionId: Debug + Clone + Send + Sync + 'static;
 
@@ -33,7 +33,7 @@ pub(crate) trait Database:
         &self,
         connection: &mut Self::Connection,
         requests: &[Self::Request],
-    ) -> std::result::Result<Vec<Self::Answer>, Self::Failure>;
+    ) -> std::result::Result<Vec<Self::Answer>, Failure<Self::SessionId>>;
 
     /// One request, one answer.
     fn ask(pool: &Pool<Self>, request: Self::Request) -> Outcome<Self> {

@@ -1,7 +1,7 @@
 //! One connection beside a pool, for what must not queue behind its callers: renewals and undos.
 
 use super::failure::Failure;
-use super::pooled::PooledConnector;
+use super::pooled::{FailureOf, PooledConnector};
 use crate::base::error::Result;
 use crate::base::log;
 use crate::os::{self, Mutex};
@@ -36,13 +36,12 @@ impl<C: PooledConnector> std::fmt::Debug for Background<C> {
     }
 }
 
-impl<U, C: PooledConnector<Failure = Failure<U>>> Background<C> {
+impl<C: PooledConnector> Background<C> {
     pub(crate) fn new(connector: C) -> Self {
         Self { connector, idle: Mutex::new(Idle { connection: None, closed: false }) }
     }
 
     /// Whether its last exchange succeeded and its connection is kept.
-    #[cfg(feature = "redis")]
     pub(crate) fn is_connected(&self) -> bool {
         self.idle.lock().connection.is_some()
     }
@@ -61,7 +60,7 @@ impl<U, C: PooledConnector<Failure = Failure<U>>> Background<C> {
     /// the server): a hold must not be lost while its client has a working connection.
     pub(crate) fn or_over_locks<T>(
         &self,
-        exchange: impl FnOnce() -> std::result::Result<T, Failure<U>>,
+        exchange: impl FnOnce() -> std::result::Result<T, FailureOf<C>>,
         over_locks: impl FnOnce() -> Option<T>,
     ) -> Result<T> {
         let started = os::now();
@@ -80,9 +79,9 @@ impl<U, C: PooledConnector<Failure = Failure<U>>> Background<C> {
     /// replaced once. Every request sent here may run at any time.
     pub(crate) fn exchange_by<T>(
         &self,
-        ask: impl Fn(&mut C::Connection) -> std::result::Result<T, Failure<U>>,
+        ask: impl Fn(&mut C::Connection) -> std::result::Result<T, FailureOf<C>>,
         next: impl Fn(&T) -> Next,
-    ) -> std::result::Result<T, Failure<U>> {
+    ) -> std::result::Result<T, FailureOf<C>> {
         let idle = self.idle.lock().connection.take();
         if let Some(mut connection) = idle {
             C::mark_idle(&mut connection);

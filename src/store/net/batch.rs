@@ -3,7 +3,8 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use super::pooled::{Outcome, PooledConnector};
+use super::failure::Failure;
+use super::pooled::{FailureOf, Outcome, PooledConnector};
 use crate::base::error::{Error, ErrorKind};
 use crate::os::{Condvar, Mutex};
 
@@ -94,10 +95,14 @@ impl<C: PooledConnector> Batch<C> {
     }
 
     /// All requests without an outcome get the failure of those before them on their connection.
-    pub(super) fn fail_behind(&mut self, failure: &C::Failure) {
+    pub(super) fn fail_behind(&mut self, failure: &FailureOf<C>) {
         if let Some(flight) = &self.flight {
-            let failure = C::behind(failure, flight);
-            self.fail(&failure);
+            let (error, ended) = match failure {
+                Failure::NotSent(error) => (error.clone(), false),
+                Failure::Unknown { error, ended, .. } => (error.clone(), *ended),
+            };
+            let unknown = C::unknown(flight);
+            self.fail(&Failure::Unknown { error, unknown, ended });
         }
     }
 
@@ -108,7 +113,7 @@ impl<C: PooledConnector> Batch<C> {
     }
 
     /// All requests without an outcome get the failure.
-    pub(super) fn fail(&mut self, failure: &C::Failure) {
+    pub(super) fn fail(&mut self, failure: &FailureOf<C>) {
         for outcome in self.outcomes.iter_mut().filter(|outcome| outcome.is_none()) {
             *outcome = Some(Err(failure.clone()));
         }
@@ -124,8 +129,10 @@ impl<C: PooledConnector> Drop for Batch<C> {
                     "the thread that carried this request panicked",
                 );
                 Err(match &self.flight {
-                    Some(flight) => C::unknown(error, flight),
-                    None => C::not_sent(error),
+                    Some(flight) => {
+                        Failure::Unknown { error, unknown: C::unknown(flight), ended: false }
+                    }
+                    None => Failure::NotSent(error),
                 })
             });
             queued.set(RequestState::Done(outcome));

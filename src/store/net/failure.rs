@@ -9,7 +9,6 @@ use crate::base::error::{Error, ErrorKind};
 use crate::store::tls::TlsFailure;
 
 /// Why a request has no answer. `U`: how to make sure that it can no longer run.
-#[cfg(any(feature = "redis", feature = "postgres", feature = "mysql"))]
 #[derive(Debug, Clone)]
 pub(crate) enum Failure<U> {
     /// No byte of it has reached the server.
@@ -20,7 +19,6 @@ pub(crate) enum Failure<U> {
     Unknown { error: Error, unknown: U, ended: bool },
 }
 
-#[cfg(any(feature = "redis", feature = "postgres", feature = "mysql"))]
 impl<U> Failure<U> {
     pub(crate) fn into_error(self) -> Error {
         match self {
@@ -30,7 +28,6 @@ impl<U> Failure<U> {
 }
 
 /// The message of an [`ErrorKind::Unreachable`] when the other end closed the connection.
-#[cfg(any(feature = "redis", feature = "postgres", feature = "mysql"))]
 pub(crate) const ENDED: &str = "the connection to the server ended";
 
 /// `plain`: the URL of a server without TLS. `ended`: what to say if the other end closed the

@@ -6,7 +6,6 @@ compile_error!("leasehold connects to servers on Unix and on Windows only: it ne
 
 mod address;
 mod aside;
-#[cfg(any(feature = "redis", feature = "postgres", feature = "mysql"))]
 mod background;
 mod batch;
 mod failure;
@@ -38,13 +37,8 @@ pub(crate) use address::Address;
 pub(crate) use address::NO_UNIX_SOCKETS;
 #[cfg(any(feature = "postgres", feature = "mysql", feature = "zookeeper"))]
 pub(crate) use address::try_each;
-#[cfg(any(feature = "redis", feature = "postgres", feature = "mysql"))]
 pub(crate) use background::{Background, Next};
-#[cfg(feature = "zookeeper")]
-pub(crate) use failure::ends;
-pub(crate) use failure::to_error;
-#[cfg(any(feature = "redis", feature = "postgres", feature = "mysql"))]
-pub(crate) use failure::{ENDED, Failure};
+pub(crate) use failure::{ENDED, Failure, ends, to_error};
 #[cfg(any(feature = "redis", feature = "postgres", feature = "mysql"))]
 pub(crate) use limits::KEEPALIVE_PAUSE;
 pub(crate) use limits::is_timeout;

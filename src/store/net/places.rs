@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::batch::{Batch, QueuedRequest, RequestState, take_batch};
+use super::failure::Failure;
 use super::pace::Pace;
 use super::pooled::PooledConnector;
 use crate::base::error::Error;
@@ -313,6 +314,6 @@ pub(super) fn fail_queue<C: PooledConnector>(
     let stranded = std::mem::take(&mut state.queue);
     drop(state);
     for queued in stranded {
-        queued.set(RequestState::Done(Err(C::not_sent(error.clone()))));
+        queued.set(RequestState::Done(Err(Failure::NotSent(error.clone()))));
     }
 }

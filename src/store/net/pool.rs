@@ -26,9 +26,10 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use super::batch::{Batch, QueuedRequest, Reading, RequestState, brings_last, take_batch};
+use super::failure::Failure;
 use super::nearness::Nearness;
 use super::places::{LATE, Maker, PoolState, Sharing, fail_queue};
-use super::pooled::{Outcome, PooledConnector};
+use super::pooled::{FailureOf, Outcome, PooledConnector};
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::os::atomic::{AtomicUsize, Ordering};
 use crate::os::{self, Mutex, MutexGuard};
@@ -108,7 +109,7 @@ impl<C: PooledConnector> Pool<C> {
             Err(state) => state,
         };
         if state.closed {
-            return Err(C::not_sent(closed()));
+            return Err(Failure::NotSent(closed()));
         }
         let queued = Arc::new(QueuedRequest::new(request));
         if state.open() > 0 {
@@ -296,7 +297,7 @@ impl<C: PooledConnector> Pool<C> {
 
     /// Gives up the place of a connection that has ended. What was sent over it and has no outcome
     /// gets the failure; without one, a thread has panicked.
-    pub(super) fn lose_line(&self, line: u64, failure: Option<&C::Failure>) {
+    pub(super) fn lose_line(&self, line: u64, failure: Option<&FailureOf<C>>) {
         let mut state = self.state.lock();
         let lost = state.remove(line);
         self.serve_queue(state);
@@ -398,7 +399,7 @@ impl<C: PooledConnector> Pool<C> {
             }
             drop(state);
             if self.leave_queue(queued) {
-                return Err(C::not_sent(self.none_came()));
+                return Err(Failure::NotSent(self.none_came()));
             }
             // Another thread has just taken the request from the queue and will set its state in a
             // moment.
@@ -508,7 +509,7 @@ impl<'p, C: PooledConnector> Borrowed<'p, C> {
     }
 
     /// Closes the connection after an error. What others have sent over it has the failure.
-    pub(super) fn broken(mut self, failure: Option<&C::Failure>) {
+    pub(super) fn broken(mut self, failure: Option<&FailureOf<C>>) {
         if let Some(connection) = self.connection.take() {
             C::shut(&connection);
         }

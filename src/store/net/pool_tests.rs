@@ -13,6 +13,20 @@ enum Failed {
     Unknown,
 }
 
+impl Failed {
+    fn of(failure: Failure<()>) -> Self {
+        match failure {
+            Failure::NotSent(error) => Self::NotSent(error.kind()),
+            Failure::Unknown { .. } => Self::Unknown,
+        }
+    }
+}
+
+fn unknown() -> Failure<()> {
+    let error = Error::new(ErrorKind::Unreachable, "injected");
+    Failure::Unknown { error, unknown: (), ended: false }
+}
+
 type Name = &'static str;
 type FakeOutcome = std::result::Result<Name, Failed>;
 
@@ -82,7 +96,7 @@ impl PooledConnector for Fake {
     type Request = Name;
     type Flight = std::vec::IntoIter<Name>;
     type Answer = Name;
-    type Failure = Failed;
+    type Unknown = ();
 
     fn connect(&self) -> Result<Half> {
         let mut seen = self.steps.seen.lock();
@@ -116,28 +130,32 @@ impl PooledConnector for Fake {
         &self,
         connection: &mut Half,
         requests: impl Iterator<Item = &'r Name>,
-    ) -> std::result::Result<Self::Flight, Failed> {
+    ) -> std::result::Result<Self::Flight, Failure<()>> {
         connection.names = requests.copied().collect();
         if !self.steps.step(Prepare(connection.names[0])) {
-            return Err(Failed::NotSent(ErrorKind::InvalidInput));
+            return Err(Failure::NotSent(Error::new(ErrorKind::InvalidInput, "injected")));
         }
         self.steps.seen.lock().writes.push((connection.id, connection.names.clone()));
         Ok(connection.names.clone().into_iter())
     }
 
-    fn transmit(&self, _: &mut Half, flight: &Self::Flight) -> std::result::Result<(), Failed> {
-        if self.steps.step(Transmit(flight.as_slice()[0])) { Ok(()) } else { Err(Failed::Unknown) }
+    fn transmit(
+        &self,
+        _: &mut Half,
+        flight: &Self::Flight,
+    ) -> std::result::Result<(), Failure<()>> {
+        if self.steps.step(Transmit(flight.as_slice()[0])) { Ok(()) } else { Err(unknown()) }
     }
 
     fn receive(
         &self,
         connection: &mut Half,
         flight: &mut Self::Flight,
-        outcomes: &mut [Option<FakeOutcome>],
-    ) -> std::result::Result<(), Failed> {
+        outcomes: &mut [Option<Outcome<Fake>>],
+    ) -> std::result::Result<(), Failure<()>> {
         for (outcome, name) in outcomes.iter_mut().zip(flight) {
             if !self.steps.step(Receive(name)) || connection.is_shut.load(Ordering::SeqCst) {
-                return Err(Failed::Unknown);
+                return Err(unknown());
             }
             *outcome = Some(Ok(name));
         }
@@ -160,13 +178,7 @@ impl PooledConnector for Fake {
         *answer == "last"
     }
 
-    fn not_sent(error: Error) -> Failed {
-        Failed::NotSent(error.kind())
-    }
-
-    fn unknown(_: Error, _: &Self::Flight) -> Failed {
-        Failed::Unknown
-    }
+    fn unknown(_: &Self::Flight) {}
 }
 
 impl PooledSender<Fake> for Half {
@@ -305,7 +317,7 @@ impl Stage {
 }
 
 fn ask(pool: &Pool<Fake>, name: Name) -> FakeOutcome {
-    pool.ask(name, pool.most(), |_, outcome| outcome)
+    pool.ask(name, pool.most(), |_, outcome| outcome).map_err(Failed::of)
 }
 
 /// `None` for a caller that panicked.
@@ -654,7 +666,8 @@ fn two_requests_have_an_outcome_each() {
     assert!(stage.pool.ask_two(&"a", &"c").is_none());
     ask(&stage.pool, "a").unwrap();
     assert_eq!(stage.pool.ask_two(&"a", &"c"), Some([Ok("a"), Ok("c")]));
-    assert_eq!(stage.pool.ask_two(&"a", &"b"), Some([Ok("a"), Err(Failed::Unknown)]));
+    let both = stage.pool.ask_two(&"a", &"b").map(|both| both.map(|one| one.map_err(Failed::of)));
+    assert_eq!(both, Some([Ok("a"), Err(Failed::Unknown)]));
     assert_eq!((stage.writes().len(), stage.connections()), (3, (0, 0)));
 }
 

@@ -3,10 +3,11 @@
 use std::convert::Infallible;
 use std::time::Duration;
 
-use crate::base::error::{Error, Result};
+use super::failure::Failure;
+use crate::base::error::Result;
 
-pub(crate) type Outcome<C> =
-    std::result::Result<<C as PooledConnector>::Answer, <C as PooledConnector>::Failure>;
+pub(crate) type Outcome<C> = std::result::Result<<C as PooledConnector>::Answer, FailureOf<C>>;
+pub(crate) type FailureOf<C> = Failure<<C as PooledConnector>::Unknown>;
 
 /// Makes the connections of a pool, and sends and reads over them.
 pub(crate) trait PooledConnector: Sized + Send + Sync + 'static {
@@ -19,7 +20,8 @@ pub(crate) trait PooledConnector: Sized + Send + Sync + 'static {
     /// What is known of requests from before they are sent until their answers have come.
     type Flight: Send;
     type Answer: Send;
-    type Failure: Clone + Send;
+    /// How to make sure that a request without an answer can no longer run.
+    type Unknown: Clone + Send;
 
     fn connect(&self) -> Result<Self::Connection>;
 
@@ -58,13 +60,13 @@ pub(crate) trait PooledConnector: Sized + Send + Sync + 'static {
         &self,
         connection: &mut Self::Connection,
         requests: impl Iterator<Item = &'r Self::Request>,
-    ) -> std::result::Result<Self::Flight, Self::Failure>;
+    ) -> std::result::Result<Self::Flight, FailureOf<Self>>;
 
     fn transmit(
         &self,
         connection: &mut Self::Connection,
         flight: &Self::Flight,
-    ) -> std::result::Result<(), Self::Failure>;
+    ) -> std::result::Result<(), FailureOf<Self>>;
 
     /// Reads the answers, and puts the outcome of each request in its place. A failure is the
     /// outcome of all that have none.
@@ -73,7 +75,7 @@ pub(crate) trait PooledConnector: Sized + Send + Sync + 'static {
         connection: &mut Self::Connection,
         flight: &mut Self::Flight,
         outcomes: &mut [Option<Outcome<Self>>],
-    ) -> std::result::Result<(), Self::Failure>;
+    ) -> std::result::Result<(), FailureOf<Self>>;
 
     /// The other half of a new connection; `None` if it carries one write at a time.
     fn sender(_connection: &Self::Connection) -> Option<Self::Sender> {
@@ -97,16 +99,7 @@ pub(crate) trait PooledConnector: Sized + Send + Sync + 'static {
     /// Whether a connection that has brought this answer must not be used again.
     fn is_last(answer: &Self::Answer) -> bool;
 
-    /// No byte of the request has reached the server.
-    fn not_sent(error: Error) -> Self::Failure;
-
-    /// The same failure, for requests that were sent behind those that have failed.
-    fn behind(failure: &Self::Failure, _flight: &Self::Flight) -> Self::Failure {
-        failure.clone()
-    }
-
-    /// The request may have run, or may still run.
-    fn unknown(error: Error, flight: &Self::Flight) -> Self::Failure;
+    fn unknown(flight: &Self::Flight) -> Self::Unknown;
 }
 
 /// Sends over a connection while another thread reads from it.

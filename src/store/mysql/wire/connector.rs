@@ -4,7 +4,9 @@ use std::convert::Infallible;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use super::connection::{Answer, Connection, InFlight, MysqlFailure, Outcome, Request, simple};
+use super::connection::{
+    Answer, Connection, InFlight, MysqlFailure, Outcome, Request, UnknownOutcome, simple,
+};
 use super::log_in::{Greeting, log_in};
 use super::packet::{PacketReader, Set, Transport, malformed};
 use super::schema::{self, Schema};
@@ -184,7 +186,7 @@ impl PooledConnector for Connector {
     type Request = Request;
     type Flight = InFlight;
     type Answer = Answer;
-    type Failure = MysqlFailure;
+    type Unknown = UnknownOutcome;
 
     fn connect(&self) -> Result<Connection> {
         self.connect()
@@ -243,11 +245,7 @@ impl PooledConnector for Connector {
         answer.is_last()
     }
 
-    fn not_sent(error: Error) -> MysqlFailure {
-        MysqlFailure::NotSent(error)
-    }
-
-    fn unknown(error: Error, flight: &InFlight) -> MysqlFailure {
-        MysqlFailure::Unknown { error, unknown: flight.sent.unknown.clone(), ended: false }
+    fn unknown(flight: &InFlight) -> UnknownOutcome {
+        flight.sent.unknown.clone()
     }
 }

@@ -7,9 +7,9 @@ use std::time::Duration;
 use super::batch::Flight;
 use super::connection::Connection;
 use super::connector::Connector;
-use super::outcome::{Answer, Outcome, PostgresFailure};
+use super::outcome::{Answer, Outcome, PostgresFailure, UnknownOutcome};
 use super::request::Request;
-use crate::base::error::{Error, Result};
+use crate::base::error::Result;
 use crate::store::net::{self, PooledConnector};
 
 pub(crate) type Pool = net::Pool<Connector>;
@@ -22,7 +22,7 @@ impl PooledConnector for Connector {
     type Request = Request;
     type Flight = Flight;
     type Answer = Answer;
-    type Failure = PostgresFailure;
+    type Unknown = UnknownOutcome;
 
     fn connect(&self) -> Result<Connection> {
         self.connect()
@@ -92,15 +92,7 @@ impl PooledConnector for Connector {
         answer.is_last()
     }
 
-    fn not_sent(error: Error) -> PostgresFailure {
-        PostgresFailure::NotSent(error)
-    }
-
-    fn unknown(error: Error, flight: &Flight) -> PostgresFailure {
-        PostgresFailure::Unknown {
-            error,
-            unknown: flight.in_flight.sent.unknown.clone(),
-            ended: false,
-        }
+    fn unknown(flight: &Flight) -> UnknownOutcome {
+        flight.in_flight.sent.unknown.clone()
     }
 }

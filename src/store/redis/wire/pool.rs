@@ -9,8 +9,8 @@ use super::packing::InFlight;
 use super::reply::Reply;
 use super::request::Request;
 use super::sender::Sender;
-use super::unknown_outcome::RedisFailure;
-use crate::base::error::{Error, Result};
+use super::unknown_outcome::{RedisFailure, UnknownOutcome};
+use crate::base::error::Result;
 use crate::base::lease::Moment;
 use crate::store::net::{self, PooledConnector, PooledSender};
 
@@ -34,7 +34,7 @@ impl PooledConnector for Connector {
     type Request = RequestAfter;
     type Flight = InFlight;
     type Answer = Answer;
-    type Failure = RedisFailure;
+    type Unknown = UnknownOutcome;
 
     fn connect(&self) -> Result<Connection> {
         self.connect()
@@ -109,22 +109,8 @@ impl PooledConnector for Connector {
         answer.reply.is_demotion()
     }
 
-    fn not_sent(error: Error) -> RedisFailure {
-        RedisFailure::NotSent(error)
-    }
-
-    fn behind(failure: &RedisFailure, flight: &InFlight) -> RedisFailure {
-        match failure {
-            RedisFailure::NotSent(error) => Self::unknown(error.clone(), flight),
-            RedisFailure::Unknown { error, ended, .. } => {
-                let (error, unknown) = (error.clone(), flight.unknown.clone());
-                RedisFailure::Unknown { error, unknown, ended: *ended }
-            }
-        }
-    }
-
-    fn unknown(error: Error, flight: &InFlight) -> RedisFailure {
-        RedisFailure::Unknown { error, unknown: flight.unknown.clone(), ended: false }
+    fn unknown(flight: &InFlight) -> UnknownOutcome {
+        flight.unknown.clone()
     }
 }
 
