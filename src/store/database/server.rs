@@ -8,13 +8,10 @@ use parking_lot::Mutex;
 
 use super::session::{Failure, UnknownOutcome};
 use crate::base::error::{Error, ErrorKind, Result};
-use crate::base::lease::Moment;
-use crate::base::limits::IDEMPOTENCY_TTL;
-use crate::base::node_status::{NodeState, NodeStatus};
 use crate::base::random::Backoff;
 use crate::signal::clock::Clock;
 use crate::store::UnknownOutcomes;
-use crate::store::net::{Outcome, Pool, PooledConnector};
+use crate::store::net::{Outcome, Pool, PooledConnector, Repeats};
 
 /// What to say after a forced unlock without an answer.
 pub(crate) const MAY_BE_FREE: &str =
@@ -80,15 +77,6 @@ impl<C: Database> Server<C> {
     pub(crate) fn connect_now(&self) -> Result<()> {
         self.pool.connect_aside()?.keep();
         Ok(())
-    }
-
-    pub(crate) fn status(&self) -> NodeStatus {
-        let (reached, last_error) = self.pool.reached();
-        // Without a connection and without a failure, the server has not been asked yet.
-        let state =
-            if reached || last_error.is_none() { NodeState::Voting } else { NodeState::Down };
-        let address = self.pool.connector().address();
-        NodeStatus { address, state, latency: None, last_error, slots: Vec::new() }
     }
 
     /// Sends a request that may be repeated once no earlier attempt can run any more. With unknown
@@ -173,11 +161,8 @@ impl<C: Database> Server<C> {
         }
     }
 
-    /// Every connection of the pool may have ended with the first one. After a long time (the
-    /// machine slept) the idempotency key may be gone, and a repeat could count twice.
     fn repeats(&self) -> Repeats<'_> {
-        let clock = self.pool.connector().clock();
-        Repeats { left: self.pool.most() + 1, clock, until: clock.now().plus(IDEMPOTENCY_TTL / 2) }
+        Repeats::over(&self.pool, self.pool.connector().clock())
     }
 
     /// Returns when no earlier attempt can run any more. When a write with the requests of many
@@ -209,21 +194,6 @@ impl<C: Database> Server<C> {
         });
         *trouble = settled.as_ref().err().map(|error| (Instant::now(), error.clone()));
         settled
-    }
-}
-
-/// How often a request is repeated at once.
-struct Repeats<'s> {
-    left: usize,
-    clock: &'s dyn Clock,
-    until: Moment,
-}
-
-impl Repeats<'_> {
-    fn one_more(&mut self) -> bool {
-        let goes_on = self.left > 0 && self.clock.now() < self.until;
-        self.left = self.left.saturating_sub(1);
-        goes_on
     }
 }
 

@@ -175,7 +175,7 @@ impl LockStore for MysqlStore {
     }
 
     fn nodes(&self) -> Vec<NodeStatus> {
-        vec![self.server.status()]
+        vec![self.server.pool.status(false)]
     }
 
     fn diagnose(&self, asked: &Diagnose<'_>) -> Vec<Finding> {

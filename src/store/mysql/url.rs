@@ -71,7 +71,6 @@ fn ssl(said: &Parameters<'_>) -> Result<Ssl> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::error::ErrorKind;
 
     fn shown(url: &str) -> String {
         match MysqlUrl::parse(url) {

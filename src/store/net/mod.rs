@@ -20,6 +20,7 @@ mod places;
 mod pool;
 mod pooled;
 mod question;
+mod repeats;
 #[cfg(shuttle)]
 mod scheduled;
 #[cfg(not(shuttle))]
@@ -51,6 +52,7 @@ pub(crate) use pool::Pool;
 pub(crate) use pooled::{Outcome, PooledConnector, PooledSender};
 #[cfg(feature = "redis")]
 pub(crate) use question::{Answer, Question, Wanted};
+pub(crate) use repeats::Repeats;
 #[cfg(shuttle)]
 pub(crate) use scheduled::{Stream, Waker, readable};
 #[cfg(not(shuttle))]

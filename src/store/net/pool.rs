@@ -31,6 +31,7 @@ use super::nearness::Nearness;
 use super::places::{LATE, Maker, PoolState, Sharing, fail_queue};
 use super::pooled::{FailureOf, Outcome, PooledConnector};
 use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::node_status::{NodeState, NodeStatus};
 use crate::os::atomic::{AtomicUsize, Ordering};
 use crate::os::{self, Mutex, MutexGuard};
 
@@ -85,6 +86,19 @@ impl<C: PooledConnector> Pool<C> {
     pub(crate) fn reached(&self) -> (bool, Option<Error>) {
         let state = self.state.lock();
         (!state.lines.is_empty(), state.pace.trouble().cloned())
+    }
+
+    /// The state of the server. `is_connected`: the client has another connection to it.
+    pub(crate) fn status(&self, is_connected: bool) -> NodeStatus {
+        let (reached, last_error) = self.reached();
+        // Without a connection and without a failure, the server has not been asked yet.
+        let state = if reached || is_connected || last_error.is_none() {
+            NodeState::Voting
+        } else {
+            NodeState::Down
+        };
+        let address = self.connector.address();
+        NodeStatus { address, state, latency: None, last_error, slots: Vec::new() }
     }
 
     /// One request, one answer. If no connection is free and there are fewer than `most`, one is

@@ -7,11 +7,11 @@ use std::time::Duration;
 use super::background::Background;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::lease::Moment;
-use crate::base::limits::IDEMPOTENCY_TTL;
-use crate::base::node_status::{NodeState, NodeStatus};
+use crate::base::node_status::NodeStatus;
 use crate::os;
 use crate::signal::clock::Clock;
 use crate::store::UnknownOutcomes;
+use crate::store::net::Repeats;
 use crate::store::redis::wire::{
     Connector, Pool, RedisFailure, Reply, Request, RequestAfter, Target, UnknownOutcome,
     fail_on_error,
@@ -74,21 +74,8 @@ impl Server {
     }
 
     pub(super) fn status(&self) -> NodeStatus {
-        let (reached, last_error) = self.pool.reached();
-        // A client that only holds locks sends nothing but renewals. Without a connection and
-        // without a failure, the server has not been asked yet.
-        let state = if reached || self.background.is_connected() || last_error.is_none() {
-            NodeState::Voting
-        } else {
-            NodeState::Down
-        };
-        NodeStatus {
-            address: format!("{:?}", self.target),
-            state,
-            latency: None,
-            last_error,
-            slots: Vec::new(),
-        }
+        // A client that only holds locks sends nothing but renewals.
+        self.pool.status(self.background.is_connected())
     }
 
     /// If there are unknown outcomes, the kills of the earlier connections come right before the
@@ -103,24 +90,16 @@ impl Server {
         request: &impl Fn() -> Request,
         unknowns: &mut UnknownOutcomes,
     ) -> std::result::Result<Answered, Unanswered> {
-        let asked_at = self.clock.now();
-        let mut repeats = 0;
+        let mut repeats = Repeats::over(&self.pool, &*self.clock);
         loop {
             match self.ask_after(request(), unknowns.list()) {
                 Ok(answered) => return Ok(answered),
                 Err(RedisFailure::NotSent(error)) => return Err(Unanswered::NotSent(error)),
                 Err(RedisFailure::Unknown { error, unknown, ended }) => {
                     unknowns.push(unknown);
-                    // Every connection of the pool may have ended with the first one. After a long
-                    // time (the machine slept) the idempotency key may be gone, and a repeat could
-                    // count twice.
-                    if !ended
-                        || repeats > self.pool.most()
-                        || self.clock.now().since(asked_at) > IDEMPOTENCY_TTL / 2
-                    {
+                    if !ended || !repeats.one_more() {
                         return Err(Unanswered::Unknown(error));
                     }
-                    repeats += 1;
                 }
             }
         }
