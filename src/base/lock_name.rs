@@ -185,7 +185,8 @@ impl LockName {
 
     /// What a job with this name keeps under a key of its own.
     pub(crate) fn of_job(name: &Arc<str>, kind: Kind, key: String) -> Self {
-        let (name, key) = (name.clone(), key.into());
+        let name = name.clone();
+        let key = key.into();
         Self { kind, name, key, counters: OnceLock::new(), spelling: OnceLock::new() }
     }
 

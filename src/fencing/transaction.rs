@@ -142,7 +142,8 @@ pub struct DoneStatement {
 
 impl DoneStatement {
     pub(crate) fn new(sql: &'static str, job: &JobName, token: FencingToken) -> Self {
-        let (name, occurrence) = (job.lease.key.clone(), job.occurrence.clone());
+        let name = job.lease.key.clone();
+        let occurrence = job.occurrence.clone();
         Self { sql, name, occurrence, token }
     }
 

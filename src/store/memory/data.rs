@@ -21,7 +21,8 @@ impl MemoryState {
             _ => {
                 self.data.retain(|_, written| !written.is_forgotten(now));
                 let holder = holder.as_str().to_owned();
-                let (data, token) = (data.clone(), granted.token);
+                let data = data.clone();
+                let token = granted.token;
                 let written = Written { holder, number: 0, data, token, asked: 0, until };
                 self.data.insert(name.key.clone(), written);
             }

@@ -28,7 +28,8 @@ impl MemoryStore {
         state.faults.take(Operation::Acquire, Failure::NotConfirmed);
         drop(state);
         unknowns.spend(Spent::Released);
-        let (memory, name) = (self.memory.clone(), acquire.name.clone());
+        let memory = self.memory.clone();
+        let name = acquire.name.clone();
         let holder = acquire.holder.clone();
         let permits = acquire.permits;
         let late = Duration::from_micros(random_number() % 2000);

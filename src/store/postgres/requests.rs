@@ -292,7 +292,8 @@ pub(super) fn inspect(name: &LockName) -> Request {
 }
 
 pub(super) fn inspect_answer(rows: &[Row]) -> Result<Option<LockStatus>> {
-    let (mut holders, mut data) = (Vec::new(), None);
+    let mut holders = Vec::new();
+    let mut data = None;
     let mut longest = 0;
     for row in rows {
         let kind = text(row, 0).ok_or_else(|| unexpected("an inspection", None))?;

@@ -58,7 +58,8 @@ fn value_of<'t>(text: &'t str, key: &str) -> Option<&'t str> {
 impl Record {
     fn to_text(&self) -> String {
         let Self { attempts, is_done, is_open_again, pause, keep, holder, by } = self;
-        let (done, again) = (u8::from(*is_done), u8::from(*is_open_again));
+        let done = u8::from(*is_done);
+        let again = u8::from(*is_open_again);
         format!(
             "attempts={attempts}\ndone={done}\nagain={again}\npause_ms={pause}\nkeep_ms={keep}\n\
              holder={holder}\nby={by}"
@@ -87,7 +88,8 @@ impl Last {
 
     fn parse(text: &str) -> Option<Self> {
         let text_of = |key| value_of(text, key).map(str::to_owned);
-        let (newest, holder) = (text_of("newest")?, text_of("holder")?);
+        let newest = text_of("newest")?;
+        let holder = text_of("holder")?;
         Some(Self { newest, holder, occurrence: text_of("occurrence")?, by: text_of("by")? })
     }
 }
@@ -161,7 +163,8 @@ impl ZooKeeperStore {
         first: Request,
         more: &[Request],
     ) -> ZooKeeperResult<(Known, Exchange)> {
-        let (record, last) = (self.paths(&job.record).base.clone(), self.last_path(job));
+        let record = self.paths(&job.record).base.clone();
+        let last = self.last_path(job);
         let mut looks =
             vec![first, Request::get_data(&last, false), Request::get_data(&record, false)];
         looks.extend_from_slice(more);
@@ -246,7 +249,8 @@ impl ZooKeeperStore {
             let Some((_, lease)) = data_in(&exchange.replies[3], &own.path)? else {
                 return Ok(JobState::NotHeld);
             };
-            let (record, last) = (&known.record.value, &known.last.value);
+            let record = &known.record.value;
+            let last = &known.last.value;
             if last.holder == holder.as_str() {
                 return Ok(JobState::Begun { attempt: record.attempts.max(1) });
             }
@@ -254,7 +258,8 @@ impl ZooKeeperStore {
                 return Ok(refusal);
             }
             let attempt = record.attempts + 1;
-            let (holder, by) = (holder.as_str().to_owned(), by.to_owned());
+            let holder = holder.as_str().to_owned();
+            let by = by.to_owned();
             let record = Record {
                 attempts: attempt,
                 pause: 0,
@@ -293,7 +298,8 @@ impl ZooKeeperStore {
                 (Some(own), Some(reply)) => Some(own).filter(|_| reply.code.is_ok()),
                 _ => None,
             };
-            let (record, last) = (&known.record.value, &known.last.value);
+            let record = &known.record.value;
+            let last = &known.last.value;
             let Some(own) = own else {
                 self.forget_deleted(&job.lease, holder);
                 let has_run = record.is_done && record.holder == holder.as_str();
@@ -330,7 +336,8 @@ impl ZooKeeperStore {
     fn forget(&self, job: &JobName, keep: Duration) -> ZooKeeperResult<bool> {
         for _ in 0..TRIES {
             let (known, _) = self.read_job(job, self.client.quorum_check(), &[])?;
-            let (record, last) = (&known.record.value, &known.last.value);
+            let record = &known.record.value;
+            let last = &known.last.value;
             let is_newest = last.newest == *job.occurrence;
             let was_known = is_newest || record.is_done || record.attempts > 0;
             let record = Record {

@@ -69,7 +69,8 @@ impl ZooKeeperStore {
 
     /// Holds with data learn whether somebody asks for them.
     fn note_questions(&self, chunk: &[Renewal], nodes: &[Option<Node>], outcomes: &mut [Renewed]) {
-        let (mut paths, mut questions) = (Vec::new(), Vec::new());
+        let mut paths = Vec::new();
+        let mut questions = Vec::new();
         for ((one, node), outcome) in chunk.iter().zip(nodes).zip(outcomes) {
             if let (Some(_), Some(node), Renewed::Held { asked, .. }) =
                 (one.holder.data(), node, outcome)

@@ -94,8 +94,7 @@ pub struct LeaderWatch {
 impl LeaderWatch {
     pub(super) fn new(handle: Handle) -> Self {
         let stops = handle.client.life.stops().child();
-        let (seen, highest, has_failed, is_over) = (None, None, false, false);
-        Self { handle, stops, seen, highest, has_failed, is_over }
+        Self { handle, stops, seen: None, highest: None, has_failed: false, is_over: false }
     }
 
     /// Pauses, unless it has to end.

@@ -150,7 +150,8 @@ impl Every {
 
     /// The last fire time at `now`, since 1970.
     pub(super) fn last_before(&self, now: Duration) -> Duration {
-        let (interval, offset) = (self.interval.as_secs(), self.offset.as_secs());
+        let interval = self.interval.as_secs();
+        let offset = self.offset.as_secs();
         let reached = (now + self.early_by()).as_secs();
         // Before the first one of 1970 there is none.
         let count = reached.saturating_sub(offset) / interval;
@@ -166,9 +167,12 @@ impl Every {
 /// A time since 1970 in whole seconds, in UTC: `2026-11-23T02:00:00Z`.
 pub(super) fn label_of(time: Duration) -> String {
     let seconds = time.as_secs();
-    let (days, of_day) = (seconds / 86_400, seconds % 86_400);
+    let days = seconds / 86_400;
+    let of_day = seconds % 86_400;
     let (year, month, day) = date_of(days);
-    let (hour, minute, second) = (of_day / 3600, of_day / 60 % 60, of_day % 60);
+    let hour = of_day / 3600;
+    let minute = of_day / 60 % 60;
+    let second = of_day % 60;
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
 }
 

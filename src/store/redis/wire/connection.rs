@@ -81,7 +81,8 @@ impl Connection {
     /// does not return the numbers that stand between their replies.
     pub(super) fn sender(&self) -> Option<Sender> {
         let Self { transport, facts, clock, .. } = self;
-        let (stream, endpoint) = (transport.stream().twin(), transport.endpoint().clone());
+        let stream = transport.stream().twin();
+        let endpoint = transport.endpoint().clone();
         facts
             .fences
             .then(|| Sender::new(stream, endpoint, facts.clone(), clock.clone(), self.io_timeout))
