@@ -4,7 +4,8 @@
 # compiles; the interface keeps its promise since the last release. Publishes nothing.
 #
 #   sh packaging/crates.sh package      package and compile, also with `cargo publish --dry-run`
-#   sh packaging/crates.sh features     each feature, and each pair of them
+#   sh packaging/crates.sh features     each feature
+#   sh packaging/crates.sh pairs        each pair of features
 #   sh packaging/crates.sh semver       the interface, beside that of the last tag v*
 #   sh packaging/crates.sh docs         the pages as docs.rs builds them (needs a nightly toolchain)
 #   sh packaging/crates.sh release      what only a release needs: the address, the date, a clean tree
@@ -52,12 +53,15 @@ package() {
 }
 
 features() {
-    # Each pair finds what one feature uses of another one; each feature alone is linted as well.
     cargo hack clippy -p leasehold --lib --each-feature -- -D warnings
     # Links to what a feature brings lead to docs.rs where the feature is off (src/links).
     RUSTDOCFLAGS='-D warnings' cargo hack doc -p leasehold --lib --no-deps --each-feature
-    cargo hack check -p leasehold --lib --feature-powerset --depth 2
     cargo hack clippy -p leasehold-cli --each-feature -- -D warnings
+}
+
+pairs() {
+    # Finds what one feature uses of another one.
+    cargo hack check -p leasehold --lib --feature-powerset --depth 2
 }
 
 semver() {
@@ -93,7 +97,7 @@ release() {
 }
 
 case $* in
-package | features | semver | docs | release) "$1" ;;
+package | features | pairs | semver | docs | release) "$1" ;;
 *)
     sed -n '2,/^set/s/^# \{0,1\}//p' "$0" >&2
     exit 2
