@@ -1,5 +1,5 @@
-//! What the stores in databases share: the hosts of a URL, messages over a socket, and sessions that
-//! are ended before a request is repeated.
+//! What the stores in databases share: the hosts of a URL, messages over a socket, and sessions
+//! that are ended before a request is repeated.
 
 mod background;
 mod hosts;
