@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::error::{Result, invalid};
 use crate::builder::Builder;
 use crate::client::LockClient;
 #[cfg(feature = "testing")]
@@ -100,7 +100,7 @@ impl Builder {
 pub(crate) fn memory_of(client: &LockClient) -> Result<&Arc<Memory>> {
     MemoryStore::memory_of(&*client.state().store).ok_or_else(|| {
         let why = "this client is not in memory: make it with in_memory, or build_in_memory";
-        Error::new(ErrorKind::InvalidInput, why)
+        invalid(why)
     })
 }
 

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::error::{Result, invalid};
 
 /// Maximum length of the data of a hold, in bytes: every look at the lock reads it.
 pub(crate) const MOST_DATA: usize = 1024;
@@ -30,7 +30,7 @@ impl HoldData {
         }
         let why =
             format!("{length} bytes of data are more than the {MOST_DATA} that a hold may have");
-        Err(Error::new(ErrorKind::InvalidInput, why))
+        Err(invalid(why))
     }
 }
 
@@ -55,6 +55,7 @@ impl fmt::Display for HoldData {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::error::ErrorKind;
 
     #[test]
     fn its_text_is_escaped_and_its_debug_has_none() {

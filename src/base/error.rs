@@ -183,6 +183,12 @@ struct ErrorParts {
     is_of_a_part: bool,
 }
 
+/// A value of the caller that cannot be used.
+#[cold]
+pub(crate) fn invalid(message: impl Into<String>) -> Error {
+    Error::new(ErrorKind::InvalidInput, message)
+}
+
 impl Error {
     #[cold]
     pub(crate) fn new(kind: ErrorKind, message: impl Into<String>) -> Self {

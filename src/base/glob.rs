@@ -1,6 +1,6 @@
 //! Patterns of names, as in a shell.
 
-use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::error::{Result, invalid};
 
 /// `*`: any text, `?`: one character, `[a-z0]`: one of these, `[^a-z]`: none of these. A backslash
 /// makes the next character literal.
@@ -38,7 +38,7 @@ impl Glob {
             let why = format!(
                 "the pattern {pattern:?} {why} (a backslash makes the next character literal)"
             );
-            Error::new(ErrorKind::InvalidInput, why)
+            invalid(why)
         };
         if pattern.is_empty() {
             return Err(refuse("is empty; '*' matches every name"));
@@ -136,6 +136,7 @@ fn class(rest: &mut std::str::Chars<'_>) -> Option<Part> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::error::ErrorKind;
 
     fn matches(pattern: &str, name: &str) -> bool {
         Glob::parse(pattern).unwrap().matches(name)

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::error::{Result, invalid};
 use crate::base::job_keys::{DONE, LAST, LEASE, job_of_lease};
 use crate::base::lock_name::{Kind, LockName};
 
@@ -59,12 +59,13 @@ fn check_label(label: &str) -> Result<()> {
     let why = format!(
         "the occurrence {label:?} is not 1 to {LONGEST_LABEL} ASCII letters, digits and characters of \"-_.:+,@\""
     );
-    Err(Error::new(ErrorKind::InvalidInput, why))
+    Err(invalid(why))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::error::ErrorKind;
     use crate::base::job_keys::is_key_of_job;
 
     fn job(name: &str, occurrence: &str) -> Result<JobName> {

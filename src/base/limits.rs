@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::base::advice::Advice;
-use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::error::{Error, ErrorKind, Result, invalid};
 use crate::base::lock_name::{Kind, LockName};
 
 /// A shorter lease would be used up by the margin and one round trip.
@@ -33,10 +33,7 @@ pub(crate) fn check_count(count: u32, most: u32) -> Result<()> {
     if (1..=most).contains(&count) {
         return Ok(());
     }
-    Err(Error::new(
-        ErrorKind::InvalidInput,
-        format!("the number {count} is not between 1 and {most}"),
-    ))
+    Err(invalid(format!("the number {count} is not between 1 and {most}")))
 }
 
 /// The error of a call that asks for more permits than there can ever be: 0 if nobody has set how
@@ -68,17 +65,17 @@ pub(crate) fn check_lease(lease: Duration) -> Result<()> {
     if (SHORTEST_LEASE..=LONGEST_LEASE).contains(&lease) {
         return Ok(());
     }
-    Err(Error::new(
-        ErrorKind::InvalidInput,
-        format!("a lease of {} is not between {SHORTEST_LEASE:?} and 365 days", in_words(lease)),
-    ))
+    Err(invalid(format!(
+        "a lease of {} is not between {SHORTEST_LEASE:?} and 365 days",
+        in_words(lease)
+    )))
 }
 
 /// The error of a hold that ends at once.
 #[cold]
 pub(crate) fn zero_max_hold() -> Error {
     let why = "a maximum hold of zero would never let a lock be renewed";
-    Error::new(ErrorKind::InvalidInput, why).advise(Advice::FixLease)
+    invalid(why).advise(Advice::FixLease)
 }
 
 /// A time as people write it: `0 s` and `400 days` where `Debug` has `0ns` and `34560000s`.

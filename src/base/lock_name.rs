@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use crate::base::advice::Advice;
 use crate::base::counters::Counters;
-use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::error::{Error, ErrorKind, Result, invalid};
 use crate::base::job_keys::is_key_of_job;
 use crate::os::OnceLock;
 
@@ -171,7 +171,7 @@ impl LockName {
                 "a lock name of {} bytes is longer than {MAX_NAME_BYTES} (prefix included)",
                 key.len()
             );
-            return Err(Error::new(ErrorKind::InvalidInput, why));
+            return Err(invalid(why));
         }
         let key: Arc<str> = key.into();
         if is_key_of_job(&key) {

@@ -5,8 +5,8 @@ use std::sync::{Arc, OnceLock};
 
 use super::redis::{RedisOptions, address_map, log_in_settings, redis_settings};
 use super::servers::{Servers, Shown, from_url};
-use super::settings::{NewClient, invalid};
-use crate::base::error::Result;
+use super::settings::NewClient;
+use crate::base::error::{Result, invalid};
 use crate::store::LockStore;
 use crate::store::redis::wire::{Connector, Endpoint, Publishing};
 use crate::store::redis::{RedisStore, script};

@@ -4,8 +4,7 @@ use std::sync::Arc;
 
 use super::settings::NewClient;
 #[cfg(feature = "tls-core")]
-use super::settings::invalid;
-use crate::base::error::Result;
+use crate::base::error::{Result, invalid};
 #[cfg(feature = "tls-core")]
 use crate::base::tls::Tls;
 use crate::store::database::{DatabaseSettings, DatabaseUrl, Hosts};

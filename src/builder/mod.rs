@@ -47,10 +47,10 @@ use self::redlock::Redlock;
 #[cfg(feature = "redis")]
 use self::sentinel::Sentinel;
 use self::servers::Servers;
-use self::settings::{DEFAULT_IO_TIMEOUT, NewClient, Settings, invalid};
+use self::settings::{DEFAULT_IO_TIMEOUT, NewClient, Settings};
 #[cfg(feature = "zookeeper")]
 use self::zookeeper::ZooKeeper;
-use crate::base::error::Result;
+use crate::base::error::{Result, invalid};
 use crate::base::holder::ClientId;
 #[cfg(feature = "tls-core")]
 use crate::base::tls::Tls;

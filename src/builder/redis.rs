@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::servers::{Servers, Shown, from_url};
-use super::settings::{NewClient, invalid};
+use super::settings::NewClient;
 use crate::base::credentials::{Credentials, CredentialsProvider};
-use crate::base::error::Result;
+use crate::base::error::{Result, invalid};
 use crate::store::LockStore;
 use crate::store::net::Network;
 use crate::store::redis::script::WaiterTimeouts;

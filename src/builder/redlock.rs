@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use super::redis::log_in_settings;
 use super::servers::{Servers, Shown};
-use super::settings::{DEFAULT_LEASE, NewClient, invalid};
+use super::settings::{DEFAULT_LEASE, NewClient};
 use crate::base::credentials::CredentialsProvider;
-use crate::base::error::Result;
+use crate::base::error::{Result, invalid};
 use crate::base::limits::{check_lease, in_words};
 use crate::store::LockStore;
 use crate::store::redis::script;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::error::{Result, invalid};
 use crate::base::holder::ClientId;
 use crate::base::limits::{check_lease, in_words, zero_max_hold};
 use crate::base::lock_name::MAX_NAME_BYTES;
@@ -201,9 +201,4 @@ impl NewClient<'_> {
             }
         }
     }
-}
-
-#[cold]
-pub(super) fn invalid(message: impl Into<String>) -> Error {
-    Error::new(ErrorKind::InvalidInput, message)
 }

@@ -6,8 +6,8 @@ use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
 use super::servers::{Servers, Shown, from_url};
-use super::settings::{NewClient, invalid};
-use crate::base::error::Result;
+use super::settings::NewClient;
+use crate::base::error::{Result, invalid};
 use crate::store::LockStore;
 use crate::store::net::Network;
 use crate::store::zookeeper::url::ZooKeeperUrl;

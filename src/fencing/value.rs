@@ -6,7 +6,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use super::token::FencingToken;
-use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::error::{Error, ErrorKind, Result, invalid};
 use crate::store::{FenceAnswer, UnknownOutcomes};
 use crate::wait::client_state::ClientState;
 
@@ -57,7 +57,7 @@ impl FencedValue {
     pub(crate) fn new(client: &Arc<ClientState>, key: &str) -> Self {
         let mapped: Arc<str> = format!("{}{key}", client.config.key_prefix).into();
         let refused = if key.is_empty() {
-            Some(Error::new(ErrorKind::InvalidInput, "the key of a fenced value must not be empty"))
+            Some(invalid("the key of a fenced value must not be empty"))
         } else {
             client
                 .store

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::base::data::HoldData;
-use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::error::{Error, ErrorKind, Result, invalid};
 use crate::base::holder::Holder;
 use crate::base::lease::{LeaseState, Moment, valid_until};
 use crate::base::loss::{Loss, LossWait};
@@ -263,7 +263,7 @@ impl Hold {
         if asked.holder.data().is_none() {
             let why = "this hold was taken without data, so there is none to replace: take the lock \
                        with data first";
-            return Err(named(Error::new(ErrorKind::InvalidInput, why)));
+            return Err(named(invalid(why)));
         }
         let data = HoldData::new(data);
         data.check().map_err(named)?;

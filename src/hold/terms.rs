@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use crate::base::data::HoldData;
-use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::error::{Result, invalid};
 use crate::base::limits::{LONGEST_LEASE, check_lease, in_words, zero_max_hold};
 use crate::lease::records::{Owner, StoreHold, User};
 use crate::signal::cancel::CancelToken;
@@ -68,7 +68,7 @@ impl Terms {
     fn check_min_hold(&self) -> Result<()> {
         let least = self.min_hold;
         let shown = in_words(least);
-        let refuse = |why: String| Err(Error::new(ErrorKind::InvalidInput, why));
+        let refuse = |why: String| Err(invalid(why));
         match self.max_hold {
             _ if least > LONGEST_LEASE => {
                 refuse(format!("a minimum hold of {shown} is more than 365 days"))
@@ -92,7 +92,7 @@ impl Terms {
         }
         let why = "readers share the lock, and a minimum hold would keep writers out for a reader that has left: read \
                    through a handle without it";
-        Err(Error::new(ErrorKind::InvalidInput, why))
+        Err(invalid(why))
     }
 
     /// Whether a hold of these terms may pass to another thread of the client. A lock that stays
@@ -116,6 +116,7 @@ impl Terms {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::error::ErrorKind;
 
     #[test]
     fn a_minimum_hold_fits_the_others() {

@@ -3,7 +3,7 @@
 use std::fmt::{self, Write};
 use std::time::Duration;
 
-use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::error::{Result, invalid};
 
 /// The longest label, in characters: labels appear in log lines.
 const LONGEST_LABEL: usize = 100;
@@ -41,7 +41,7 @@ impl HolderOwner {
             let why = format!(
                 "the owner {label:?} is not 1 to {LONGEST_LABEL} characters without control characters"
             );
-            return Err(Error::new(ErrorKind::InvalidInput, why));
+            return Err(invalid(why));
         }
         let label = label.map_or_else(program_name, str::to_owned);
         Ok(Self { label, pid: std::process::id(), host: host_name() })
@@ -246,6 +246,7 @@ impl Announcement {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::error::ErrorKind;
     use crate::base::fuzz_tests::{Dice, fuzz};
 
     fn owner(label: &str) -> Result<HolderOwner> {

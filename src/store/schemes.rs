@@ -1,7 +1,7 @@
 //! The schemes of URLs: the servers that each names, and the cargo features that it needs.
 
 use crate::base::advice::Advice;
-use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::error::{Result, invalid};
 
 /// What a URL names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,7 +63,7 @@ impl<'u> Scheme<'u> {
                 }
                 (Some(name), Some(feature)) => {
                     let why = format!("this build has no {name}://");
-                    let error = Error::new(ErrorKind::InvalidInput, why);
+                    let error = invalid(why);
                     return Err(error.advise(Advice::EnableFeature(feature)));
                 }
                 (None, _) => {}
@@ -76,7 +76,7 @@ impl<'u> Scheme<'u> {
             what_is_wrong(url)
         };
         let why = format!("{why}; a URL begins here with {}", all(kinds));
-        Err(Error::new(ErrorKind::InvalidInput, why))
+        Err(invalid(why))
     }
 }
 

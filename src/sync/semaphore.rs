@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::base::deadline::Deadline;
-use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::error::{Error, ErrorKind, Result, invalid};
 use crate::base::holder::Holder;
 use crate::base::limits::{MOST_PERMITS_AT_ONCE, check_count, check_lease};
 use crate::base::lock_name::{Kind, LockName};
@@ -380,9 +380,7 @@ impl FromStr for PermitId {
                 permits.parse().ok().filter(|n| check_count(*n, MOST_PERMITS_AT_ONCE).is_ok())?;
             Some(Self { holder: Holder::parse_permits(holder)?, permits })
         });
-        parsed.ok_or_else(|| {
-            Error::new(ErrorKind::InvalidInput, format!("{text:?} is not a permit id"))
-        })
+        parsed.ok_or_else(|| invalid(format!("{text:?} is not a permit id")))
     }
 }
 

@@ -12,4 +12,4 @@ pub(crate) use hosts::{Connector, DatabaseSettings, Hosts};
 pub(crate) use server::{Database, MAY_BE_FREE, Server, end_sessions};
 pub(crate) use session::{Failure, Link, Sent, UnknownOutcome};
 pub(crate) use transport::{Malformed, Protocol, Transport};
-pub(crate) use url::{DatabaseUrl, Ssl, SslMode, address, check_tls, invalid, log_in};
+pub(crate) use url::{DatabaseUrl, Ssl, SslMode, address, check_tls, log_in};

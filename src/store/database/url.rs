@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::PathBuf;
 
-use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::error::{Result, invalid};
 #[cfg(not(unix))]
 use crate::store::net::NO_UNIX_SOCKETS;
 use crate::store::net::{Address, Url};
@@ -102,9 +102,4 @@ pub(crate) fn check_tls(wants: bool) -> Result<()> {
         ));
     }
     Ok(())
-}
-
-#[cold]
-pub(crate) fn invalid(message: impl Into<String>) -> Error {
-    Error::new(ErrorKind::InvalidInput, message)
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::answers::Answer;
 use super::entry::{Entry, Permits, Value, another_kind};
 use super::state::MemoryState;
-use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::error::{Result, invalid};
 use crate::base::lease::Moment;
 use crate::base::limits::{IDEMPOTENCY_TTL, MOST_PERMITS, TAKEN_TTL};
 use crate::base::lock_name::{Kind, LockName};
@@ -78,7 +78,7 @@ impl MemoryState {
             let free = before.unwrap_or(0);
             let why =
                 format!("with {free} permits free now, the result would not be within 2^31 - 1");
-            return Err(Error::new(ErrorKind::InvalidInput, why));
+            return Err(invalid(why));
         }
         match self.number(name, now)? {
             Some(free) => *free = value,
@@ -244,6 +244,7 @@ impl MemoryState {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::error::ErrorKind;
     use crate::store::memory::tests::Bench;
 
     #[test]

@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-use crate::base::error::Result;
-use crate::store::database::{DatabaseUrl, Ssl, SslMode, address, check_tls, invalid, log_in};
+use crate::base::error::{Result, invalid};
+use crate::store::database::{DatabaseUrl, Ssl, SslMode, address, check_tls, log_in};
 use crate::store::net::{Parameters, Url};
 use crate::store::schemes::UrlKind;
 

@@ -3,7 +3,7 @@
 
 use std::fmt::Display;
 
-use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::error::{Error, Result, invalid};
 use crate::store::schemes::{Scheme, UrlKind};
 
 /// The parts of a URL. No error quotes one of them, which may belong to a password.
@@ -91,7 +91,7 @@ impl<'u> Url<'u> {
             ""
         };
         let why = format!("{why}{hint}; the form of the URL is {}", self.form);
-        Error::new(ErrorKind::InvalidInput, why)
+        invalid(why)
     }
 
     pub(crate) fn hosts(&self) -> Result<Vec<Host<'u>>> {

@@ -7,7 +7,7 @@ use super::requests::{
 use super::requests::{COUNTED, MULTI_ACQUIRE, MULTI_RELEASE, QUEUE};
 use super::wire::Request;
 use crate::base::data::HoldData;
-use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::error::{Error, ErrorKind, Result, invalid};
 use crate::base::holder::Holder;
 use crate::base::limits::IDEMPOTENCY_TTL;
 use crate::base::lock_name::LockName;
@@ -200,7 +200,7 @@ impl CountStore for PostgresStore {
                 let why = format!(
                     "with {value} permits free now, the result would not be within 2^31 - 1"
                 );
-                return Err(Error::new(ErrorKind::InvalidInput, why));
+                return Err(invalid(why));
             }
             other => return Err(unexpected("a count", other)),
         };

@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::base::error::Result;
-use crate::store::database::{self, DatabaseUrl, Ssl, SslMode, check_tls, invalid, log_in};
+use crate::base::error::{Result, invalid};
+use crate::store::database::{self, DatabaseUrl, Ssl, SslMode, check_tls, log_in};
 use crate::store::net::{Address, Parameters, Url};
 use crate::store::schemes::UrlKind;
 

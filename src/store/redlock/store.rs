@@ -10,7 +10,7 @@ use super::quarantine::{Quarantine, QuarantineSettings};
 use super::quorum::majority;
 use super::quorum::{NodeSet, UnknownNodes};
 use super::scatter::{LateMaster, NodeOutcome, Round, ask_all};
-use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::error::{Error, ErrorKind, Result, invalid};
 use crate::base::holder::Holder;
 use crate::os::atomic::{AtomicBool, AtomicU64};
 use crate::os::{self, Condvar, HashMap, Mutex};
@@ -86,7 +86,7 @@ impl RedlockStore {
         let run_ids = run_ids.into_inner();
         if run_ids.values().collect::<BTreeSet<_>>().len() < run_ids.len() {
             let why = "two of the URLs lead to the same server, which would vote twice";
-            return Err(Error::new(ErrorKind::InvalidInput, why));
+            return Err(invalid(why));
         }
         let mut reached = 0;
         let mut uncertified = None;

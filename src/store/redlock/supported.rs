@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::error::{Error, ErrorKind, Result, invalid};
 use crate::base::limits::in_words;
 use crate::base::lock_name::{Kind, LockName};
 
@@ -30,12 +30,9 @@ pub(super) fn check_kind(name: &LockName) -> Result<()> {
 
 #[cold]
 pub(super) fn too_long(lease: Duration, longest: Duration) -> Error {
-    Error::new(
-        ErrorKind::InvalidInput,
-        format!(
-            "a lease of {} is longer than the longest lease of this Redlock, {}",
-            in_words(lease),
-            in_words(longest)
-        ),
-    )
+    invalid(format!(
+        "a lease of {} is longer than the longest lease of this Redlock, {}",
+        in_words(lease),
+        in_words(longest)
+    ))
 }

@@ -14,7 +14,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore};
 
 use self::lenient::Lenient;
-use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::error::{Error, Result, invalid};
 use crate::base::log;
 use crate::base::tls::{Identity, Pem, Tls, Verify};
 
@@ -296,9 +296,4 @@ fn origin(pem: &Pem) -> String {
         Pem::File(path) => format!("the TLS file {}", path.display()),
         Pem::Bytes(_) => "the PEM text given for TLS".to_owned(),
     }
-}
-
-#[cold]
-fn invalid(message: impl Into<String>) -> Error {
-    Error::new(ErrorKind::InvalidInput, message)
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use rustls::crypto::CryptoProvider;
 
-use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::error::{Result, invalid};
 
 /// The provider that the program has installed, otherwise ring.
 ///
@@ -12,9 +12,7 @@ use crate::base::error::{Error, ErrorKind, Result};
 /// `InvalidInput` if there is none: only without the cargo feature `tls`.
 pub(super) fn provider() -> Result<Arc<CryptoProvider>> {
     CryptoProvider::get_default().cloned().or_else(ring).ok_or_else(|| {
-        Error::new(
-            ErrorKind::InvalidInput,
-            "TLS has no cryptography: install a provider first (rustls::crypto::CryptoProvider::install_default); the \
+        invalid("TLS has no cryptography: install a provider first (rustls::crypto::CryptoProvider::install_default); the \
              cargo feature \"tls\" brings ring",
         )
     })

@@ -12,7 +12,7 @@ use super::queue::{
 use super::semaphore::count_in;
 use super::wire::{Code, Mode, Request, Transacted};
 use super::{ZooKeeperStore, names};
-use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::error::{Error, ErrorKind, Result, invalid};
 use crate::base::limits::MOST_PERMITS;
 use crate::base::lock_name::{Kind, LockName};
 use crate::store::{Count, CountAnswer, CountStore, UnknownOutcomes};
@@ -42,7 +42,7 @@ fn effect(change: Count, kind: Kind, count: Option<i64>) -> Result<Effect> {
                 let why = format!(
                     "with {before} permits in all now, the result would not be between 0 and 2^31 - 1"
                 );
-                return Err(Error::new(ErrorKind::InvalidInput, why));
+                return Err(invalid(why));
             }
             Effect::Becomes(sum)
         }

@@ -12,7 +12,7 @@
 //!
 //! The sequence is the number of children ever made in the directory, with ten digits.
 
-use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::error::{Result, invalid};
 use crate::base::holder::Holder;
 use crate::base::lock_name::Kind;
 
@@ -77,7 +77,7 @@ pub(super) fn check(key: &str) -> Result<()> {
 
 #[cold]
 fn refuse(why: &str) -> Result<()> {
-    Err(Error::new(ErrorKind::InvalidInput, format!("a lock name over ZooKeeper {why}")))
+    Err(invalid(format!("a lock name over ZooKeeper {why}")))
 }
 
 /// The rules that a path and a name have in common.
@@ -248,6 +248,7 @@ pub(super) fn keeps_out(kind: Kind, mut nodes: Vec<String>) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::error::ErrorKind;
     use crate::base::holder::ClientId;
     use std::time::Duration;
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::error::{Result, invalid};
 use crate::base::limits::MOST_NAMES;
 use crate::base::lock_name::{Kind, LockName};
 use crate::base::names::label;
@@ -26,5 +26,5 @@ pub(super) fn names_of<N: AsRef<str>>(
         return Ok(names.into_values().collect());
     }
     let why = format!("a multi-lock takes between 1 and {MOST_NAMES} names, not {}", names.len());
-    Err(Error::new(ErrorKind::InvalidInput, why))
+    Err(invalid(why))
 }

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use self::occurrence::label_of;
-use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::error::{Error, Result, invalid};
 use crate::base::job_name::JobName;
 use crate::base::limits::{LONGEST_LEASE, in_words};
 use crate::base::lock_name::Kind;
@@ -189,7 +189,7 @@ impl ScheduledJob {
     }
 
     fn check(&self) -> Result<()> {
-        let refuse = |why: String| Err(Error::new(ErrorKind::InvalidInput, why));
+        let refuse = |why: String| Err(invalid(why));
         if !(SHORTEST_KEEP..=LONGEST_LEASE).contains(&self.keep) {
             return refuse(format!(
                 "to keep a record for {} is not between 1 s and 365 days",

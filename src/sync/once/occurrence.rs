@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::error::{Result, invalid};
 use crate::base::limits::in_words;
 
 /// Which occurrence of a [`ScheduledJob`](crate::ScheduledJob) is meant. Made from a label, or from
@@ -124,7 +124,7 @@ impl Every {
         let Self { interval, offset, .. } = *self;
         let early = self.early_by();
         let is_whole = |time: Duration| time.subsec_nanos() == 0;
-        let refuse = |why: String| Err(Error::new(ErrorKind::InvalidInput, why));
+        let refuse = |why: String| Err(invalid(why));
         if !is_whole(interval) || interval.is_zero() || interval > LONGEST {
             return refuse(format!(
                 "an interval of {} is not a number of whole seconds from 1 s to 366 days",
@@ -207,6 +207,7 @@ fn date_of(days: u64) -> (u64, u64, u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::error::ErrorKind;
 
     const SECOND: Duration = Duration::from_secs(1);
     const HOUR: Duration = Duration::from_secs(3600);

@@ -2,7 +2,7 @@
 
 use super::fields::{Fields, Parsed};
 use super::server_error::ServerError;
-use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::error::{Error, ErrorKind, Result, invalid};
 use crate::store::database::{self, Malformed, Protocol};
 use crate::store::net::{Address, ENDED};
 
@@ -117,7 +117,7 @@ impl PacketReader {
     pub(super) fn pack(&mut self, begins: bool, parts: &[&[u8]]) -> Result<Vec<u8>> {
         let length: usize = parts.iter().map(|part| part.len()).sum();
         if length >= LONGEST {
-            return Err(Error::new(ErrorKind::InvalidInput, "the request is too long"));
+            return Err(invalid("the request is too long"));
         }
         self.number = if begins { 0 } else { self.number };
         let mut packet = Vec::with_capacity(4 + length);

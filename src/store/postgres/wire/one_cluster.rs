@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use super::connection::Connection;
 use super::connector::{Connector, OWN_PATH};
 use super::messages::malformed;
-use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::error::{Error, Result, invalid};
 use crate::base::log;
 use crate::store::net::Address;
 
@@ -69,5 +69,5 @@ fn another_cluster(address: &Address, than: &str) -> Error {
         "{address:?} belongs to another database cluster than {than}: a lock could be held in both; name the primary and \
          its standbys only (after a restore or pg_upgrade, start the clients anew)"
     );
-    Error::new(ErrorKind::InvalidInput, why)
+    invalid(why)
 }

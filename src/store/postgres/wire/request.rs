@@ -5,7 +5,7 @@ use bytes::{BufMut, BytesMut};
 use postgres_protocol::IsNull;
 use postgres_protocol::message::frontend;
 
-use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::error::{Result, invalid};
 
 /// Parsed once on each connection.
 #[derive(Debug)]
@@ -125,9 +125,7 @@ impl Request {
                 .map_err(|_| std::io::Error::from(std::io::ErrorKind::InvalidInput))?;
             frontend::execute("", 0, out)
         };
-        write().map_err(|e| {
-            Error::new(ErrorKind::InvalidInput, "the request is too long").caused_by(e)
-        })
+        write().map_err(|e| invalid("the request is too long").caused_by(e))
     }
 }
 

@@ -12,7 +12,7 @@ use postgres_protocol::message::frontend;
 use super::messages::{Transport, malformed};
 use super::password::{ignored_file, password_for};
 use super::server_error::ServerError;
-use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::error::{Error, ErrorKind, Result, invalid};
 use crate::store::postgres::url::{Binding, PostgresUrl};
 
 /// Why a log-in failed.
@@ -68,8 +68,7 @@ fn send(
     write: impl FnOnce(&mut BytesMut) -> std::io::Result<()>,
 ) -> Result<()> {
     let mut out = BytesMut::new();
-    write(&mut out)
-        .map_err(|e| Error::new(ErrorKind::InvalidInput, "the URL cannot be sent").caused_by(e))?;
+    write(&mut out).map_err(|e| invalid("the URL cannot be sent").caused_by(e))?;
     transport.send(&out)
 }
 

@@ -6,7 +6,7 @@ use super::{
     PERMIT_COUNT, PERMIT_DELETE, fail_on_error, pair, unexpected,
 };
 use crate::base::deadline::ceil_millis;
-use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::error::{Error, ErrorKind, Result, invalid};
 use crate::base::limits::IDEMPOTENCY_TTL;
 use crate::base::lock_name::{Kind, LockName};
 use crate::store::redis::keys::RedisKeys;
@@ -55,10 +55,9 @@ pub(crate) fn count_answer(reply: Reply) -> Result<CountAnswer> {
     match pair(reply, "a change of a count")? {
         (0, value) => Ok(CountAnswer { done: false, value }),
         (1, value) => Ok(CountAnswer { done: true, value }),
-        (5, value) => Err(Error::new(
-            ErrorKind::InvalidInput,
-            format!("with {value} permits free now, the result would not be within 2^31 - 1"),
-        )),
+        (5, value) => Err(invalid(format!(
+            "with {value} permits free now, the result would not be within 2^31 - 1"
+        ))),
         other => Err(unexpected("a change of a count", &format!("{other:?}"))),
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::error::{Result, invalid};
 use crate::store::net::Url;
 use crate::store::redis::wire::{Endpoint, Provider, SENTINEL_PORT};
 use crate::store::schemes::UrlKind;
@@ -24,10 +24,6 @@ pub(crate) struct SentinelUrls {
 pub(crate) struct Providers<'p> {
     pub(crate) of_servers: Option<&'p Arc<Provider>>,
     pub(crate) of_sentinels: Option<&'p Arc<Provider>>,
-}
-
-fn invalid(why: impl Into<String>) -> Error {
-    Error::new(ErrorKind::InvalidInput, why)
 }
 
 impl SentinelUrls {

@@ -1,7 +1,7 @@
 //! The conclusion from the answers of several sentinels.
 
 use super::question::{NamedMaster, Testimony};
-use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::error::{Error, ErrorKind, Result, invalid};
 
 /// The votes, one for each sentinel, however many addresses it is known by.
 pub(super) struct Count<'t> {
@@ -96,7 +96,7 @@ pub(super) fn judge(
             watched.sort();
             watched.dedup();
             let why = format!("the sentinels watch no master {name:?}; they watch {watched:?}");
-            Err(Error::new(ErrorKind::InvalidInput, why))
+            Err(invalid(why))
         }
     }
 }

@@ -13,7 +13,7 @@ use super::target::{Epoch, Target};
 use super::transport::{Transport, handshake_failed, the_reason};
 use super::unknown_outcome::ConnectionFacts;
 use crate::base::advice::Advice;
-use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::error::{Error, ErrorKind, Result, invalid};
 use crate::base::log;
 use crate::os::Mutex;
 use crate::os::atomic::{AtomicBool, Ordering};
@@ -106,7 +106,7 @@ impl Connector {
                 (_, 1..) => "a cluster has only database 0; leave the database out of the URL",
                 _ => return Ok(()),
             };
-        Err(Error::new(ErrorKind::InvalidInput, why))
+        Err(invalid(why))
     }
 
     /// Whether both have the same user, password and kind of connection.

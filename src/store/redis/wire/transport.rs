@@ -8,7 +8,7 @@ use super::endpoint::Endpoint;
 use super::reader::ReplyReader;
 use super::reply::Reply;
 use super::request::Request;
-use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::error::{Error, ErrorKind, Result, invalid};
 use crate::os;
 use crate::store::net::{self, ENDED, Stream, is_timeout};
 
@@ -53,10 +53,7 @@ impl Transport {
                 .map_err(|e| handshake_failed(endpoint, e))?
         {
             return Err(if e.text.contains("DB index") {
-                Error::new(
-                    ErrorKind::InvalidInput,
-                    format!("{endpoint:?} has no database {db} ({})", e.text),
-                )
+                invalid(format!("{endpoint:?} has no database {db} ({})", e.text))
             } else {
                 e.into_error()
             });

@@ -7,7 +7,7 @@ use redis::IntoConnectionInfo;
 
 use super::endpoint::Endpoint;
 use super::log_in::{LogIn, Password, Provider};
-use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::error::{Result, invalid};
 use crate::store::net::{Address, NO_UNIX_SOCKETS, Parameters, Url};
 use crate::store::schemes::UrlKind;
 
@@ -53,13 +53,13 @@ impl Endpoint {
 
     /// `provider`: supplies the password, which the URL must then not contain.
     pub(crate) fn with_provider(mut self, provider: Option<&Arc<Provider>>) -> Result<Self> {
-        let invalid = |why| Err(Error::new(ErrorKind::InvalidInput, why));
+        let refused = |why| Err(invalid(why));
         match (self.log_in.as_ref().map(|log_in| &log_in.password), provider) {
-            (Some(Password::Said(_)), Some(_)) => invalid(
+            (Some(Password::Said(_)), Some(_)) => refused(
                 "the URL has a password, and the settings have a password_file or a provider of \
                  credentials; leave one out",
             ),
-            (Some(Password::Missing), None) => invalid(
+            (Some(Password::Missing), None) => refused(
                 "the URL has a user and no password; for a user without one, any password will do",
             ),
             (_, Some(provider)) => {

@@ -26,7 +26,7 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 use self::state::Slot;
 use self::state::{Deletion, SessionState, Then};
 use super::wire::{Reply, Request, Servers, is_an_end};
-use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::error::{Error, ErrorKind, Result, invalid};
 use crate::base::lease::Moment;
 use crate::base::log;
 use crate::base::node_status::{NodeState, NodeStatus};
@@ -469,7 +469,7 @@ pub(super) fn check_length(bytes: usize) -> Result<()> {
         "a request of {bytes} bytes is more than the {LONGEST_REQUEST} that are safe to send: servers take no longer \
          ones (jute.maxbuffer); ask for fewer names or permits at once"
     );
-    Err(Error::new(ErrorKind::InvalidInput, why))
+    Err(invalid(why))
 }
 
 #[cold]
