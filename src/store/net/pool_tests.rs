@@ -151,7 +151,7 @@ impl PooledConnector for Fake {
         &self,
         connection: &mut Half,
         flight: &mut Self::Flight,
-        outcomes: &mut [Option<Outcome<Fake>>],
+        outcomes: &mut [Option<Outcome<Self>>],
     ) -> std::result::Result<(), Failure<()>> {
         for (outcome, name) in outcomes.iter_mut().zip(flight) {
             if !self.steps.step(Receive(name)) || connection.is_shut.load(Ordering::SeqCst) {

@@ -1,5 +1,5 @@
-//! How often a request whose connection has ended is sent again at once: that says nothing about the
-//! server now.
+//! How often a request whose connection has ended is sent again at once: that says nothing about
+//! the server now.
 
 use super::pool::Pool;
 use super::pooled::PooledConnector;
