@@ -184,32 +184,35 @@ def main():
                  '--config', 'build.rustflags=["--cfg","shuttle"]',
                  '--target-dir', os.path.join(os.environ['CARGO_TARGET_DIR'], 'shuttle')]]
     fill()
-    for command in commands:
-        while True:
-            lines = {}
-            for path, text in texts.items():
-                here = [m for some in chosen.values() for m in some if m.file == path]
-                planted, lines[path] = plant(text, here) if here else (text, [])
-                with open(os.path.join(tree, path), 'w', encoding='utf-8') as file:
-                    file.write(planted)
-            code, found_errors = errors(command + ['--quiet', '--message-format=json'], tree)
-            if code == 0:
-                break
-            guilty = set()
-            for spans, rendered in found_errors:
-                owners = next((lines[p][n - 1] for p, n in spans if p in lines and n <= len(lines[p]) and lines[p][n - 1]), [])
-                guilty.update(owners)
-                if not owners and spans:
-                    sys.exit('not the error of a mutant:\n' + rendered)
-            if not guilty:
-                sys.exit('cargo failed without an error that names a line: %s' % ' '.join(command))
-            for folder, some in chosen.items():
-                unviable[folder] += sum(m in guilty for m in some)
-                chosen[folder] = [m for m in some if m not in guilty]
-            with open(unviable_file, 'a', encoding='utf-8') as file:
-                file.writelines(m.name + '\n' for m in guilty)
-            print('plant: %d do not compile' % len(guilty), file=sys.stderr)
-            fill()
+    # What takes the place of one that the second command has refused has not met the first.
+    passed = 0
+    while passed < len(commands):
+        lines = {}
+        for path, text in texts.items():
+            here = [m for some in chosen.values() for m in some if m.file == path]
+            planted, lines[path] = plant(text, here) if here else (text, [])
+            with open(os.path.join(tree, path), 'w', encoding='utf-8') as file:
+                file.write(planted)
+        code, found_errors = errors(commands[passed] + ['--quiet', '--message-format=json'], tree)
+        if code == 0:
+            passed += 1
+            continue
+        passed = 0
+        guilty = set()
+        for spans, rendered in found_errors:
+            owners = next((lines[p][n - 1] for p, n in spans if p in lines and n <= len(lines[p]) and lines[p][n - 1]), [])
+            guilty.update(owners)
+            if not owners and spans:
+                sys.exit('not the error of a mutant:\n' + rendered)
+        if not guilty:
+            sys.exit('cargo failed without an error that names a line: %s' % ' '.join(command))
+        for folder, some in chosen.items():
+            unviable[folder] += sum(m in guilty for m in some)
+            chosen[folder] = [m for m in some if m not in guilty]
+        with open(unviable_file, 'a', encoding='utf-8') as file:
+            file.writelines(m.name + '\n' for m in guilty)
+        print('plant: %d do not compile' % len(guilty), file=sys.stderr)
+        fill()
     with open(out, 'w', encoding='utf-8') as file:
         for folder, some in chosen.items():
             print('plant: %-24s %4d of %5d, beside %d that do not compile' %
