@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use super::settings::NewClient;
+use crate::base::error::Result;
 #[cfg(feature = "tls-core")]
-use crate::base::error::{Result, invalid};
+use crate::base::error::invalid;
 #[cfg(feature = "tls-core")]
 use crate::base::tls::Tls;
 use crate::store::database::{DatabaseSettings, DatabaseUrl, Hosts};
