@@ -8,7 +8,7 @@ use super::redis::{PasswordFile, RedisOptions, address_map, log_in_settings, red
 use super::servers::{Servers, from_url};
 use super::settings::NewClient;
 use crate::base::credentials::CredentialsProvider;
-use crate::base::error::{Result, invalid};
+use crate::base::error::Result;
 #[cfg(feature = "tls-core")]
 use crate::base::tls::Tls;
 use crate::store::LockStore;
@@ -146,7 +146,7 @@ impl Sentinel {
     fn secure(&self, urls: &mut SentinelUrls, of_server: Option<&Arc<TlsClient>>) -> Result<()> {
         let is_secure = urls.server.is_secure();
         if self.sentinel_tls.is_some() && !is_secure {
-            return Err(invalid(
+            return Err(crate::base::error::invalid(
                 "sentinel_tls is for sentinels with rediss:// URLs; with redis:// nothing is encrypted",
             ));
         }
