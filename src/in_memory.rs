@@ -46,7 +46,7 @@ impl LockClient {
     /// The settings are the default ones; [`Builder::build_in_memory_shared`] takes others.
     ///
     /// # Errors
-    /// [`InvalidInput`](ErrorKind::InvalidInput): `client` is not in memory.
+    /// [`InvalidInput`](crate::ErrorKind::InvalidInput): `client` is not in memory.
     ///
     /// # Examples
     /// ```
@@ -71,8 +71,8 @@ impl Builder {
     /// Settings that only concern connections, or Java, have no effect.
     ///
     /// # Errors
-    /// [`InvalidInput`](ErrorKind::InvalidInput) for settings that contradict each other, and for
-    /// those of servers, such as [`url`](Self::url).
+    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) for settings that contradict each other,
+    /// and for those of servers, such as [`url`](Self::url).
     ///
     /// # Examples
     /// ```
@@ -90,8 +90,8 @@ impl Builder {
     /// [`LockClient::in_memory_shared`] with these settings.
     ///
     /// # Errors
-    /// Like [`build_in_memory`](Self::build_in_memory); [`InvalidInput`](ErrorKind::InvalidInput)
-    /// if `client` is not in memory.
+    /// Like [`build_in_memory`](Self::build_in_memory);
+    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) if `client` is not in memory.
     pub fn build_in_memory_shared(self, client: &LockClient) -> Result<LockClient> {
         build(self, memory_of(client)?)
     }

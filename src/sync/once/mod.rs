@@ -53,8 +53,8 @@ use crate::wait::client_state::ClientState;
 /// # Stores
 /// Redis (one server, behind sentinels, a cluster), PostgreSQL, ZooKeeper and [in
 /// memory](crate::LockClient::in_memory). With Redlock every call returns
-/// [`Unsupported`](ErrorKind::Unsupported): one store must decide whether a success is recorded,
-/// and a majority of masters that forget one by one cannot.
+/// [`Unsupported`](crate::ErrorKind::Unsupported): one store must decide whether a success is
+/// recorded, and a majority of masters that forget one by one cannot.
 ///
 /// # Examples
 /// ```
@@ -138,8 +138,9 @@ impl ScheduledJob {
     ///
     /// # Errors
     /// When the request fails; it may have run all the same. Do not repeat the call blindly: it
-    /// could forget the success of the next run. [`InvalidInput`](ErrorKind::InvalidInput) and
-    /// [`Unsupported`](ErrorKind::Unsupported) as for [`run`](Self::run).
+    /// could forget the success of the next run.
+    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) and
+    /// [`Unsupported`](crate::ErrorKind::Unsupported) as for [`run`](Self::run).
     pub fn forget(&self) -> Result<bool> {
         let Some(job) = self.occurrence_now()? else { return Ok(false) };
         let client = &self.handle.client;
