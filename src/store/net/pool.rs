@@ -140,13 +140,16 @@ impl<C: PooledConnector> Pool<C> {
                 queued.set(RequestState::Lead);
             }
             Some(Maker::Aside) => {
-                self.send_behind(state);
+                // First, because a panic while it sends would lose the place that is reserved.
+                drop(state);
                 self.grow();
+                self.send_behind(self.state.lock());
             }
             None => self.send_behind(state),
         }
+        let outcome = self.await_outcome(&queued);
         std::mem::forget(must_wait);
-        judge(&queued.request, self.await_outcome(&queued))
+        judge(&queued.request, outcome)
     }
 
     /// Sends two requests in one write if a connection is free now. Each has its own outcome: the
@@ -241,7 +244,7 @@ impl<C: PooledConnector> Pool<C> {
     /// Makes the connection for a reserved place, for the caller of `own` if there is one. After a
     /// failure the place is returned, and `own` has an outcome or is in the queue again.
     fn make(&self, own: Option<&Arc<QueuedRequest<C>>>) -> Option<Borrowed<'_, C>> {
-        let mut place = Place { pool: Some(self) };
+        let mut place = Place { pool: Some(self), own };
         let connected = self.connect_after_pause();
         place.pool = None;
         match connected {
@@ -471,14 +474,17 @@ impl<C: PooledConnector> Pool<C> {
 /// if the connect panics.
 struct Place<'p, C: PooledConnector> {
     pool: Option<&'p Pool<C>>,
+    own: Option<&'p Arc<QueuedRequest<C>>>,
 }
 
 impl<C: PooledConnector> Drop for Place<'_, C> {
     fn drop(&mut self) {
-        if let Some(pool) = self.pool {
-            let error = "the thread that connected panicked";
-            in_drop(|| pool.pass_place_on(Error::new(ErrorKind::Unreachable, error)));
+        let Some(pool) = self.pool else { return };
+        let error = Error::new(ErrorKind::Unreachable, "the thread that connected panicked");
+        if let Some(own) = self.own {
+            own.set(RequestState::Done(Err(Failure::NotSent(error.clone()))));
         }
+        in_drop(|| pool.pass_place_on(error));
     }
 }
 
@@ -563,17 +569,19 @@ impl Drop for Calls<'_> {
     }
 }
 
-/// Has a queued request, and has not waited for its outcome yet.
+/// Has a request whose outcome has not come yet.
 struct MustWait<'p, C: PooledConnector> {
     pool: &'p Pool<C>,
     queued: &'p Arc<QueuedRequest<C>>,
 }
 
 impl<C: PooledConnector> Drop for MustWait<'_, C> {
-    /// After a panic while it was sending for others. Nobody else would read the answers that may
-    /// have been left to this thread.
+    /// After a panic while it did something for others. A request that is left in the queue would
+    /// be chosen to connect or to read for others some time later, and nobody would do it.
     fn drop(&mut self) {
-        in_drop(|| drop(self.pool.await_outcome(self.queued)));
+        let wait = || drop(self.pool.await_outcome(self.queued));
+        // Each further panic has ended a connection, or the request itself.
+        while catch_unwind(AssertUnwindSafe(wait)).is_err() {}
     }
 }
 
