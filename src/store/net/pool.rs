@@ -140,10 +140,8 @@ impl<C: PooledConnector> Pool<C> {
                 queued.set(RequestState::Lead);
             }
             Some(Maker::Aside) => {
-                // First, because a panic while it sends would lose the place that is reserved.
-                drop(state);
-                self.grow();
-                self.send_behind(self.state.lock());
+                let _grows = Grows(self);
+                self.send_behind(state);
             }
             None => self.send_behind(state),
         }
@@ -485,6 +483,15 @@ impl<C: PooledConnector> Drop for Place<'_, C> {
             own.set(RequestState::Done(Err(Failure::NotSent(error.clone()))));
         }
         in_drop(|| pool.pass_place_on(error));
+    }
+}
+
+/// A connection is made aside at its end, for which a place is reserved: also after a panic.
+struct Grows<'p, C: PooledConnector>(&'p Pool<C>);
+
+impl<C: PooledConnector> Drop for Grows<'_, C> {
+    fn drop(&mut self) {
+        in_drop(|| self.0.grow());
     }
 }
 

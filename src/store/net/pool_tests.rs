@@ -788,6 +788,19 @@ fn a_thread_that_panics_before_it_writes_behind_others_has_sent_nothing() {
     wait_until("it is over", || stage.connections() == (0, 0));
 }
 
+/// That of the connection which is made beside the one that it sends over.
+#[test]
+fn a_panic_while_it_sends_behind_others_loses_no_place() {
+    let stage = Stage::pipelining(8, |step| step != Prepare("a") || panic());
+    let hold = stage.hold("hold");
+    // Or the thread that connects panics with it.
+    assert!(!matches!(stage.call("a").join(), Ok(Ok(_))));
+    assert_eq!(outcomes([stage.call("b")]), [Some(Ok("b"))]);
+    stage.open("hold");
+    let _ = hold.join();
+    wait_until("no place is reserved", || !stage.pool.state.lock().connecting);
+}
+
 #[test]
 fn nobody_follows_on_a_connection_to_a_server_that_was_replaced() {
     let stage = Stage::pipelining(8, |_| true);
