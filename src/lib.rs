@@ -14,7 +14,7 @@
 //! You need Rust 1.88, and Redis 6.2 or later, or Valkey 7.2 or later: one server, a primary behind
 //! [sentinels][crate::Sentinel], a [cluster][crate::Cluster], or [several independent
 //! servers][crate::Redlock]. See [`guide::servers`]. PostgreSQL and ZooKeeper can keep the same
-//! locks, and MySQL the plain one: [`guide::choosing_a_store`] compares them.
+//! locks, and MySQL some: [`guide::choosing_a_store`] compares them.
 //!
 //! Only the cargo feature `redis` is on by default. A program that keeps its locks in another
 //! store, or in memory, can leave it out: `default-features = false`.
@@ -27,7 +27,7 @@
 //! | `tls-core` | the same without ring, for a program that installs a provider of cryptography for rustls, such as aws-lc-rs with FIPS |
 //! | `tls-platform-verifier` | `Tls::platform_verifier`: the operating system checks certificates; also brings `tls-core` |
 //! | `postgres` | `postgres://` URLs: the same locks in a [PostgreSQL database](guide::postgres). About 20 small additional crates |
-//! | `mysql` | `mysql://` and `mariadb://` URLs: the plain lock in a [MySQL or MariaDB database](guide::mysql). 8 small additional crates |
+//! | `mysql` | `mysql://` and `mariadb://` URLs: locks in a [MySQL or MariaDB database](guide::mysql). 8 small additional crates |
 //! | `zookeeper` | `zookeeper://` URLs: the same locks in a [ZooKeeper ensemble](guide::zookeeper), shared with Apache Curator. No additional crates |
 //! | `metrics` | `Stats::publish`: the figures, for the facade of the crate `metrics`. Three small additional crates, including that one |
 //! | `tracing` | [spans](guide::operations#spans) of waits and holds, for the subscriber of the crate `tracing`. Four small additional crates, including that one |

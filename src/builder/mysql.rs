@@ -53,7 +53,8 @@ impl Servers for Mysql {
     fn store(&self, client: &NewClient<'_>) -> Result<Arc<dyn LockStore>> {
         let url = MysqlUrl::parse(&self.url)?;
         let verified = "ssl-mode is verify_identity";
-        let store = MysqlStore::new(&settings(url, self.create_schema, client, verified)?);
+        let settings = settings(url, self.create_schema, client, verified)?;
+        let store = MysqlStore::new(&settings, client.settings.waiter_timeout);
         if !client.settings.lazy {
             store.connect_now()?;
         }

@@ -9,8 +9,8 @@
 //! 1. **What the lock protects is in PostgreSQL**: keep the lock [there
 //!    too](crate::guide::postgres), and fence the transaction. Then a late holder cannot commit,
 //!    which only a database can guarantee. In [MySQL or MariaDB](crate::guide::mysql) as well, if
-//!    the plain lock is all that you need, and you need it some times a second: each lock and its
-//!    unlock are two commits, about twice the time of `SELECT … FOR UPDATE` and one write.
+//!    you need no fair lock, latch, job or election, and take locks some times a second: each lock
+//!    and its unlock are two commits, about twice the time of `SELECT … FOR UPDATE` and one write.
 //! 2. **A job that runs twice costs time or money, and you have a Redis**: one Redis is enough. If
 //!    it should fail over, put it behind [sentinels][crate::Builder::sentinel] and set
 //!    [`replicas(1)`][crate::Redis::replicas].
@@ -41,7 +41,7 @@
 //!
 //! | | one Redis | with `replicas(1)` | Redlock | PostgreSQL | MySQL | ZooKeeper |
 //! |---|---|---|---|---|---|---|
-//! | primitives | all | all | the plain lock | all but the rate limiter | the plain lock | all but the counting semaphore and the rate limiter |
+//! | primitives | all | all | the plain lock | all but the rate limiter | the plain and the read-write lock, semaphores, several locks as one | all but the counting semaphore and the rate limiter |
 //! | who is next | no client starves; a fair lock keeps the order | the same | no client starves | like one Redis | no client starves | clients in the order of arrival, for plain, fair and read-write locks |
 //! | stays taken after its guard ([`min_hold`](crate::ReentrantMutex::min_hold)) | yes | yes | yes | yes | yes | no: it ends with its session |
 //! | [data](crate::ReentrantMutex::with_data) beside a hold | yes | yes | no | yes | no | yes, but nothing of a holder that is gone |
@@ -122,6 +122,7 @@
 //!   `it::replicas::a_grant_is_on_the_replica_when_the_call_returns`,
 //!   `it::redlock::primitives_that_need_a_single_server_are_refused`,
 //!   `it::on_mysql::sessions::what_it_cannot_keep_is_refused_with_the_reason`,
+//!   `it::on_mysql::shares::killed_connections_cost_no_permit_and_let_nobody_in`,
 //!   `it::on_zookeeper::primitives::what_a_session_cannot_do_is_refused_with_the_reason`
 //! - **who is next**:
 //!   `it::contract::exclusion::threads_of_two_clients_never_overlap_and_all_get_in`,

@@ -1,4 +1,4 @@
-//! The plain lock in a MySQL or MariaDB database.
+//! Locks in a MySQL or MariaDB database.
 //! [`choosing_a_store`](crate::guide::choosing_a_store) compares it with the other stores.
 //!
 //! Cargo feature `mysql`. Guards, renewal, losses, waiting, errors and tokens stay the same.
@@ -31,8 +31,12 @@
 //! The plain lock in all its forms: re-entrant, owned guards,
 //! [`min_hold`](crate::ReentrantMutex::min_hold), fixed leases, cancelled waits, fencing tokens,
 //! [the fenced transaction](#fencing-your-transaction), forced unlocks, lists and the diagnosis.
+//! [Read-write locks](crate::RwLock), [semaphores](crate::Semaphore) and [several locks as
+//! one](crate::MultiLock), all or none. A name is of one kind while it is held, or has permits; a
+//! call of another kind then fails with [`WrongType`](crate::ErrorKind::WrongType).
+//!
 //! Everything else is refused with [`Unsupported`](crate::ErrorKind::Unsupported) and the reason:
-//! fair locks, read-write locks, several locks as one, semaphores, latches, rate limiters, data,
+//! fair locks, whose waiters would all write; latches and counting semaphores; rate limiters, data,
 //! elections and scheduled jobs. Threads of one client still get a lock in the order in which they
 //! came.
 //!
@@ -55,13 +59,14 @@
 //!
 //! # Tables and rights
 //!
-//! The first connection creates what is missing: three tables and a procedure, whose names begin
+//! The first connection creates what is missing: four tables and a procedure, whose names begin
 //! with `leasehold_`. Where the user may not, or with `Mysql::create_schema(false)`, an
 //! administrator runs `leasehold::MYSQL_SCHEMA` (`leasehold schema --mysql`). A user then needs
 //! these rights and no others:
 //!
 //! ```sql
 //! GRANT SELECT, INSERT, UPDATE, DELETE ON shop.leasehold_lock TO app@'%';
+//! GRANT SELECT, INSERT, UPDATE, DELETE ON shop.leasehold_share TO app@'%';
 //! GRANT SELECT, INSERT, UPDATE, DELETE ON shop.leasehold_fence TO app@'%';
 //! GRANT SELECT, INSERT, UPDATE, DELETE ON shop.leasehold_client TO app@'%';
 //! GRANT EXECUTE ON PROCEDURE shop.leasehold_fence TO app@'%';

@@ -35,7 +35,7 @@ use crate::wait::client_state::ClientState;
 /// A latch, a semaphore and a counting semaphore are each stored as one number under their name, as
 /// in Redisson, and Redis cannot distinguish them. A client that has used a name for one of them
 /// refuses the name for the others with [`WrongType`](crate::ErrorKind::WrongType) as long as the
-/// number exists. Redis does not detect a conflict between clients (PostgreSQL does): a permit
+/// number exists. Redis does not detect a conflict between clients (databases do): a permit
 /// taken from another client's latch counts the latch down, and the last one opens it. Give each
 /// primitive its own name.
 ///

@@ -11,6 +11,9 @@ use crate::support::Clients;
 const KINDS: [&str; 8] =
     ["mutex", "fair", "read", "write", "multi", "semaphore", "counting", "latch"];
 
+#[cfg(feature = "mysql")]
+const MYSQL: [&str; 5] = ["mutex", "read", "write", "multi", "semaphore"];
+
 fn said<T: Debug>(answer: Result<Option<T>>) -> String {
     match answer {
         Ok(Some(_)) => "won".to_owned(),
@@ -53,16 +56,23 @@ fn hold_as(kind: &str, client: &LockClient, name: &str, then: impl FnOnce()) {
 
 /// A row for each kind that is held: the outcomes for another client that tries each kind.
 fn table(one: &LockClient, other: &LockClient) -> Vec<String> {
+    table_of(&KINDS, one, other)
+}
+
+fn table_of(kinds: &[&str], one: &LockClient, other: &LockClient) -> Vec<String> {
     let row = |held: &&str| {
-        let found = KINDS.map(|tried| {
-            let mut found = String::new();
-            let name = format!("{held}-{tried}");
-            hold_as(held, one, &name, || found = try_as(tried, other, &name, || ()));
-            found
-        });
+        let found: Vec<String> = kinds
+            .iter()
+            .map(|tried| {
+                let mut found = String::new();
+                let name = format!("{held}-{tried}");
+                hold_as(held, one, &name, || found = try_as(tried, other, &name, || ()));
+                found
+            })
+            .collect();
         format!("{held}: {}", found.join(" "))
     };
-    KINDS.iter().map(row).collect()
+    kinds.iter().map(row).collect()
 }
 
 /// The columns are in the order of [`KINDS`]. A multi-lock here consists of mutexes, and a fair
@@ -106,4 +116,22 @@ fn in_memory() {
 fn in_postgres() {
     let server = crate::rig::Postgres::start();
     assert_eq!(table(&server.client(), &server.client()), [&LOCKS[..], &NUMBERS].concat());
+}
+
+/// Those that it has.
+#[cfg(feature = "mysql")]
+#[test]
+fn in_mysql() {
+    let server = crate::rig::Mysql::shared();
+    let said = table_of(&MYSQL, &server.client(), &server.client());
+    assert_eq!(
+        said,
+        [
+            "mutex: busy WrongType WrongType busy WrongType",
+            "read: WrongType won busy WrongType WrongType",
+            "write: WrongType busy busy WrongType WrongType",
+            "multi: busy WrongType WrongType busy WrongType",
+            "semaphore: WrongType WrongType WrongType WrongType busy",
+        ]
+    );
 }

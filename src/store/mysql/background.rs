@@ -3,8 +3,8 @@
 use std::collections::HashSet;
 use std::time::Instant;
 
-use super::requests;
 use super::wire::{Answer, Connector, MysqlFailure, Pool, Request, UnknownOutcome};
+use super::{kinds, requests};
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::store::database::end_sessions;
 use crate::store::net;
@@ -73,7 +73,7 @@ impl Background {
         outcomes: &mut [Option<Renewed>],
         locks: &Pool,
     ) -> bool {
-        let mut statements = places.iter().map(|&place| requests::renew(&holds[place]));
+        let mut statements = places.iter().map(|&place| kinds::renew(&holds[place]));
         let (request, first) = match places {
             [] => return false,
             [_] => (Request::new(statements.next().expect("one hold")), 0),
@@ -115,7 +115,7 @@ impl Background {
             return Resolution::NotYet;
         }
         let now = || self.connector.server.clock.now();
-        match self.exchange_alone(&[requests::release(&undo.release(), now)]) {
+        match self.exchange_alone(&[kinds::release(&undo.release(), now)]) {
             Ok(mut answers) => match answers.remove(0).all() {
                 Ok(_) => Resolution::Done,
                 Err(error) if error.kind().is_outage() => Resolution::NotYet,

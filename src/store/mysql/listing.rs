@@ -4,36 +4,77 @@
 use std::time::Duration;
 
 use super::MysqlStore;
-use super::requests::{NOW, hex, micros, number, span, text, unexpected};
+use super::requests::{NOW, hex, kind_of, micros, number, span, text, unexpected};
 use super::wire::{Answer, Request, Row};
 use crate::base::error::Result;
 use crate::base::lock_name::{Kind, LockName};
-use crate::store::{Announced, Found, FoundHolder, ListingStore, MOST_CLIENTS, OwnerStore, Wanted};
+use crate::store::{
+    Announced, Found, FoundHolder, ListingStore, MOST_CLIENTS, MOST_LISTED, OwnerStore, Wanted,
+};
 
 /// Maximum number of names in one page.
 const PAGE: usize = 1000;
 
-fn found(row: &Row) -> Result<Found> {
+/// Takes a row in: that of a name with one of its shares, if it has some.
+pub(super) fn add(all: &mut Vec<Found>, row: &Row) -> Result<()> {
     let bad = || unexpected("a list");
-    let holder = FoundHolder {
-        id: text(row, 1).ok_or_else(bad)?.to_owned(),
-        count: number(row, 2).ok_or_else(bad)?.unsigned_abs(),
-        left: Some(span(number(row, 3).ok_or_else(bad)?)),
-        data: None,
+    let holder = |first: usize| -> Result<FoundHolder> {
+        Ok(FoundHolder {
+            id: text(row, first).ok_or_else(bad)?.to_owned(),
+            count: number(row, first + 1).ok_or_else(bad)?.unsigned_abs(),
+            left: Some(span(number(row, first + 2).ok_or_else(bad)?)),
+            data: None,
+        })
     };
     let key = text(row, 0).ok_or_else(bad)?;
-    let token = number(row, 4).map(i64::unsigned_abs).filter(|token| *token > 0);
-    Ok(Found { holders: vec![holder], token, ..Found::new(key, Kind::Mutex) })
+    let first = holder(1)?;
+    let kind = kind_of(&first.id);
+    if all.last().is_none_or(|found| found.key != key) {
+        let token = number(row, 4).map(i64::unsigned_abs).filter(|token| *token > 0);
+        let new = Found { token, ..Found::new(key, kind) };
+        all.push(match kind {
+            Kind::Read => new,
+            Kind::Semaphore => Found { token: None, number: number(row, 2), ..new },
+            _ => Found { holders: vec![first], ..new },
+        });
+    }
+    let found = all.last_mut().ok_or_else(bad)?;
+    if text(row, 5).is_none() {
+        return Ok(());
+    }
+    let share = holder(5)?;
+    match (share.count, kind) {
+        // A writer waits.
+        (0, _) => found.waiting = Some(found.waiting.unwrap_or(0) + 1),
+        (count, Kind::Semaphore) => {
+            found.number = found.number.map(|free| free - i64::try_from(count).unwrap_or(i64::MAX));
+        }
+        _ => {}
+    }
+    match share.count {
+        0 => {}
+        count if found.holders.len() == MOST_LISTED => {
+            found.unlisted += if kind == Kind::Semaphore { count } else { 1 };
+        }
+        _ => found.holders.push(share),
+    }
+    Ok(())
 }
 
 impl MysqlStore {
-    /// The locks that are taken now and match.
+    /// What is taken now and matches.
     fn page(&self, matches: &str) -> Result<Vec<Found>> {
         let request = Request::new(format!(
-            "SELECT name,holder,level,ends-{NOW},token FROM leasehold_lock \
-             WHERE {matches} AND holder IS NOT NULL AND ends>{NOW} ORDER BY name LIMIT {PAGE}"
+            "SELECT l.name,l.holder,l.level,l.ends-{NOW},l.token,s.holder,s.level,s.ends-{NOW} \
+             FROM (SELECT * FROM leasehold_lock WHERE {matches} AND holder IS NOT NULL AND ends>{NOW} \
+             ORDER BY name LIMIT {PAGE}) l LEFT JOIN leasehold_share s ON s.name=l.name AND s.ends>{NOW} \
+             AND s.level>=0 AND LEFT(l.holder,1)='~' ORDER BY l.name,s.holder"
         ));
-        self.server.ask_freely(&request)?.last()?.rows.iter().map(found).collect()
+        let mut all = Vec::new();
+        for row in &self.server.ask_freely(&request)?.last()?.rows {
+            add(&mut all, row)?;
+        }
+        Ok(all)
     }
 
     fn in_background(&self, sql: String) -> Result<()> {

@@ -7,10 +7,14 @@
 //! gets with its first fence ([`requests`]).
 
 mod background;
+mod counts;
 mod diagnosis;
+mod kinds;
 mod listing;
+mod multi;
 mod requests;
 mod server;
+mod shares;
 mod subscription;
 pub(crate) mod url;
 pub(crate) mod wire;
@@ -32,9 +36,10 @@ use crate::signal::clock::Clock;
 use crate::store::database::{DatabaseSettings, MAY_BE_FREE};
 use crate::store::resolve::resolve_first;
 use crate::store::{
-    Acquire, Acquired, CountStore, DataStore, Diagnose, FenceStatements, FenceStore, HandedOver,
-    JobStore, ListingStore, LockStatus, LockStore, MultiStore, OwnerStore, QueueStore, Release,
-    Released, Renewal, Renewed, Subscriber, SubscriptionSender, Undo, UnknownOutcomes, Waiting,
+    Acquire, Acquired, CountStore, DataStore, Diagnose, FenceStatements, FenceStore, Found,
+    HandedOver, JobStore, ListingStore, LockStatus, LockStore, MultiStore, OwnerStore, QueueStore,
+    Release, Released, Renewal, Renewed, Subscriber, SubscriptionSender, Undo, UnknownOutcomes,
+    Waiting,
 };
 
 /// How many steps an acquire has at most: a row that is made, and others that come in between.
@@ -47,14 +52,17 @@ pub(crate) type MysqlSettings = DatabaseSettings<(), wire::Known>;
 pub(crate) struct MysqlStore {
     server: Server,
     background: Background,
+    /// For how long a writer that waits keeps new readers out without another try.
+    waiter_timeout: Duration,
     clock: Arc<dyn Clock>,
 }
 
 impl MysqlStore {
-    pub(crate) fn new(settings: &MysqlSettings) -> Self {
+    pub(crate) fn new(settings: &MysqlSettings, waiter_timeout: Duration) -> Self {
         Self {
             server: Server::new(settings.foreground(), settings.connections),
             background: Background::new(settings.background()),
+            waiter_timeout,
             clock: settings.hosts.clock.clone(),
         }
     }
@@ -72,12 +80,13 @@ impl LockStore for MysqlStore {
 
     fn check(&self, name: &LockName) -> Result<()> {
         let why = match name.kind {
-            Kind::Mutex => return Ok(()),
+            Kind::Mutex | Kind::Read | Kind::Write | Kind::Semaphore => return Ok(()),
             Kind::Fair => {
                 "fair locks are not kept in MySQL: each waiter would write its place, and the database wakes nobody"
             }
-            Kind::Read | Kind::Write => "read-write locks are not kept in MySQL",
-            Kind::Semaphore | Kind::CountingSemaphore => "semaphores are not kept in MySQL",
+            Kind::CountingSemaphore => {
+                "counting semaphores are not kept in MySQL; use a semaphore, whose permits have leases"
+            }
             Kind::Latch => "latches are not kept in MySQL",
             Kind::RateLimiter => crate::store::NO_RATES,
             Kind::Job | Kind::Done => NO_JOBS,
@@ -90,7 +99,8 @@ impl LockStore for MysqlStore {
     fn acquire(&self, acquire: &Acquire<'_>, unknowns: &mut UnknownOutcomes) -> Result<Acquired> {
         let mut step = if acquire.waiting == Waiting::No { Step::Take } else { Step::Look };
         for _ in 0..STEPS {
-            let answer = self.server.ask(&requests::acquire(acquire, &step), unknowns)?;
+            let bar = self.waiter_timeout;
+            let answer = self.server.ask(&kinds::acquire(acquire, &step, bar), unknowns)?;
             let sent_at = answer.sent_at;
             let sets = match answer.sets {
                 // A transaction that is not one of a client: it says nothing of the lock.
@@ -103,7 +113,7 @@ impl LockStore for MysqlStore {
                 }
                 sets => sets.map_err(|e| e.to_error())?,
             };
-            match requests::acquire_answer(&sets, acquire, &step, sent_at)? {
+            match kinds::acquire_answer(&sets, acquire, &step, bar, sent_at)? {
                 Stepped::Next(next) => step = next,
                 Stepped::Done(acquired) => {
                     // Only an answer about the lock resolves the earlier attempts.
@@ -119,9 +129,10 @@ impl LockStore for MysqlStore {
     fn release(&self, release: &Release<'_>, unknowns: &mut UnknownOutcomes) -> Result<Released> {
         let now = self.clock.now();
         let kept = release.keeps_for(|| now).is_some();
-        let answer = self.server.ask(&requests::release(release, || now), unknowns)?;
-        let set = answer.last()?;
-        let released = requests::release_answer(&set, release, kept, !unknowns.is_empty());
+        let answer = self.server.ask(&kinds::release(release, || now), unknowns)?;
+        let sets = answer.all()?;
+        let set = kinds::decisive(&sets).ok_or_else(|| requests::unexpected("a release"))?;
+        let released = kinds::release_answer(set, release, kept, !unknowns.is_empty());
         unknowns.clear();
         Ok(released)
     }
@@ -146,7 +157,7 @@ impl LockStore for MysqlStore {
 
     fn extend(&self, renewals: &[Renewal]) -> Result<Vec<Renewed>> {
         let extend = |one: &Renewal| {
-            let answer = self.server.ask_freely(&wire::Request::new(requests::renew(one)))?;
+            let answer = self.server.ask_freely(&wire::Request::new(kinds::renew(one)))?;
             let sent_at = answer.sent_at;
             Ok(requests::renewed(&answer.last()?, sent_at))
         };
@@ -154,13 +165,20 @@ impl LockStore for MysqlStore {
     }
 
     fn inspect(&self, name: &LockName) -> Result<Option<LockStatus>> {
-        let set = self.server.ask_freely(&requests::inspect(name))?.last()?;
-        Ok(requests::inspect_answer(&set))
+        self.look_at(name)?.pop().map(status).transpose()
     }
 
     fn force_unlock(&self, name: &LockName) -> Result<bool> {
-        let answer = self.server.ask_once(&requests::force(name), MAY_BE_FREE)?;
-        Ok(answer.last()?.affected > 0)
+        let answer = self.server.ask_once(&kinds::force(name), MAY_BE_FREE)?;
+        let sets = answer.all()?;
+        if kinds::decisive(&sets).is_some_and(|set| set.affected > 0) {
+            return Ok(true);
+        }
+        // Nobody had it, or it is of another kind.
+        match self.look_at(name)?.first().and_then(|found| found.kind) {
+            Some(kind) if !kind.is_same_primitive_as(name.kind) => Err(requests::another_kind()),
+            _ => Ok(false),
+        }
     }
 
     fn subscribe(
@@ -183,9 +201,7 @@ impl LockStore for MysqlStore {
     }
 
     fn multi(&self) -> Result<&dyn MultiStore> {
-        Err(unsupported(
-            "several locks as one are not kept in MySQL; take them one after the other, in one order",
-        ))
+        Ok(self)
     }
 
     fn queue(&self) -> Result<&dyn QueueStore> {
@@ -193,7 +209,7 @@ impl LockStore for MysqlStore {
     }
 
     fn counts(&self) -> Result<&dyn CountStore> {
-        Err(unsupported("there are no counts in MySQL"))
+        Ok(self)
     }
 
     fn data(&self) -> Result<&dyn DataStore> {
@@ -232,6 +248,16 @@ impl LockStore for MysqlStore {
         self.server.pool.close();
         self.background.close();
     }
+}
+
+/// What is found under a name that somebody has.
+fn status(found: Found) -> Result<LockStatus> {
+    if !found.kind.is_some_and(Kind::is_lock) {
+        return Err(requests::another_kind());
+    }
+    let ttl = found.holders.iter().filter_map(|holder| holder.left).max();
+    let holders = found.holders.into_iter().map(|holder| (holder.id, holder.count)).collect();
+    Ok(LockStatus { ttl, holders, owners: Vec::new(), data: None })
 }
 
 /// Whether the statement waits for the row of the lock, and not for a fence.

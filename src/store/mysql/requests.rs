@@ -1,5 +1,6 @@
-//! The statements, and what their answers mean. Each says why it may run twice: an answer can be
-//! lost at any moment, and the request is then repeated with the same holder.
+//! The statements about one who has a lock alone, and what their answers mean. Each says why it may
+//! run twice: an answer can be lost at any moment, and the request is then repeated with the same
+//! holder.
 //!
 //! All values in them are numbers and hexadecimal literals, so that neither `sql_mode` nor a
 //! character set matters. `{NOW}` is the start of the statement, also after it has waited for a
@@ -11,11 +12,8 @@ use std::time::Duration;
 use super::wire::{Request, Row, Set};
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::lease::Moment;
-use crate::base::lock_name::LockName;
-use crate::store::{
-    Acquire, Acquired, FenceStatements, Granted, HoldCounts, LockStatus, Release, Released,
-    Renewal, Renewed, TokenRule,
-};
+use crate::base::lock_name::{Kind, LockName};
+use crate::store::{Acquire, Acquired, FenceStatements, Release, Renewal, Renewed};
 
 /// Microseconds since 1970, in UTC whatever the time zone is.
 pub(super) const NOW: &str = "TIMESTAMPDIFF(MICROSECOND,'1970-01-01',UTC_TIMESTAMP(6))";
@@ -39,7 +37,35 @@ pub(super) fn micros(time: Duration) -> u64 {
     u64::try_from(micros).unwrap_or(u64::MAX).min(1 << 60)
 }
 
+/// What the column `holder` says while this holder has the lock, or has a share in it.
+pub(super) fn in_row(kind: Kind, holder: &str) -> String {
+    match kind {
+        Kind::Read => READERS.to_owned(),
+        Kind::Semaphore => PERMITS.to_owned(),
+        Kind::Write => format!("{holder}{WRITER}"),
+        _ => holder.to_owned(),
+    }
+}
+
+/// Some read.
+pub(super) const READERS: &str = "~r";
+/// It is a semaphore, also while nobody has a permit.
+pub(super) const PERMITS: &str = "~s";
+/// How the holder of a write lock ends in its row.
+pub(super) const WRITER: &str = ":write";
+
+/// What a taken row is used for.
+pub(super) fn kind_of(holder: &str) -> Kind {
+    match holder {
+        READERS => Kind::Read,
+        PERMITS => Kind::Semaphore,
+        _ if holder.ends_with(WRITER) => Kind::Write,
+        _ => Kind::Mutex,
+    }
+}
+
 /// What an acquire does next.
+#[derive(Debug, PartialEq, Eq)]
 pub(super) enum Step {
     /// The lock is probably free, and never fenced.
     Take,
@@ -47,6 +73,8 @@ pub(super) enum Step {
     TakeFenced,
     Look,
     Insert,
+    /// Keeps new readers out: they have the lock for so long.
+    Bar(Duration),
 }
 
 /// Takes a lock that is free, has ended, or is the holder's already. One statement, so it decides
@@ -55,14 +83,14 @@ pub(super) enum Step {
 ///
 /// Answers: the rows that it took (0: look why), and the token in `LAST_INSERT_ID`.
 /// Repeat-safe: a repeat takes the lock again, with a higher token; the earlier one was not told.
-fn take(acquire: &Acquire<'_>) -> String {
+pub(super) fn take(acquire: &Acquire<'_>) -> String {
     let (name, set, free) = (hex(&acquire.name.key), grant(acquire, ""), is_free(acquire, ""));
     format!("UPDATE leasehold_lock SET {set} WHERE name={name} AND fenced=0 AND {free}")
 }
 
 /// [`take`], for a name that was fenced once. It locks the row of the fence first, so while a
 /// fenced transaction is open it waits there, and keeps nobody from the row of the lock.
-fn take_fenced(acquire: &Acquire<'_>) -> String {
+pub(super) fn take_fenced(acquire: &Acquire<'_>) -> String {
     let Acquire { name, tokens, .. } = *acquire;
     let (name, set, free) = (hex(&name.key), grant(acquire, "l."), is_free(acquire, "l."));
     let token = token_after("l.", tokens);
@@ -79,7 +107,8 @@ fn token_after(table: &str, tokens: u32) -> String {
 /// The token comes from the row as it was: it is assigned first.
 fn grant(acquire: &Acquire<'_>, table: &str) -> String {
     let Acquire { holder, lease, tokens, .. } = *acquire;
-    let (holder, token) = (hex(holder.as_str()), token_after(table, tokens));
+    let holder = hex(&in_row(acquire.name.kind, holder.as_str()));
+    let token = token_after(table, tokens);
     format!(
         "{table}token=LAST_INSERT_ID({token}),{table}holder={holder},{table}level=1,{table}ends={NOW}+{}",
         micros(lease)
@@ -87,12 +116,12 @@ fn grant(acquire: &Acquire<'_>, table: &str) -> String {
 }
 
 fn is_free(acquire: &Acquire<'_>, table: &str) -> String {
-    let holder = hex(acquire.holder.as_str());
+    let holder = hex(&in_row(acquire.name.kind, acquire.holder.as_str()));
     format!("({table}holder IS NULL OR {table}ends<={NOW} OR {table}holder={holder})")
 }
 
 /// Enters a hold once more. Answers 1 row, or 0: it is gone. Repeat-safe: the level is set.
-fn reenter(acquire: &Acquire<'_>) -> String {
+pub(super) fn reenter(acquire: &Acquire<'_>) -> String {
     let Acquire { name, holder, lease, held, .. } = *acquire;
     format!(
         "UPDATE leasehold_lock SET level={},ends=GREATEST(ends,{NOW}+{}) WHERE name={} AND holder={} AND ends>{NOW};\
@@ -100,22 +129,19 @@ fn reenter(acquire: &Acquire<'_>) -> String {
         held + 1,
         micros(lease),
         hex(&name.key),
-        hex(holder.as_str()),
+        hex(&in_row(name.kind, holder.as_str())),
     )
 }
 
-pub(super) fn acquire(acquire: &Acquire<'_>, step: &Step) -> Request {
-    let name = hex(&acquire.name.key);
-    Request::new(match step {
-        _ if acquire.held > 0 => reenter(acquire),
-        Step::Take => take(acquire),
-        Step::TakeFenced => take_fenced(acquire),
-        Step::Look => {
-            format!("SELECT holder,ends-{NOW},fenced FROM leasehold_lock WHERE name={name}")
-        }
-        // Once in the life of a name. Repeat-safe: a row that exists stays as it is.
-        Step::Insert => format!("INSERT IGNORE INTO leasehold_lock (name) VALUES ({name})"),
-    })
+/// Answers who has the lock, what is left of its time, and whether it has a fence. Locks nothing.
+pub(super) fn look(name: &LockName) -> String {
+    let name = hex(&name.key);
+    format!("SELECT holder,ends-{NOW},fenced FROM leasehold_lock WHERE name={name}")
+}
+
+/// Makes the row of a name, once in its life. Repeat-safe: a row that exists stays as it is.
+pub(super) fn insert(name: &LockName) -> Request {
+    Request::new(format!("INSERT IGNORE INTO leasehold_lock (name) VALUES ({})", hex(&name.key)))
 }
 
 /// What an acquire knows after the answer to one of its steps.
@@ -124,55 +150,36 @@ pub(super) enum Stepped {
     Done(Acquired),
 }
 
-pub(super) fn acquire_answer(
-    sets: &[Set],
-    request: &Acquire<'_>,
-    step: &Step,
-    sent_at: Moment,
-) -> Result<Stepped> {
-    let set = sets.first().ok_or_else(|| unexpected("an acquire"))?;
-    let granted = |last: u64| {
-        let first = last.saturating_sub(u64::from(request.tokens.saturating_sub(1)));
-        let token = if request.token == TokenRule::Off { 0 } else { first };
-        Stepped::Done(Acquired::Granted(Granted { token, sent_at, session: None, next: None }))
-    };
-    if request.held > 0 {
-        let token = sets.get(1).and_then(|set| number(set.rows.first()?, 0));
-        return Ok(match (set.affected, token) {
-            (1, Some(token)) => granted(token.unsigned_abs()),
-            _ => Stepped::Done(Acquired::Gone),
-        });
-    }
-    Ok(match step {
-        Step::Take | Step::TakeFenced if set.affected > 0 => granted(set.id),
-        Step::Take | Step::TakeFenced => Stepped::Next(Step::Look),
-        Step::Insert => Stepped::Next(Step::Take),
-        Step::Look => match set.rows.first() {
-            None => Stepped::Next(Step::Insert),
-            Some(row) => {
-                let left = number(row, 1).ok_or_else(|| unexpected("a look"))?;
-                let holder = text(row, 0);
-                let is_free = left <= 0 || holder.is_none_or(|it| it == request.holder.as_str());
-                match (is_free, text(row, 2)) {
-                    (false, _) => Stepped::Done(Acquired::Busy { ttl: Some(span(left)) }),
-                    (true, Some("0")) => Stepped::Next(Step::Take),
-                    (true, _) => Stepped::Next(Step::TakeFenced),
-                }
-            }
-        },
+pub(super) fn busy(left: Duration) -> Stepped {
+    Stepped::Done(Acquired::Busy { ttl: Some(left) })
+}
+
+/// What a look at a plain lock says.
+pub(super) fn look_answer(row: Option<&Row>, request: &Acquire<'_>) -> Result<Stepped> {
+    let Some(row) = row else { return Ok(Stepped::Next(Step::Insert)) };
+    let left = number(row, 1).ok_or_else(|| unexpected("a look"))?;
+    let holder = text(row, 0);
+    let is_free = left <= 0 || holder.is_none_or(|it| it == request.holder.as_str());
+    Ok(match (is_free, text(row, 2)) {
+        (false, _) if holder.map(kind_of) != Some(Kind::Mutex) => return Err(another_kind()),
+        (false, _) => busy(span(left)),
+        (true, Some("0")) => Stepped::Next(Step::Take),
+        (true, _) => Stepped::Next(Step::TakeFenced),
     })
 }
 
-/// Gives up a hold, or all but some of its levels. With a minimum hold the lock stays taken under
+/// Gives up a hold, or all but some of its levels. `rest`: for how long the lock stays taken, under
 /// another holder, so that a late request of this one finds nothing.
 ///
 /// Answers the rows that it found. Repeat-safe: a repeat finds no such holder; that of a kept lock
 /// only makes it end sooner. `ends` is assigned before the holder that it depends on.
-pub(super) fn release(request: &Release<'_>, now: impl FnOnce() -> Moment) -> Request {
+pub(super) fn give_up(request: &Release<'_>, rest: Option<Duration>) -> String {
     let Release { name, holder, left, .. } = *request;
-    let (name, own) = (hex(&name.key), hex(holder.as_str()));
-    Request::new(if let Some(rest) = request.keeps_for(now) {
-        let (kept, end) = (hex(holder.kept().as_str()), format!("{NOW}+{}", micros(rest)));
+    let in_row = |holder: &str| hex(&in_row(name.kind, holder));
+    let (own, kept) = (in_row(holder.as_str()), in_row(holder.kept().as_str()));
+    let name = hex(&name.key);
+    if let Some(rest) = rest {
+        let end = format!("{NOW}+{}", micros(rest));
         format!(
             "UPDATE leasehold_lock SET ends=IF(holder={own},{end},LEAST(ends,{end})),holder={kept},level=1 \
              WHERE name={name} AND holder IN ({own},{kept}) AND ends>{NOW}"
@@ -184,24 +191,6 @@ pub(super) fn release(request: &Release<'_>, now: impl FnOnce() -> Moment) -> Re
         )
     } else {
         format!("UPDATE leasehold_lock SET holder=NULL,level=0 WHERE name={name} AND holder={own}")
-    })
-}
-
-/// `kept`: the request left the lock taken. `repeated`: an earlier attempt of the same release may
-/// have run.
-pub(super) fn release_answer(
-    set: &Set,
-    request: &Release<'_>,
-    kept: bool,
-    repeated: bool,
-) -> Released {
-    let freed = Released::Freed { listeners: None, next: None };
-    let leaves_nothing = request.left == HoldCounts::NONE;
-    match set.affected {
-        0 if repeated && leaves_nothing => freed,
-        0 => Released::NotHeld,
-        _ if kept || !leaves_nothing => Released::StillHeld,
-        _ => freed,
     }
 }
 
@@ -224,7 +213,7 @@ pub(super) fn lockable<'n>(names: impl Iterator<Item = &'n str>) -> Request {
     ))
 }
 
-fn list<'n>(names: impl Iterator<Item = &'n str>) -> String {
+pub(super) fn list<'n>(names: impl Iterator<Item = &'n str>) -> String {
     names.map(hex).collect::<Vec<_>>().join(",")
 }
 
@@ -235,32 +224,22 @@ pub(super) fn renewed(set: &Set, sent_at: Moment) -> Renewed {
     }
 }
 
-/// Frees a lock, whoever has it. Not repeat-safe: a repeat could free it for the next holder.
+/// Frees a lock, whoever has it. Answers 1 row, or 0: it is free, or of another kind. Not
+/// repeat-safe: a repeat could free it for the next holder.
 pub(super) fn force(name: &LockName) -> Request {
-    let name = hex(&name.key);
     Request::new(format!(
-        "UPDATE leasehold_lock SET holder=NULL,level=0 WHERE name={name} AND holder IS NOT NULL AND ends>{NOW}"
+        "UPDATE leasehold_lock SET holder=NULL,level=0 WHERE name={} AND holder IS NOT NULL AND ends>{NOW} \
+         AND LEFT(holder,1)<>'~' AND RIGHT(holder,6)<>{}",
+        hex(&name.key),
+        hex(WRITER)
     ))
 }
 
-pub(super) fn inspect(name: &LockName) -> Request {
-    let name = hex(&name.key);
-    Request::new(format!(
-        "SELECT holder,level,ends-{NOW} FROM leasehold_lock WHERE name={name} AND holder IS NOT NULL AND ends>{NOW}"
-    ))
-}
-
-pub(super) fn inspect_answer(set: &Set) -> Option<LockStatus> {
-    let row = set.rows.first()?;
-    let holders = vec![(text(row, 0)?.to_owned(), number(row, 1)?.unsigned_abs())];
-    let ttl = Some(span(number(row, 2)?));
-    Some(LockStatus { ttl, holders, owners: Vec::new(), data: None })
-}
-
-/// Whether these names are free, for those that wait for them.
+/// Which of these names are taken, for those that wait for them; and if several may have it, a
+/// number that another one has left since it was read the last time.
 pub(super) fn poll<'n>(names: impl Iterator<Item = &'n str>) -> Request {
     Request::new(format!(
-        "SELECT name,token FROM leasehold_lock WHERE name IN ({}) AND holder IS NOT NULL AND ends>{NOW}",
+        "SELECT name,token,LEFT(holder,1)='~' FROM leasehold_lock WHERE name IN ({}) AND holder IS NOT NULL AND ends>{NOW}",
         list(names)
     ))
 }
@@ -313,6 +292,11 @@ pub(super) fn number(row: &Row, column: usize) -> Option<i64> {
 
 pub(super) fn span(micros: i64) -> Duration {
     Duration::from_micros(u64::try_from(micros).unwrap_or(0))
+}
+
+#[cold]
+pub(super) fn another_kind() -> Error {
+    Error::new(ErrorKind::WrongType, "something of another kind has this name; use another name")
 }
 
 #[cold]

@@ -2,11 +2,23 @@
 -- last one, which fails if the procedure exists.
 CREATE TABLE IF NOT EXISTS leasehold_lock (
   name   VARBINARY(1024) NOT NULL PRIMARY KEY,
-  holder VARBINARY(64),                       -- null: free
-  level  INT UNSIGNED NOT NULL DEFAULT 0,
+  -- Null: free. A writer ends in :write. With ~r, who reads is in leasehold_share; with ~s it is a semaphore, and who has
+  -- its permits is there. So whoever asks for a plain lock of this name finds it taken, and not free, whatever it is.
+  holder VARBINARY(80),
+  level  BIGINT NOT NULL DEFAULT 0,           -- of the holder; how many permits a semaphore has
   ends   BIGINT NOT NULL DEFAULT 0,           -- microseconds since 1970 by the server's clock, in UTC
   token  BIGINT UNSIGNED NOT NULL DEFAULT 0,  -- of the last grant
   fenced BOOLEAN NOT NULL DEFAULT 0           -- it has a row in leasehold_fence
+) ENGINE=InnoDB ROW_FORMAT=DYNAMIC COMMENT='leasehold 1';
+-- Readers and permits. Whoever writes here has locked the row of the name in leasehold_lock.
+CREATE TABLE IF NOT EXISTS leasehold_share (
+  name   VARBINARY(1024) NOT NULL,
+  holder VARBINARY(80) NOT NULL,
+  -- Read levels, or how many permits; 0: a writer that waits, and keeps new readers out; -1: the holder is the id of a
+  -- change of the semaphore, which must not be made again.
+  level  INT NOT NULL,
+  ends   BIGINT NOT NULL,
+  PRIMARY KEY (name, holder)
 ) ENGINE=InnoDB ROW_FORMAT=DYNAMIC COMMENT='leasehold 1';
 -- Apart from the lock: a fence keeps this row locked to the end of the user's transaction, and the lock is renewed meanwhile.
 CREATE TABLE IF NOT EXISTS leasehold_fence (

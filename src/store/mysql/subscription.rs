@@ -2,10 +2,13 @@
 //! that its client waits for, in one query, again and again.
 //!
 //! A look sees whether a lock is free *now*, and not only that it was freed, so nothing is missed
-//! between two looks but a lock that somebody else took meanwhile. The pause is an eighth of the
+//! between two looks but a lock that somebody else took meanwhile. What several may have at once
+//! has a number that each of them changes when he leaves: the first look does not know what it was
+//! when the waiter tried, so it wakes him. The pause is an eighth of the
 //! wait so far: what was waited for shortly is seen soon, and a long wait costs four looks a
 //! second.
 
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -28,7 +31,8 @@ pub(super) fn subscribe_to(
 ) -> (Box<dyn Subscriber>, Box<dyn SubscriptionSender>) {
     let shared = Arc::new(Shared::default());
     let last_look = Instant::now();
-    let looker = Looker { connection, read_timeout, last_look, shared: shared.clone() };
+    let seen = HashMap::new();
+    let looker = Looker { connection, read_timeout, last_look, seen, shared: shared.clone() };
     (Box::new(looker), Box::new(Sender(shared)))
 }
 
@@ -70,6 +74,8 @@ struct Looker {
     connection: Connection,
     read_timeout: Duration,
     last_look: Instant,
+    /// Of the names that several may have: their number.
+    seen: HashMap<String, String>,
     shared: Arc<Shared>,
 }
 
@@ -110,7 +116,19 @@ impl Looker {
         let answer = self.connection.ask(&requests::poll(keys));
         self.last_look = Instant::now();
         let set = answer.map_err(MysqlFailure::into_error)?.last()?;
-        let is_taken = |topic: &Topic| set.rows.iter().any(|row| text(row, 0) == Some(&*topic.key));
+        let seen = std::mem::take(&mut self.seen);
+        let mut taken = HashSet::new();
+        for row in &set.rows {
+            let (Some(name), Some(number)) = (text(row, 0), text(row, 1)) else { continue };
+            let is_shared = text(row, 2) == Some("1");
+            if is_shared {
+                self.seen.insert(name.to_owned(), number.to_owned());
+            }
+            if !is_shared || seen.get(name).is_some_and(|before| before == number) {
+                taken.insert(name);
+            }
+        }
+        let is_taken = |topic: &Topic| taken.contains(&*topic.key);
         let free: Vec<Topic> = topics.into_iter().filter(|topic| !is_taken(topic)).collect();
         Ok(match (free.is_empty(), pinged) {
             (false, _) => Received::Notified(free),

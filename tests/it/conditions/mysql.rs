@@ -5,7 +5,6 @@ use std::time::Duration;
 use leasehold::ErrorKind::{NotReady, ReadOnly};
 use leasehold::{Builder, LockClient};
 
-use super::redlock::is_of_a_plain_lock;
 use super::row::{Answers, Class, DONE, Stage, if_it_asks, row, unreachable};
 use super::rows;
 use super::runner::IO;
@@ -102,7 +101,7 @@ impl Stage for OnMysql {
     }
 
     fn offers(&self, call: &str) -> bool {
-        is_of_a_plain_lock(call) && (self.chooses)(call)
+        is_supported(call) && (self.chooses)(call)
     }
 
     fn connections(&mut self) -> Option<(usize, usize)> {
@@ -125,6 +124,23 @@ impl Stage for OnMysql {
     }
 }
 
+/// As the guide says.
+fn is_supported(call: &str) -> bool {
+    let refused = [
+        "Fair",
+        "OwnedFair",
+        "Counting",
+        "CountDownLatch",
+        "RateLimiter",
+        "Election",
+        "ScheduledJob",
+        "FencedValue",
+        "ValueClaim",
+    ];
+    let has_data = call.contains("data") || call.ends_with("::last_holder");
+    !has_data && !refused.iter().any(|kind| call.starts_with(kind))
+}
+
 fn not_ready(class: Class) -> Answers {
     if_it_asks(class, &[Some(NotReady)])
 }
@@ -132,7 +148,8 @@ fn not_ready(class: Class) -> Answers {
 /// Whether the call waits for what nobody has.
 fn waits_for_a_lock(call: &str) -> bool {
     let verb = call.split("::").nth(1).expect("a verb");
-    (verb.starts_with("lock") && !verb.ends_with(", waiting") && !verb.starts_with("locks"))
+    ["lock", "lock_owned", "read", "read_owned", "write", "write_owned", "acquire", "acquire_many"]
+        .contains(&verb)
         || verb.ends_with("_for")
         || verb.ends_with("_until")
 }

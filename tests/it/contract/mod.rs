@@ -63,16 +63,16 @@ macro_rules! point {
     // suspended server.
     (postgres, on_its_own_server, $file:ident, $point:ident) => {};
     (mysql, on_its_own_server, $file:ident, $point:ident) => {};
-    // It has no jobs, no data and so no elections, and of the kinds the mutex alone.
+    // It has no jobs, no data and so no elections, and not all kinds.
     (mysql, of_a_job, $file:ident, $point:ident) => {};
     (mysql, of_a_job_over_a_network, $file:ident, $point:ident) => {};
     (mysql, one_row, $file:ident, $point:ident) => {};
     (mysql, one_row_over_a_network, $file:ident, $point:ident) => {};
     (mysql, once, $file:ident, $point:ident) => {};
-    (mysql, once_a_mutex, $file:ident, $point:ident) => {
+    (mysql, once_in_mysql_too, $file:ident, $point:ident) => {
         point!(mysql, one, $file, $point);
     };
-    ($store:ident, once_a_mutex, $file:ident, $point:ident) => {
+    ($store:ident, once_in_mysql_too, $file:ident, $point:ident) => {
         point!($store, once, $file, $point);
     };
     // The same; `on_zookeeper::loss` tests a server that is suspended or has lost its data.
@@ -138,18 +138,18 @@ macro_rules! contract_of {
                 everywhere closing_releases_what_is_held_and_wakes_waiters,
             ],
             each_kind: [
-                once_a_mutex a_mutex_is_reentrant_and_its_guards_drop_in_any_order,
-                once_a_mutex operators_see_and_free,
-                once_a_mutex clients_share_a_mutex,
-                once_a_mutex a_turn_whose_hold_is_lost_learns_of_it,
+                once_in_mysql_too a_mutex_is_reentrant_and_its_guards_drop_in_any_order,
+                once_in_mysql_too operators_see_and_free,
+                once_in_mysql_too clients_share_a_mutex,
+                once_in_mysql_too a_turn_whose_hold_is_lost_learns_of_it,
                 once a_fair_lock_is_given_in_the_order_of_arrival,
-                once readers_share_and_a_writer_is_alone,
-                once a_writer_reads_and_downgrades,
-                once readers_and_writers_of_each_client_get_in,
-                once several_locks_are_taken_as_one,
-                once multi_locks_do_not_wait_for_each_other,
-                once permits_are_counted,
-                once free_permits_are_had_by_all_who_try_at_once,
+                once_in_mysql_too readers_share_and_a_writer_is_alone,
+                once_in_mysql_too a_writer_reads_and_downgrades,
+                once_in_mysql_too readers_and_writers_of_each_client_get_in,
+                once_in_mysql_too several_locks_are_taken_as_one,
+                once_in_mysql_too multi_locks_do_not_wait_for_each_other,
+                once_in_mysql_too permits_are_counted,
+                once_in_mysql_too free_permits_are_had_by_all_who_try_at_once,
                 once counting_permits_are_counted,
                 once a_latch_opens_for_all,
             ],

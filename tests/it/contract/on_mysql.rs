@@ -20,7 +20,7 @@ impl Elsewhere for Database {
     }
 
     fn has(&self, label: &str) -> bool {
-        matches!(label, "plain" | "plain-owned")
+        !label.starts_with("fair") && label != "plain-with-data"
     }
 
     fn url(&self) -> String {
@@ -43,12 +43,19 @@ impl Elsewhere for Database {
     }
 
     fn held(&self, name: &str) -> Vec<String> {
-        let own = |held: &String| *held == name || *held == format!("{name}-too");
+        let own = |held: &String| {
+            let first = held.split(' ').next().unwrap();
+            first == name || first == format!("{name}-too")
+        };
         self.0.held().into_iter().filter(own).collect()
     }
 
     fn delete(&self, name: &str) {
-        self.0.query(&format!("DELETE FROM leasehold_lock WHERE name IN ('{name}', '{name}-too')"));
+        for table in ["lock", "share"] {
+            self.0.query(&format!(
+                "DELETE FROM leasehold_{table} WHERE name IN ('{name}', '{name}-too')"
+            ));
+        }
     }
 
     /// Whoever waits looks at the row: that was the last statement of one of its connections.
@@ -56,7 +63,7 @@ impl Elsewhere for Database {
         let literal: String = name.bytes().map(|byte| format!("{byte:02x}")).collect();
         self.0.number_of(&format!(
             "SELECT COUNT(*) FROM performance_schema.events_statements_current WHERE current_schema=DATABASE() \
-             AND sql_text LIKE 'SELECT name,token FROM leasehold_lock WHERE name IN (%{literal}%'"
+             AND sql_text LIKE 'SELECT name,token,%FROM leasehold_lock WHERE name IN (%{literal}%'"
         )) > 0
     }
 }

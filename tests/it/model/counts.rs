@@ -2,7 +2,7 @@
 
 use leasehold::{CountingPermit, ErrorKind, PermitId, SemaphorePermit, SetPermits};
 
-use super::{NAME, Outcome, Run, on_each_server};
+use super::{NAME, Outcome, Run, in_mysql, on_each_server};
 use crate::rig::ms;
 
 const STEPS: usize = 600;
@@ -92,6 +92,10 @@ on_each_server! {
     the_semaphore_does_what_its_model_says: "semaphore" by semaphore;
     the_counting_semaphore_does_what_its_model_says: "counting semaphore" by counting_semaphore;
     the_latch_does_what_its_model_says: "latch" by latch;
+}
+
+in_mysql! {
+    the_semaphore_does_what_its_model_says: "semaphore" by semaphore;
 }
 
 fn semaphore(mut run: Run) {

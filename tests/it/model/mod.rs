@@ -57,6 +57,24 @@ macro_rules! on_each_server {
 }
 use on_each_server;
 
+/// The same in MySQL, which does not have all of them.
+macro_rules! in_mysql {
+    ($($name:ident: $primitive:literal by $run:expr;)*) => {
+        #[cfg(feature = "mysql")]
+        mod in_mysql {
+            use super::*;
+
+            $(
+                #[test]
+                fn $name() {
+                    $run(Run::at($primitive, crate::model::place::Place::mysql()));
+                }
+            )*
+        }
+    };
+}
+use in_mysql;
+
 /// The name of the primitive under test.
 const NAME: &str = "model";
 /// Long enough that no lease ends or is renewed during a run.

@@ -12,6 +12,8 @@ use leasehold::testing::Faults;
 use leasehold::{Builder, LockClient};
 
 use super::NAME;
+#[cfg(feature = "mysql")]
+use crate::rig::Mysql;
 #[cfg(feature = "postgres")]
 use crate::rig::Postgres;
 use crate::rig::{Proxy, Server};
@@ -28,6 +30,11 @@ pub(super) enum Place {
     Postgres {
         connection: RefCell<postgres::Client>,
         server: Postgres,
+    },
+    #[cfg(feature = "mysql")]
+    Mysql {
+        connection: RefCell<crate::rig::mysql::Client>,
+        server: Mysql,
     },
     /// Its contents are those that a client reports.
     #[cfg(feature = "testing")]
@@ -63,6 +70,14 @@ impl Place {
         Self::Postgres { connection: RefCell::new(server.connect()), server }
     }
 
+    #[cfg(feature = "mysql")]
+    pub(super) fn mysql() -> Self {
+        let server = Mysql::shared();
+        // It makes the tables.
+        server.client();
+        Self::Mysql { connection: RefCell::new(server.connect()), server }
+    }
+
     #[cfg(feature = "testing")]
     pub(super) fn memory() -> Self {
         let client = LockClient::in_memory();
@@ -75,6 +90,8 @@ impl Place {
             Self::Redis { server, .. } => Some(Proxy::start(server)),
             #[cfg(feature = "postgres")]
             Self::Postgres { server, .. } => Some(Proxy::before_postgres(server)),
+            #[cfg(feature = "mysql")]
+            Self::Mysql { server, .. } => Some(Proxy::before_mysql(server)),
             #[cfg(feature = "testing")]
             Self::Memory { .. } => None,
         }
@@ -100,6 +117,8 @@ impl Place {
             Self::Redis { server, .. } => server.client(),
             #[cfg(feature = "postgres")]
             Self::Postgres { server, .. } => server.client(),
+            #[cfg(feature = "mysql")]
+            Self::Mysql { server, .. } => server.client(),
             #[cfg(feature = "testing")]
             Self::Memory { client, .. } => LockClient::in_memory_shared(client).unwrap(),
         }
@@ -160,6 +179,29 @@ impl Place {
                     .collect();
                 held
             }
+            #[cfg(feature = "mysql")]
+            Self::Mysql { connection, .. } => {
+                let now = "TIMESTAMPDIFF(MICROSECOND,'1970-01-01',UTC_TIMESTAMP(6))";
+                let sql = format!(
+                    "SELECT holder,level,0 FROM leasehold_lock WHERE LEFT(holder,1)<>'~' AND ends>{now} \
+                     UNION ALL SELECT holder,level,1 FROM leasehold_share WHERE level>=0 AND ends>{now}"
+                );
+                let mut held = Held::default();
+                for row in connection.borrow_mut().query(&sql).unwrap() {
+                    let [holder, level, shares] = row.try_into().unwrap();
+                    let level: usize = level.parse().unwrap();
+                    if level == 0 {
+                        held.others.push(format!("{holder} bars"));
+                        continue;
+                    }
+                    let reads = shares == "1";
+                    let of_both = reads || holder.ends_with(":write");
+                    held.levels.insert(holder, level);
+                    held.mode = of_both.then(|| if reads { "read" } else { "write" }.to_owned());
+                    held.read_levels += if reads { level } else { 0 };
+                }
+                held
+            }
             #[cfg(feature = "testing")]
             Self::Memory { client, .. } => {
                 let mut held = Held::default();
@@ -198,6 +240,8 @@ impl Place {
                     .query("SELECT holder FROM leasehold.waiter ORDER BY place", &[]);
                 rows.unwrap().iter().map(|row| row.get(0)).collect()
             }
+            #[cfg(feature = "mysql")]
+            Self::Mysql { .. } => unreachable!("it has no fair locks"),
             #[cfg(feature = "testing")]
             Self::Memory { .. } => self.held().others,
         }
@@ -230,6 +274,8 @@ impl Place {
                            ($1, nextval('leasehold.place'), $2, 'gone', now() - interval '1 s')";
                 connection.borrow_mut().execute(sql, &[&NAME, &holder]).unwrap();
             }
+            #[cfg(feature = "mysql")]
+            Self::Mysql { .. } => unreachable!("it has no fair locks"),
             #[cfg(feature = "testing")]
             Self::Memory { .. } => unreachable!("no client dies in memory"),
         }
@@ -245,6 +291,13 @@ impl Place {
                            WHERE s.name = k.name AND ends > clock_timestamp()) FROM leasehold.lock k";
                 connection.borrow_mut().query_opt(sql, &[]).unwrap().and_then(|row| row.get(0))
             }
+            #[cfg(feature = "mysql")]
+            Self::Mysql { connection, .. } => {
+                let sql = "SELECT level FROM leasehold_lock WHERE holder='~s'";
+                let number: i64 =
+                    connection.borrow_mut().query(sql).unwrap().first()?[0].parse().unwrap();
+                Some(number - i64::try_from(self.taken()).unwrap())
+            }
             #[cfg(feature = "testing")]
             Self::Memory { client, .. } => {
                 let report = Self::report(client)?;
@@ -259,6 +312,8 @@ impl Place {
             Self::Redis { .. } => self.members().len(),
             #[cfg(feature = "postgres")]
             Self::Postgres { .. } => self.held().read_levels,
+            #[cfg(feature = "mysql")]
+            Self::Mysql { .. } => self.held().read_levels,
             #[cfg(feature = "testing")]
             Self::Memory { client, .. } => {
                 client.semaphore(NAME).acquired_permits().unwrap() as usize
@@ -277,6 +332,8 @@ impl Place {
             Self::Postgres { .. } => {
                 self.held().levels.into_keys().map(String::into_bytes).collect()
             }
+            #[cfg(feature = "mysql")]
+            Self::Mysql { .. } => self.held().levels.into_keys().map(String::into_bytes).collect(),
             #[cfg(feature = "testing")]
             Self::Memory { .. } => Vec::new(),
         }
@@ -295,6 +352,12 @@ impl Place {
                     let holder = std::str::from_utf8(member).unwrap();
                     let sql = "UPDATE leasehold.share SET ends = now() - interval '1 s' WHERE holder = $1";
                     connection.borrow_mut().execute(sql, &[&holder]).unwrap();
+                }
+                #[cfg(feature = "mysql")]
+                Self::Mysql { connection, .. } => {
+                    let holder = std::str::from_utf8(member).unwrap();
+                    let sql = format!("UPDATE leasehold_share SET ends=1 WHERE holder='{holder}'");
+                    connection.borrow_mut().query(&sql).unwrap();
                 }
                 #[cfg(feature = "testing")]
                 Self::Memory { .. } => unreachable!("no client dies in memory"),
@@ -321,6 +384,12 @@ impl Place {
                            DELETE FROM leasehold.share; DELETE FROM leasehold.waiter";
                 connection.borrow_mut().batch_execute(sql).unwrap();
             }
+            #[cfg(feature = "mysql")]
+            Self::Mysql { connection, .. } => {
+                let sql =
+                    "UPDATE leasehold_lock SET holder=NULL,level=0; DELETE FROM leasehold_share";
+                connection.borrow_mut().query(sql).unwrap();
+            }
             #[cfg(feature = "testing")]
             Self::Memory { faults, .. } => drop(faults.lose(NAME)),
         }
@@ -334,6 +403,8 @@ impl Place {
             Self::Postgres { connection, .. } => {
                 connection.borrow_mut().batch_execute(leasehold::POSTGRES_SCHEMA).unwrap();
             }
+            #[cfg(feature = "mysql")]
+            Self::Mysql { .. } => {}
             #[cfg(feature = "testing")]
             Self::Memory { .. } => {}
         }
@@ -348,6 +419,11 @@ impl Place {
             }
             #[cfg(feature = "postgres")]
             Self::Postgres { connection, server } => {
+                drop(connection);
+                server.assert_clean();
+            }
+            #[cfg(feature = "mysql")]
+            Self::Mysql { connection, server } => {
                 drop(connection);
                 server.assert_clean();
             }

@@ -5,7 +5,7 @@ use leasehold::{
     OwnedRwLockWriteGuard, ReentrantMutex, ReentrantMutexGuard, Result, RwLock, RwLockWriteGuard,
 };
 
-use super::{Actor, NAME, Outcome, Run, on_each_server};
+use super::{Actor, NAME, Outcome, Run, in_mysql, on_each_server};
 
 const STEPS: usize = 400;
 /// The client that each thread uses: two threads share one.
@@ -291,5 +291,10 @@ fn run<L: Lock>(mut run: Run) {
 on_each_server! {
     the_plain_lock_does_what_its_model_says: "plain" by run::<ReentrantMutex>;
     the_fair_lock_does_what_its_model_says: "fair" by run::<FairMutex>;
+    the_write_side_does_what_its_model_says: "write" by run::<RwLock>;
+}
+
+in_mysql! {
+    the_plain_lock_does_what_its_model_says: "plain" by run::<ReentrantMutex>;
     the_write_side_does_what_its_model_says: "write" by run::<RwLock>;
 }

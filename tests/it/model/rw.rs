@@ -3,7 +3,7 @@
 
 use leasehold::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use super::{Actor, NAME, Outcome, Run, on_each_server};
+use super::{Actor, NAME, Outcome, Run, in_mysql, on_each_server};
 use crate::rig::ms;
 
 const STEPS: usize = 600;
@@ -132,6 +132,10 @@ impl Model {
 }
 
 on_each_server! {
+    the_read_write_lock_does_what_its_model_says: "read-write" by follow;
+}
+
+in_mysql! {
     the_read_write_lock_does_what_its_model_says: "read-write" by follow;
 }
 

@@ -37,6 +37,19 @@ impl Bench {
 
     /// `ask` arms the fault, makes one call and returns its outcome.
     fn at_every_byte(&self, what: &str, ask: impl Fn(&LockClient, Arm<'_>) -> Result<()>) {
+        let is_free = |client: &LockClient| {
+            client.try_lock(NAME).unwrap().expect("free").unlock().unwrap();
+        };
+        self.at_every_byte_of(what, is_free, ask);
+    }
+
+    /// `is_free`: what another client finds afterwards.
+    fn at_every_byte_of(
+        &self,
+        what: &str,
+        is_free: impl Fn(&LockClient),
+        ask: impl Fn(&LockClient, Arm<'_>) -> Result<()>,
+    ) {
         for n in 0.. {
             // Every second time the session goes on at the server.
             self.proxy.keep_backends(n % 2 == 0);
@@ -51,7 +64,7 @@ impl Bench {
                 );
             }
             wait_until(&format!("{story} leaves nothing"), || self.server.held().is_empty());
-            self.direct.try_lock(NAME).unwrap().expect("free").unlock().unwrap();
+            is_free(&self.direct);
             if n % 8 == 0 {
                 self.proxy.cut_all();
             }
@@ -112,6 +125,124 @@ fn of_reentries_and_extensions() {
         assert!(guard.is_held());
         left(guard.unlock());
         outcome
+    });
+}
+
+#[test]
+fn of_readers_and_writers() {
+    let bench = Bench::new();
+    bench.at_every_byte("read", |client, arm| {
+        arm();
+        client.rw_lock(NAME).try_read().map(|guard| left(guard.expect("nobody writes").unlock()))
+    });
+    bench.at_every_byte("write", |client, arm| {
+        arm();
+        client.rw_lock(NAME).try_write().map(|guard| left(guard.expect("it is free").unlock()))
+    });
+    bench.at_every_byte("read again", |client, arm| {
+        let outer = client.rw_lock(NAME).read()?;
+        arm();
+        let outcome = client.rw_lock(NAME).read().map(drop);
+        assert!(outer.is_held());
+        left(outer.unlock());
+        outcome
+    });
+    bench.at_every_byte("extension of a read hold", |client, arm| {
+        let guard = client.rw_lock(NAME).read()?;
+        arm();
+        let outcome = guard.extend(LONG * 2);
+        assert!(guard.is_held());
+        left(guard.unlock());
+        outcome
+    });
+}
+
+#[test]
+fn of_releases_of_readers_and_writers() {
+    let bench = Bench::new();
+    bench.at_every_byte("read release", |client, arm| {
+        let guard = client.rw_lock(NAME).read()?;
+        arm();
+        guard.unlock()
+    });
+    bench.at_every_byte("write release", |client, arm| {
+        let guard = client.rw_lock(NAME).write()?;
+        arm();
+        guard.unlock()
+    });
+    bench.at_every_byte("downgrade", |client, arm| {
+        let guard = client.rw_lock(NAME).write()?;
+        arm();
+        guard.downgrade().map(|guard| left(guard.unlock()))
+    });
+}
+
+#[test]
+fn of_permits() {
+    let bench = Bench::new();
+    let pool = bench.direct.semaphore(NAME);
+    assert_eq!(pool.try_set_permits(2).unwrap(), leasehold::SetPermits::New);
+    let is_free = |client: &LockClient| {
+        assert_eq!(client.semaphore(NAME).available_permits().unwrap(), 2);
+    };
+    bench.at_every_byte_of("permits", is_free, |client, arm| {
+        arm();
+        client.semaphore(NAME).try_acquire_many(2).map(|all| left(all.expect("free").release()))
+    });
+    bench.at_every_byte_of("permits given back", is_free, |client, arm| {
+        let permits = client.semaphore(NAME).acquire_many(2)?;
+        arm();
+        permits.release()
+    });
+}
+
+/// A change is repeated by the call itself, and counts once.
+#[test]
+fn of_the_number_of_permits() {
+    let bench = Bench::new();
+    let pool = bench.direct.semaphore(NAME);
+    assert_eq!(pool.try_set_permits(1).unwrap(), leasehold::SetPermits::New);
+    let total = std::cell::Cell::new(1);
+    let is_free = |client: &LockClient| {
+        assert_eq!(client.semaphore(NAME).available_permits().unwrap(), total.get());
+    };
+    bench.at_every_byte_of("more permits", is_free, |client, arm| {
+        arm();
+        total.set(total.get() + 1);
+        client.semaphore(NAME).add_permits(1).map(|free| assert_eq!(free, total.get()))
+    });
+    // The same request, with other statements in it.
+    for n in [0, 9, 40, 100, 300] {
+        bench.proxy.keep_backends(n != 40);
+        let pool = bench.lossy.semaphore(NAME);
+        bench.proxy.inject(NAME, Fault::CutReplyAt(n));
+        assert!(pool.delete().unwrap(), "{n} bytes");
+        bench.proxy.inject(NAME, Fault::CutReplyAt(n));
+        assert!(pool.try_set_permits(3).unwrap().is_new(), "{n} bytes");
+    }
+}
+
+#[test]
+fn of_several_locks_as_one() {
+    let bench = Bench::new();
+    let both = [NAME, "job-too"];
+    bench.direct.multi(both).lock().unwrap().unlock().unwrap();
+    bench.at_every_byte("several locks", |client, arm| {
+        arm();
+        client.multi(both).try_lock().map(|guard| left(guard.expect("free").unlock()))
+    });
+    bench.at_every_byte("several locks again", |client, arm| {
+        let outer = client.multi(both).lock()?;
+        arm();
+        let outcome = client.multi(both).lock().map(drop);
+        assert!(outer.is_held());
+        left(outer.unlock());
+        outcome
+    });
+    bench.at_every_byte("release of several locks", |client, arm| {
+        let guard = client.multi(both).lock()?;
+        arm();
+        guard.unlock()
     });
 }
 

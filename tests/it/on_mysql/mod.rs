@@ -7,3 +7,4 @@ mod looking;
 mod lost_replies;
 mod schema;
 mod sessions;
+mod shares;

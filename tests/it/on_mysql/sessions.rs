@@ -74,11 +74,8 @@ fn what_it_cannot_keep_is_refused_with_the_reason() {
     let client = server.client();
     for (error, says) in [
         (client.fair("x").try_lock().map(drop), "fair locks"),
-        (client.rw_lock("x").try_read().map(drop), "read-write locks"),
-        (client.semaphore("x").try_acquire().map(drop), "semaphores"),
-        (client.counting_semaphore("x").try_acquire().map(drop), "semaphores"),
+        (client.counting_semaphore("x").try_acquire().map(drop), "counting semaphores"),
         (client.latch("x").set_count(1).map(drop), "latches"),
-        (client.multi(["x", "y"]).try_lock().map(drop), "several locks"),
         (client.mutex("x").with_data("d").try_lock().map(drop), "no data"),
         (client.rate_limiter("x").try_acquire(1).map(drop), "rate limiters"),
     ] {

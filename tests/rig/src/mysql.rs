@@ -231,10 +231,13 @@ impl Mysql {
         self.query(sql)[0][0].parse().unwrap()
     }
 
-    /// The locks that are taken; none if there are no tables yet.
+    /// The locks that are taken, and who shares some or waits to write; none if there are no tables
+    /// yet. A semaphore is there whether it is used or not.
     pub fn held(&self) -> Vec<String> {
-        let held =
-            format!("SELECT name FROM leasehold_lock WHERE holder IS NOT NULL AND ends>{NOW}");
+        let held = format!(
+            "SELECT name FROM leasehold_lock WHERE holder IS NOT NULL AND holder<>'~s' AND ends>{NOW} \
+             UNION ALL SELECT CONCAT(name,' shared') FROM leasehold_share WHERE level>=0 AND ends>{NOW}"
+        );
         let rows = self.connect().query(&held).unwrap_or_default();
         rows.into_iter().map(|mut row| row.remove(0)).collect()
     }

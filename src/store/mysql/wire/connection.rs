@@ -93,13 +93,18 @@ impl Connection {
     pub(super) fn recv(&mut self, flight: &InFlight) -> Outcome {
         match read_answer(&mut self.transport) {
             Ok(sets) => {
-                let refused = sets.as_ref().err();
-                let is_last = refused
-                    .is_some_and(|error| flight.in_transaction || error.wants_new_connection());
+                let is_last = sets.as_ref().is_err_and(|error| {
+                    error.wants_new_connection() || flight.in_transaction && !self.rolls_back()
+                });
                 Ok(Answer { sets, sent_at: flight.sent.at, is_last })
             }
             Err(error) => Err(self.as_unknown(error, &flight.sent, false)),
         }
+    }
+
+    /// Ends the transaction in which a statement was refused.
+    fn rolls_back(&mut self) -> bool {
+        matches!(simple(&mut self.transport, "ROLLBACK"), Ok(Ok(_)))
     }
 
     pub(crate) fn ask(&mut self, request: &Request) -> Outcome {

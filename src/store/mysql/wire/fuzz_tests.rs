@@ -3,14 +3,15 @@
 use std::time::Duration;
 
 use super::log_in::Greeting;
-use super::packet::{AnswerReader, PacketReader, Sets};
+use super::packet::{AnswerReader, PacketReader, Set, Sets};
 use super::server_error::ServerError;
 use crate::base::fuzz_tests::{Dice, fuzz};
 use crate::base::holder::ClientId;
 use crate::base::lease::Moment;
 use crate::base::lock_name::{Kind, LockName};
 use crate::store::database::Protocol;
-use crate::store::mysql::requests::{self, Step};
+use crate::store::mysql::requests::Step;
+use crate::store::mysql::{kinds, listing};
 use crate::store::{Acquire, TokenRule, Waiting};
 
 fn packet(number: u8, body: &[u8]) -> Vec<u8> {
@@ -109,13 +110,26 @@ fn understand(sets: &Sets) {
         Ok(sets) => sets,
         Err(error) => return assert!(!error.to_error().to_string().is_empty()),
     };
-    let name = &std::sync::Arc::new(LockName::new("", "job", Kind::Mutex).unwrap());
+    for kind in [Kind::Mutex, Kind::Read, Kind::Write, Kind::Semaphore] {
+        understand_of(kind, sets);
+    }
+    for set in sets {
+        for row in &set.rows {
+            let _ = listing::add(&mut Vec::new(), row);
+        }
+    }
+    let _ = super::schema::found(sets);
+}
+
+fn understand_of(kind: Kind, sets: &[Set]) {
+    let name = &std::sync::Arc::new(LockName::new("", "job", kind).unwrap());
     let holder = &ClientId::random(Duration::from_secs(5)).fresh_holder();
     for (held, step) in [
         (0, Step::Take),
         (0, Step::TakeFenced),
         (0, Step::Look),
         (0, Step::Insert),
+        (0, Step::Bar(Duration::from_secs(1))),
         (1, Step::Take),
     ] {
         let asked = Acquire {
@@ -129,12 +143,9 @@ fn understand(sets: &Sets) {
             waiting: Waiting::No,
             goes_on: false,
         };
-        let _ = requests::acquire_answer(sets, &asked, &step, Moment::from_nanos(5));
+        let bar = Duration::from_secs(5);
+        let _ = kinds::acquire_answer(sets, &asked, &step, bar, Moment::from_nanos(5));
     }
-    for set in sets {
-        let _ = requests::inspect_answer(set);
-    }
-    let _ = super::schema::found(sets);
 }
 
 fn any_greeting(dice: &mut Dice) -> Vec<u8> {

@@ -17,18 +17,18 @@ pub const MYSQL_SCHEMA: &str = include_str!("../schema.sql");
 /// How often a statement is sent again that met one of another client.
 const TRIES: u32 = 100;
 /// How many tables there are.
-const TABLES: u64 = 3;
+const TABLES: u64 = 4;
 
 /// Per table, procedure and trigger: how many there are, and how many of them are ours. A trigger
 /// would run somebody's code with the rights of whoever takes a lock.
 pub(crate) const LOOK: &str = "\
     SELECT COUNT(*),COALESCE(SUM(engine='InnoDB' AND table_comment='leasehold 1'),0) \
     FROM information_schema.tables WHERE table_schema=DATABASE() \
-    AND table_name IN ('leasehold_lock','leasehold_fence','leasehold_client');\
+    AND table_name IN ('leasehold_lock','leasehold_share','leasehold_fence','leasehold_client');\
     SELECT COUNT(*),COALESCE(SUM(security_type='INVOKER' AND routine_comment='leasehold 1'),0) \
     FROM information_schema.routines WHERE routine_schema=DATABASE() AND routine_name='leasehold_fence';\
     SELECT COUNT(*),0 FROM information_schema.triggers WHERE event_object_schema=DATABASE() \
-    AND event_object_table IN ('leasehold_lock','leasehold_fence','leasehold_client')";
+    AND event_object_table IN ('leasehold_lock','leasehold_share','leasehold_fence','leasehold_client')";
 
 /// What a look has found.
 #[derive(Debug, PartialEq, Eq)]
@@ -136,17 +136,17 @@ mod tests {
     fn each_statement_is_sent_by_itself() {
         let all: Vec<&str> = statements().collect();
         assert_eq!(all.len() as u64, TABLES + 1);
-        assert!(all[3].trim_end().ends_with("END"), "{}", all[3]);
+        assert!(all[4].trim_end().ends_with("END"), "{}", all[4]);
         assert!(all.iter().all(|one| one.contains("leasehold 1") && !one.contains("DELIMITER")));
     }
 
     #[test]
     fn what_is_not_ours_is_refused() {
-        assert_eq!(found(&sets([[3, 3], [1, 1], [0, 0]])), Some(Schema::Complete));
+        assert_eq!(found(&sets([[4, 4], [1, 1], [0, 0]])), Some(Schema::Complete));
         assert_eq!(found(&sets([[0, 0], [0, 0], [0, 0]])), Some(Schema::Missing));
-        assert_eq!(found(&sets([[3, 3], [0, 0], [0, 0]])), Some(Schema::Missing));
+        assert_eq!(found(&sets([[4, 4], [0, 0], [0, 0]])), Some(Schema::Missing));
         for foreign in
-            [[[3, 2], [1, 1], [0, 0]], [[3, 3], [1, 0], [0, 0]], [[3, 3], [1, 1], [1, 0]]]
+            [[[4, 3], [1, 1], [0, 0]], [[4, 4], [1, 0], [0, 0]], [[4, 4], [1, 1], [1, 0]]]
         {
             assert!(matches!(found(&sets(foreign)), Some(Schema::Foreign(_))), "{foreign:?}");
         }
