@@ -35,7 +35,7 @@ impl Mysql {
 
 impl Deployment for Mysql {
     fn kinds(&self) -> Vec<Kind> {
-        vec![Kind::Plain]
+        vec![Kind::Plain, Kind::Read, Kind::Write, Kind::Permit, Kind::Multi]
     }
 
     fn address(&self, slot: usize) -> Address {
@@ -80,8 +80,7 @@ impl Deployment for Mysql {
     }
 
     fn kept(&self) -> Vec<(&'static str, u64)> {
-        let rows =
-            "SELECT (SELECT COUNT(*) FROM leasehold_lock)+(SELECT COUNT(*) FROM leasehold_client)";
+        let rows = "SELECT (SELECT COUNT(*) FROM leasehold_lock)+(SELECT COUNT(*) FROM leasehold_share)+(SELECT COUNT(*) FROM leasehold_client)";
         let number = |number: i64| u64::try_from(number).unwrap();
         vec![
             ("rows", number(self.server.number_of(rows))),

@@ -325,7 +325,9 @@ impl Run {
                     permits
                         .map(|name| client.semaphore(name).delete())
                         .all(|deleted| deleted.is_ok())
-                        && client.latch(LATCH).delete().is_ok()
+                        // A deployment with fair locks also has latches.
+                        && (!self.deployment.kinds().contains(&Kind::Fair)
+                            || client.latch(LATCH).delete().is_ok())
                         && (!self.has_counted() || counted(client).delete().is_ok())
                 });
             }

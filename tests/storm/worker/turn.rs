@@ -153,8 +153,8 @@ fn use_latch(place: &Place, thread: u32, rng: &mut StdRng) {
 
 /// One attempt of the thread, from the call to the release.
 pub(crate) fn take(place: &Place, thread: u32, rng: &mut StdRng) {
-    // A deployment with permits also has latches.
-    if place.kinds.contains(&Kind::Permit) && rng.random_bool(0.06) {
+    // A deployment with fair locks also has latches.
+    if place.kinds.contains(&Kind::Fair) && rng.random_bool(0.06) {
         return use_latch(place, thread, rng);
     }
     let kind = place.kinds[rng.random_range(0..place.kinds.len())];
