@@ -40,6 +40,26 @@ def judges(file, lib, scheduler, it):
         yield 'redlock', [it, '--quiet', 'contract::redlock::'], True
     elif not file.startswith(('src/store/postgres', 'src/store/zookeeper', 'src/store/tls')):
         yield 'redis', [it, '--quiet', 'contract::redis::'], True
+    # Last, because they take the longest.
+    for beginning, (what, modules) in BEYOND.items():
+        if file.startswith(beginning):
+            without = ['--skip', 'postgres', '--skip', 'mysql', '--skip', 'zookeeper']
+            yield what, [it, '--quiet'] + without + modules, True
+
+
+# The tests of what the contract does not ask, by the beginnings of files.
+OF_HOLDS = 'tests of holds', [
+    'cancelling::', 'closing::', 'ended_waits::', 'late_releases::', 'loss::', 'loss_reasons::', 'min_hold::',
+    'outcomes::', 'panics::', 'snapshot::', 'stats::', 'turns::', 'unheard::', 'user_code::', 'waiting::',
+]
+BEYOND = {
+    'src/hold': OF_HOLDS,
+    'src/lease': OF_HOLDS,
+    'src/wait': OF_HOLDS,
+    'src/store/net': ('tests of connections', ['broken_connection::', 'slow_names::', 'stopping::', 'stray_frames::', 'tls::']),
+    'src/store/redis': ('tests of scripts', ['golden::', 'lua::', 'min_hold::', 'scripts::', 'outcomes::']),
+    'src/store/redlock': ('tests of Redlock', ['redlock::']),
+}
 
 
 class Judge:

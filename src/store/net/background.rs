@@ -24,7 +24,7 @@ struct Idle<T> {
 pub(crate) enum Next {
     Keep,
     Close,
-    /// It was of no use while it was idle.
+    /// It was of no use.
     Replace,
 }
 
@@ -75,30 +75,30 @@ impl<C: PooledConnector> Background<C> {
         }
     }
 
-    /// A connection that has ended while it was idle says nothing about the server now: it is
-    /// replaced once. Every request sent here may run at any time.
+    /// A connection that has ended says nothing about the server now: it is replaced once. Every
+    /// request sent here may run at any time.
     pub(crate) fn exchange_by<T>(
         &self,
         ask: impl Fn(&mut C::Connection) -> std::result::Result<T, FailureOf<C>>,
         next: impl Fn(&T) -> Next,
     ) -> std::result::Result<T, FailureOf<C>> {
-        let idle = self.idle.lock().connection.take();
-        if let Some(mut connection) = idle {
+        let mut idle = self.idle.lock().connection.take().and_then(|mut connection| {
             C::mark_idle(&mut connection);
-            if self.connector.is_usable(&mut connection) {
-                match ask(&mut connection) {
-                    Err(Failure::Unknown { ended: true, .. }) => {}
-                    Ok(done) if next(&done) == Next::Replace => {}
-                    outcome => {
-                        return outcome.inspect(|done| self.put_back(connection, next(done)));
-                    }
-                }
+            self.connector.is_usable(&mut connection).then_some(connection)
+        });
+        let mut is_repeat = false;
+        loop {
+            let mut connection = match idle.take() {
+                Some(connection) => connection,
+                None => self.connector.connect().map_err(Failure::NotSent)?,
+            };
+            match ask(&mut connection) {
+                Err(Failure::Unknown { ended: true, .. }) if !is_repeat => {}
+                Ok(done) if !is_repeat && next(&done) == Next::Replace => {}
+                outcome => return outcome.inspect(|done| self.put_back(connection, next(done))),
             }
+            is_repeat = true;
         }
-        let mut connection = self.connector.connect().map_err(Failure::NotSent)?;
-        let done = ask(&mut connection)?;
-        self.put_back(connection, next(&done));
-        Ok(done)
     }
 
     /// A new connection, in place of the one that is kept.

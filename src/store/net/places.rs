@@ -67,6 +67,8 @@ pub(super) struct PoolState<C: PooledConnector> {
     pub(super) connecting: bool,
     pub(super) queue: VecDeque<Arc<QueuedRequest<C>>>,
     pub(super) pace: Pace,
+    /// [`LATE`]; only tests change it.
+    pub(super) late: Duration,
     pub(super) closed: bool,
 }
 
@@ -152,8 +154,8 @@ impl<C: PooledConnector> Line<C> {
     /// Whether others may use it when, or before, the answers that are due have come. Not if they
     /// are late: a connection that was cut in silence must not hold up callers that need not use
     /// it.
-    fn serves_others(&self) -> bool {
-        let is_late = || self.waits_since.is_some_and(|since| os::since(since) > LATE);
+    fn serves_others(&self, late: Duration) -> bool {
+        let is_late = || self.waits_since.is_some_and(|since| os::since(since) > late);
         matches!(self.phase, Phase::Idle | Phase::Open) && !is_late()
     }
 }
@@ -180,6 +182,7 @@ impl<C: PooledConnector> PoolState<C> {
             connecting: false,
             queue: VecDeque::new(),
             pace: Pace::new(io_timeout),
+            late: LATE,
             closed: false,
         }
     }
@@ -207,7 +210,7 @@ impl<C: PooledConnector> PoolState<C> {
     /// go alone: as many as there may be.
     fn wanted(&self, most: usize, sharing: Sharing) -> usize {
         if self.pipelines() && self.queue.iter().all(|queued| C::may_follow(&queued.request)) {
-            let taken = self.lines.iter().filter(|line| !line.serves_others()).count();
+            let taken = self.lines.iter().filter(|line| !line.serves_others(self.late)).count();
             most.min(sharing.most().saturating_add(taken))
         } else {
             most
@@ -264,7 +267,8 @@ impl<C: PooledConnector> PoolState<C> {
     /// The lines that serve the callers. Where connections carry one batch at a time: all.
     fn serving(&self, sharing: Sharing) -> impl Iterator<Item = &Line<C>> {
         let most = if self.pipelines() { sharing.most() } else { usize::MAX };
-        self.lines.iter().filter(|line| line.serves_others()).take(most)
+        let late = self.late;
+        self.lines.iter().filter(move |line| line.serves_others(late)).take(most)
     }
 
     /// Whether a line that is returned sends the queue. If not, another one will.

@@ -305,6 +305,13 @@ mod tests {
     use crate::base::error::ErrorKind;
     use crate::store::zookeeper::wire::request::{Acl, Mode};
 
+    #[test]
+    fn an_event_says_what_has_happened() {
+        use EventKind::{ChildrenChanged, Created, DataChanged, Deleted, Other};
+        let kinds = [-1, 0, 1, 2, 3, 4, 5].map(EventKind::of);
+        assert_eq!(kinds, [Other, Other, Created, Deleted, DataChanged, ChildrenChanged, Other]);
+    }
+
     fn bytes(hex: &str) -> Vec<u8> {
         let digits: Vec<char> = hex.chars().filter(char::is_ascii_hexdigit).collect();
         digits
