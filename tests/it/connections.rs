@@ -126,8 +126,9 @@ fn end_all_connections(server: &Server, needs: usize) {
                     assert!(now <= MOST, "{now} connections at once");
                 }
                 let made = admin.stat("total_connections_received") - made;
+                // One that was being made when they were listed ends with them, and is made again.
                 assert!(
-                    made <= MOST as u64,
+                    made <= MOST as u64 + 1,
                     "{made} connections were made for {} that had ended",
                     old.len()
                 );

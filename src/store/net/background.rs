@@ -82,7 +82,8 @@ impl<C: PooledConnector> Background<C> {
         ask: impl Fn(&mut C::Connection) -> std::result::Result<T, FailureOf<C>>,
         next: impl Fn(&T) -> Next,
     ) -> std::result::Result<T, FailureOf<C>> {
-        let mut idle = self.idle.lock().connection.take().and_then(|mut connection| {
+        let idle = self.idle.lock().connection.take();
+        let mut idle = idle.and_then(|mut connection| {
             C::mark_idle(&mut connection);
             self.connector.is_usable(&mut connection).then_some(connection)
         });
@@ -92,6 +93,8 @@ impl<C: PooledConnector> Background<C> {
                 Some(connection) => connection,
                 None => self.connector.connect().map_err(Failure::NotSent)?,
             };
+            // If it ends now, that may have been while it was made.
+            C::mark_idle(&mut connection);
             match ask(&mut connection) {
                 Err(Failure::Unknown { ended: true, .. }) if !is_repeat => {}
                 Ok(done) if !is_repeat && next(&done) == Next::Replace => {}
