@@ -66,7 +66,7 @@
 //! |---|---|---|---|---|---|---|
 //! | a server restarts with its data | locks are kept | locks are kept | kept; it votes at once with [`durable_nodes`][crate::Redlock::durable_nodes] | locks are kept, even after a crash | locks are kept, even after a crash | locks are kept |
 //! | a server comes back empty | its locks are **forgotten**, and a holder learns of it at its next renewal | | no second holder: it has no vote until the longest lease is over | | | holds are lost, and tokens start over |
-//! | the server is gone for good, another takes over | **the newest grants may be forgotten**; those that the other server has are renewed there | none forgotten, if that replica takes over: it has each grant that was confirmed | nobody notices | **the newest grants may be forgotten**; none with a synchronous standby | | holds and places in the queue are kept |
+//! | the server is gone for good, another takes over | **the newest grants may be forgotten**; those that the other server has are renewed there | none forgotten, if that replica takes over: it has each grant that was confirmed | nobody notices | **the newest grants may be forgotten**; none with a synchronous standby | **the newest grants may be forgotten**; those that the replica has are renewed there | holds and places in the queue are kept |
 //! | one of several is away | | without its replica nothing is granted: `NotReplicated` | nobody notices | without its synchronous standby nothing is granted: `Unreachable` | | holds are kept; clients go to another server |
 //! | the majority, or the only one, is away | holds are lost by time | the same | holds are lost by time, calls fail with `NoQuorum` | holds are lost by time, calls fail with `Unreachable` | like PostgreSQL | the same; nobody gets in until the majority is back |
 //! | the old server goes on, cut off together with the holder | **it goes on granting** until the sentinels name another | it grants nothing | the holder loses it in time | | | the holder's guard says so **before** another has the lock |
@@ -179,6 +179,7 @@
 //!   `it::sentinel::failover::a_hold_that_the_new_master_has_is_renewed_there`,
 //!   `it::sentinel::failover::a_master_that_is_cut_off_alive_is_left`,
 //!   `it::replicas::a_failover_to_the_replica_keeps_the_hold`,
+//!   `it::on_mysql::promotion::a_promoted_replica_keeps_what_it_has_and_the_rest_is_lost`,
 //!   `it::redlock::masters_down::one_master_in_trouble_stops_nobody`,
 //!   `it::on_postgres::replication::what_an_asynchronous_standby_did_not_have_is_told_as_lost`,
 //!   `it::on_postgres::replication::a_synchronous_standby_forgets_nothing`,

@@ -91,8 +91,9 @@
 //!   [`diagnose`](crate::LockClient::diagnose) warns of other values: a server that forgets the
 //!   last grants may grant a lock twice.
 //! - **A failover to a replica** may forget the newest grants, unless the replica was
-//!   semi-synchronous and did not lag. Whoever promotes a replica has to stop the old primary
-//!   first.
+//!   semi-synchronous and did not lag; their holders learn of it at their next renewal. Whoever
+//!   promotes a replica has to stop the old primary first. Name both in the URL: the client uses
+//!   the one that takes writes.
 //! - **Galera** is refused: it has no `GET_LOCK`, by which a client makes sure that a lost request
 //!   cannot run any more. So are proxies that share sessions (ProxySQL, MaxScale, RDS Proxy): the
 //!   client recognizes them by the number of its connection. No proxy was tested.

@@ -5,6 +5,7 @@ mod fence;
 mod load;
 mod looking;
 mod lost_replies;
+mod promotion;
 mod schema;
 mod sessions;
 mod shares;
