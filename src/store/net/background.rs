@@ -82,26 +82,22 @@ impl<C: PooledConnector> Background<C> {
         ask: impl Fn(&mut C::Connection) -> std::result::Result<T, FailureOf<C>>,
         next: impl Fn(&T) -> Next,
     ) -> std::result::Result<T, FailureOf<C>> {
+        let connect = || self.connector.connect().map_err(Failure::NotSent);
         let idle = self.idle.lock().connection.take();
-        let mut idle = idle.and_then(|mut connection| {
-            C::mark_idle(&mut connection);
-            self.connector.is_usable(&mut connection).then_some(connection)
-        });
-        let mut is_repeat = false;
-        loop {
-            let mut connection = match idle.take() {
-                Some(connection) => connection,
-                None => self.connector.connect().map_err(Failure::NotSent)?,
-            };
-            // If it ends now, that may have been while it was made.
-            C::mark_idle(&mut connection);
-            match ask(&mut connection) {
-                Err(Failure::Unknown { ended: true, .. }) if !is_repeat => {}
-                Ok(done) if !is_repeat && next(&done) == Next::Replace => {}
-                outcome => return outcome.inspect(|done| self.put_back(connection, next(done))),
-            }
-            is_repeat = true;
+        let usable = idle.and_then(|mut idle| self.connector.is_usable(&mut idle).then_some(idle));
+        let mut connection = usable.map_or_else(connect, Ok)?;
+        // If it ends now, that may have been while it was idle, or was made.
+        C::mark_idle(&mut connection);
+        let mut outcome = ask(&mut connection);
+        let is_of_no_use = match &outcome {
+            Ok(done) => next(done) == Next::Replace,
+            Err(failure) => matches!(failure, Failure::Unknown { ended: true, .. }),
+        };
+        if is_of_no_use {
+            connection = connect()?;
+            outcome = ask(&mut connection);
         }
+        outcome.inspect(|done| self.put_back(connection, next(done)))
     }
 
     /// A new connection, in place of the one that is kept.

@@ -583,12 +583,14 @@ struct MustWait<'p, C: PooledConnector> {
 }
 
 impl<C: PooledConnector> Drop for MustWait<'_, C> {
-    /// After a panic while it did something for others. A request that is left in the queue would
-    /// be chosen to connect or to read for others some time later, and nobody would do it.
+    /// After a panic while it did something for others. A request that stays in the queue would be
+    /// chosen to connect or to read for others some time later, and nobody would do it. One that is
+    /// not there any more gets its outcome, or was chosen already.
     fn drop(&mut self) {
         let wait = || drop(self.pool.await_outcome(self.queued));
         // Each further panic has ended a connection, or the request itself.
-        while catch_unwind(AssertUnwindSafe(wait)).is_err() {}
+        while !self.pool.leave_queue(self.queued) && catch_unwind(AssertUnwindSafe(wait)).is_err() {
+        }
     }
 }
 
