@@ -7,7 +7,7 @@ use super::redis::{
 };
 use super::row::{Stage, row, unreachable};
 use super::rows;
-use crate::rig::{MASTER_NAME, SentinelOptions, Sentinels, Server, wait_until};
+use crate::rig::{MASTER_NAME, SentinelOptions, Sentinels, Server, ms, wait_until};
 
 /// What an error says where the server was killed, perhaps during a handshake.
 pub(super) const DIES: &[&str] =
@@ -60,6 +60,20 @@ impl Watched {
     /// Ends the connections of clients, so that new ones are made.
     fn cut(&self) {
         self.server().cmd::<()>(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
+    }
+
+    /// The same where no new ones can be begun: one that was being made just then has its address
+    /// already, and would serve all calls.
+    fn cut_for_good(&self) {
+        let mut quiet = 0;
+        wait_until("no connection is left or being made", || {
+            self.cut();
+            std::thread::sleep(ms(50));
+            let left: String = self.server().cmd(&["CLIENT", "LIST", "TYPE", "normal"]);
+            // The question has a connection, too.
+            quiet = if left.lines().count() == 1 { quiet + 1 } else { 0 };
+            quiet == 5
+        });
     }
 
     fn fail_over(&mut self) {
@@ -160,7 +174,7 @@ rows! {
     connections_end_without_sentinels: row("The connections end while all sentinels are down", || {
         Watched::stage([|stage| {
             stage.kill_sentinels(3);
-            stage.cut();
+            stage.cut_for_good();
         }, |stage| stage.start_sentinels(3)])
     }).failing(unreachable, &["sentinel"]);
 }
