@@ -268,6 +268,25 @@ impl Helped for LockCall<'_> {
         Ok(hold)
     }
 
+    fn take_grant(&mut self, token: u64) -> Result<Option<Hold>> {
+        let Self { attempt, terms, owner } = self;
+        let Some((granted, term)) = attempt.granted_by_release(token).filter(|_| terms.renewed)
+        else {
+            return Ok(None);
+        };
+        let client = attempt.client;
+        let asked = attempt.asked(granted.sent_at, true);
+        let hold = client.watchdog.granted(asked, granted).lasting(term);
+        if hold.state() == LeaseState::Lost {
+            // The message comes after the end of the place: the lock may be another's by now.
+            return Ok(None);
+        }
+        attempt.note_granted();
+        let hold = Hold::begin(client, hold, terms.user(*owner))?;
+        terms.begin_min_hold(&hold.tenure.store_hold);
+        Ok(Some(hold))
+    }
+
     fn on_piggyback_reply(
         &mut self,
         acquired: Result<Acquired>,

@@ -3,7 +3,7 @@
 use crate::base::error::Result;
 use crate::base::lock_name::Kind;
 use crate::hold::guarded::Hold;
-use crate::store::{HandedOver, HoldCounts, Release, Released, Topic, UnknownOutcomes};
+use crate::store::{HandedOver, HoldCounts, NextUp, Release, Released, Topic, UnknownOutcomes};
 use crate::wait::piggyback::TakenPiggyback;
 
 /// The duty to give up the level in the store, and what is needed for that.
@@ -181,15 +181,21 @@ impl Leaving {
         Ok(())
     }
 
-    fn freed(&self, listeners: Option<u64>, next: Option<String>) {
+    fn freed(&self, listeners: Option<u64>, next: Option<NextUp>) {
         let Hold { client, .. } = &self.hold;
         let name = self.hold.tenure.lock_name();
         client.holds.remove(&self.hold.tenure);
         match name.kind {
             Kind::Fair => {
                 // A waiter of this client is woken sooner than the message reaches it.
-                if let Some(next) = next.filter(|next| client.who.id.owns(next)) {
-                    client.notifications.notify(&Topic::turn(name, &next));
+                if let Some(NextUp { holder, grant }) = next
+                    && client.who.id.owns(&holder)
+                {
+                    let topic = Topic::turn(name, &holder);
+                    match grant {
+                        Some(token) => client.notifications.grant(&topic, token),
+                        None => client.notifications.notify(&topic),
+                    }
                 }
                 // A plain lock of this client under the same name: the message is not for it.
                 client.local_queues.notify(&name.key);

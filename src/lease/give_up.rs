@@ -14,7 +14,7 @@ impl StoreHold {
     /// The request that gives it up, down to the counts of `left`.
     pub(crate) fn release(&self, left: HoldCounts) -> Release<'_> {
         let all = Release::of_all(&self.asked.name, &self.asked.holder, self.asked.permits);
-        self.with_min_hold(Release { left, ..all })
+        self.with_min_hold(Release { left, has_token: self.has_token, ..all })
     }
 
     /// The request that gives it up in the background.

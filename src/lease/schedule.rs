@@ -150,6 +150,13 @@ impl StoreHold {
         if self.has_others() { self.period().min(FIRST_SHARED_VISIT) } else { self.period() }
     }
 
+    /// When it is first visited. Counted from the request: a slow reply has used up some of the
+    /// lease. In the middle of a [term](StoreHold::lasting) that is shorter than the lease.
+    pub(super) fn first_due(&self) -> Moment {
+        let at = self.asked.at;
+        at.plus(self.first_visit().min(self.lease.until().since(at) / 2))
+    }
+
     /// When it must be visited at the latest: the first end of a lease must be noticed, even that
     /// of a tenure that others outlast.
     pub(super) fn first_end(&self) -> Moment {

@@ -130,6 +130,15 @@ impl StoreHold {
         self
     }
 
+    /// Makes it one that the store has granted for this long, until its first renewal asks for the
+    /// whole lease.
+    pub(crate) fn lasting(mut self, term: Duration) -> Self {
+        let end = valid_until(self.asked.at, term);
+        self.lease = Lease::in_session(end, None);
+        self.ends = Mutex::new(Ends::new(end));
+        self
+    }
+
     /// Makes it one that other readers of the client may join from now on.
     pub(crate) fn open_to_readers(mut self) -> Self {
         self.users.get_mut().open_until = self.now().plus(OPEN_TO_READERS);

@@ -73,9 +73,7 @@ impl Watchdog {
     pub(crate) fn watch(&self, hold: &Arc<StoreHold>) -> Result<(), Error> {
         let mut table = self.inner.table.lock();
         self.start(&mut table)?;
-        // Counted from the request: a slow reply has used up some of the lease.
-        let due = hold.asked.at.plus(hold.first_visit());
-        self.inner.enter_new(&mut table, hold, due);
+        self.inner.enter_new(&mut table, hold, hold.first_due());
         Ok(())
     }
 

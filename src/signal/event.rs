@@ -42,6 +42,8 @@ struct EventState {
     ended: bool,
     /// Set while the waiter does not sleep on the condition variable but waits for input.
     interrupt: Option<Arc<dyn Interrupt>>,
+    /// The lock that a release has given to this holder, with this fencing token, 0 for none.
+    grant: Option<(Arc<str>, u64)>,
     /// Messages received so far, including those that releases of this client caused.
     messages: u64,
     /// When the store last answered a waiter of this queue.
@@ -51,6 +53,21 @@ struct EventState {
 impl Event {
     pub(crate) fn notify(&self) {
         self.wake(|state| state.latched = true);
+    }
+
+    /// [`notify`](Self::notify) of a release that has given the lock to the waiter, if that still
+    /// asks as `holder`.
+    pub(crate) fn grant(&self, holder: Arc<str>, token: u64) {
+        self.wake(|state| (state.latched, state.grant) = (true, Some((holder, token))));
+    }
+
+    /// The fencing token, 0 for none, of the lock that was given to this holder.
+    pub(crate) fn take_grant(&self, holder: &str) -> Option<u64> {
+        let mut state = self.state.lock();
+        if state.grant.as_ref().is_some_and(|(granted, _)| **granted != *holder) {
+            return None;
+        }
+        state.grant.take().map(|(_, token)| token)
     }
 
     /// Ends the current wait, and those that begin before the waiter [clears](Self::clear) the
@@ -74,7 +91,17 @@ impl Event {
     /// Called by the thread that reads the messages: the waiter of this event sleeps, or is that
     /// thread.
     pub(crate) fn notify_by_message(&self) {
+        self.take_message(|_| ());
+    }
+
+    /// [`grant`](Self::grant), called as [`notify_by_message`](Self::notify_by_message) is.
+    pub(crate) fn grant_by_message(&self, holder: Arc<str>, token: u64) {
+        self.take_message(|state| state.grant = Some((holder, token)));
+    }
+
+    fn take_message(&self, set: impl FnOnce(&mut EventState)) {
         let mut state = self.state.lock();
+        set(&mut state);
         state.latched = true;
         state.messages += 1;
         drop(state);

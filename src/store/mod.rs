@@ -44,8 +44,8 @@ pub(crate) use jobs::{AttemptEnd, BeginJob, EndJob, JobState, JobStore, NEWEST_K
 pub(crate) use listing::{Found, FoundHolder, FoundWaiter, ListingStore, MOST_LISTED, Wanted};
 pub(crate) use owners::{Announced, LockStatus, MOST_CLIENTS, OwnerStore};
 pub(crate) use requests::{
-    Acquire, Acquired, Granted, HandedOver, HoldCounts, Release, Released, Renewal, Renewed,
-    TokenRule, Undo, Waiting,
+    Acquire, Acquired, Granted, HandedOver, HoldCounts, NextUp, Release, Released, Renewal,
+    Renewed, TokenRule, Undo, Waiting,
 };
 pub(crate) use unknown_outcomes::{Spent, UnknownOutcomes};
 pub(crate) use wake_ups::{Received, Subscriber, SubscriptionSender, Topic};
@@ -120,6 +120,12 @@ pub(crate) trait LockStore: Any + Send + Sync + std::fmt::Debug {
     /// The holder stays the same. False for a store whose renewals may take a hold anew after its
     /// release: to undo that would end the turn of the next thread.
     fn passes_on(&self) -> bool {
+        true
+    }
+
+    /// Whether a waiter has the lock as soon as it hears of its [grant](Received::Granted). False for
+    /// a store in which a grant counts only once others have it as well: the waiter asks for it.
+    fn trusts_grants(&self) -> bool {
         true
     }
 

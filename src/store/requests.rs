@@ -107,6 +107,8 @@ pub(crate) struct Release<'a> {
     pub(crate) left: HoldCounts,
     /// Whether the hold is known to be granted; otherwise it may have been, or may still be.
     pub(crate) granted: bool,
+    /// Whether the hold has a fencing token, so that the next one may need one. False for an attempt.
+    pub(crate) has_token: bool,
     /// With no counts left: the lock stays taken until then, and expires by itself, under the
     /// holder's [kept](Holder::kept) id, so that a late request of the holder finds nothing.
     /// Waiters are notified as if the lock were freed, because they may be sleeping for longer. A
@@ -117,7 +119,9 @@ pub(crate) struct Release<'a> {
 impl<'a> Release<'a> {
     /// Gives up all of a hold that was granted, and frees the lock.
     pub(crate) fn of_all(name: &'a LockName, holder: &'a Holder, permits: u32) -> Self {
-        Self { name, holder, permits, left: HoldCounts::NONE, granted: true, kept_until: None }
+        let left = HoldCounts::NONE;
+        let has_token = false;
+        Self { name, holder, permits, left, granted: true, has_token, kept_until: None }
     }
 
     /// [`of_all`](Self::of_all), for a hold of which it is not known whether it was granted.
@@ -141,7 +145,16 @@ pub(crate) enum Released {
     StillHeld,
     /// Freed. `listeners`: how many subscribers got the message, if the store can count them.
     /// `next`: the waiter at the front of the queue, if the store has one.
-    Freed { listeners: Option<u64>, next: Option<String> },
+    Freed { listeners: Option<u64>, next: Option<NextUp> },
+}
+
+/// The waiter whose turn it is after a release.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct NextUp {
+    pub(crate) holder: String,
+    /// The fencing token, 0 for none, if the release has given it the lock already: see
+    /// [`Received::Granted`](crate::store::Received::Granted).
+    pub(crate) grant: Option<u64>,
 }
 
 /// The two outcomes of a hand-over. `unknowns` are those of the acquisition.
@@ -190,6 +203,8 @@ pub(crate) struct Undo {
     pub(crate) left: HoldCounts,
     /// Whether the hold is known to be granted.
     pub(crate) granted: bool,
+    /// The same as in [`Release`].
+    pub(crate) has_token: bool,
     pub(crate) unknowns: UnknownOutcomes,
     /// When the lease ends by itself, unless a request runs late. For permits without leases: when
     /// a repeat could begin to return them twice.
@@ -210,13 +225,14 @@ impl Undo {
         unknowns: UnknownOutcomes,
         expires: Moment,
     ) -> Self {
-        let Release { holder, permits, left, granted, kept_until, .. } = *release;
+        let Release { holder, permits, left, granted, has_token, kept_until, .. } = *release;
         Self {
             name: name.clone(),
             holder: holder.clone(),
             permits,
             left,
             granted,
+            has_token,
             unknowns,
             expires,
             kept_until,
@@ -233,8 +249,9 @@ impl Undo {
     ) -> Self {
         let left = HoldCounts::NONE;
         let granted = false;
+        let has_token = false;
         let kept_until = None;
-        Self { name, holder, permits, left, granted, unknowns, expires, kept_until }
+        Self { name, holder, permits, left, granted, has_token, unknowns, expires, kept_until }
     }
 
     /// Returns permits without leases. It does not expire until a request for it may have run.
@@ -251,12 +268,16 @@ impl Undo {
     }
 
     pub(crate) fn release(&self) -> Release<'_> {
-        let Self { name, holder, permits, left, granted, kept_until, .. } = self;
-        let permits = *permits;
-        let left = *left;
-        let granted = *granted;
-        let kept_until = *kept_until;
-        Release { name, holder, permits, left, granted, kept_until }
+        let Self { name, holder, permits, left, granted, has_token, kept_until, .. } = self;
+        Release {
+            name,
+            holder,
+            permits: *permits,
+            left: *left,
+            granted: *granted,
+            has_token: *has_token,
+            kept_until: *kept_until,
+        }
     }
 
     /// A request that was sent at `asked_at` may have run.

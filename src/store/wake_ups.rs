@@ -34,6 +34,9 @@ impl Topic {
 pub(crate) enum Received {
     /// Another attempt may succeed: a hint, never a grant.
     Notified(Vec<Topic>),
+    /// A release has given the lock to the waiter for this turn, with this fencing token, 0 for
+    /// none, for as long as its place lasts, counted from its last request that was answered.
+    Granted(Topic, u64),
     /// From here on no message about these topics is missed.
     Watching(Vec<Topic>),
     /// From here on messages about these topics may be missed, until they are reported as watched
@@ -43,6 +46,20 @@ pub(crate) enum Received {
     Alive,
     /// Nothing came within the read timeout.
     Timeout,
+}
+
+#[cfg(feature = "redis")]
+impl Received {
+    /// A message about these topics: of a lock that is free, or a grant with this fencing token.
+    pub(crate) fn message(topics: Option<Vec<Topic>>, grant: Option<u64>) -> Self {
+        match (topics, grant) {
+            (None, _) => Self::Alive,
+            (Some(mut topics), Some(token)) if topics.len() == 1 && topics[0].turn_of.is_some() => {
+                Self::Granted(topics.remove(0), token)
+            }
+            (Some(topics), _) => Self::Notified(topics),
+        }
+    }
 }
 
 /// The half of a subscription that one thread at a time reads. Any error ends both halves.

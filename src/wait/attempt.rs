@@ -184,6 +184,15 @@ impl<'a> AcquireAttempt<'a> {
     }
 
     pub(crate) fn ask(&mut self, waits: bool) -> Result<Tried<Granted>> {
+        let asked_at = (waits && self.name.kind.has_queue()).then(|| self.client.clock.now());
+        let tried = self.ask_until_not_split(waits);
+        if matches!(tried, Ok(Tried::Busy(_))) {
+            self.traces.place = asked_at;
+        }
+        tried
+    }
+
+    fn ask_until_not_split(&mut self, waits: bool) -> Result<Tried<Granted>> {
         for split in 0..MAX_SPLITS {
             let acquired = self.ask_with(|attempt, unknowns| {
                 attempt.note_marker(waits);
@@ -387,6 +396,9 @@ pub(super) struct Leftovers {
     pub(super) has_marker: bool,
     /// The store has one of them: the server answered "busy" to a request that leaves it.
     pub(super) queued: bool,
+    /// When the last request that was answered so was sent, for a fair lock: its place lasts from
+    /// then on.
+    pub(super) place: Option<Moment>,
 }
 
 pub(super) fn fresh_holder(client: &ClientState, kind: Kind) -> Holder {

@@ -7,6 +7,7 @@ pub(crate) mod client_state;
 pub(crate) mod contend;
 pub(crate) mod contender;
 pub(crate) mod fairness;
+mod grants;
 mod leader;
 pub(crate) mod life;
 pub(crate) mod local_queue;

@@ -121,6 +121,15 @@ impl Notifications {
         }
     }
 
+    /// The same for the waiter for this turn, to whom a release of this client has given the lock.
+    pub(crate) fn grant(&self, topic: &Topic, token: u64) {
+        if let Some(holder) = &topic.turn_of {
+            for event in &self.inner.events_of(topic) {
+                event.grant(holder.clone(), token);
+            }
+        }
+    }
+
     /// Asks the thread to end and waits for it until `deadline`. False: it is still reading.
     pub(crate) fn stop(&self, deadline: Instant) -> bool {
         let mut state = self.inner.state.lock();

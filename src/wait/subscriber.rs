@@ -329,6 +329,13 @@ impl SubscriberThread {
                     event.notify_by_message();
                 }
             }
+            Received::Granted(topic, token) => {
+                for event in self.events_of(&topic) {
+                    if let Some(holder) = &topic.turn_of {
+                        event.grant_by_message(holder.clone(), token);
+                    }
+                }
+            }
             Received::Watching(topics) => self.confirm(&topics),
             Received::Unwatched(topics) => self.lose(&topics),
             Received::Alive | Received::Timeout => {}

@@ -64,8 +64,8 @@ impl AcquireAttempt<'_> {
     /// Replaces the holder by a fresh one, which has left nothing at the server, and returns the
     /// old one.
     fn take_fresh_holder(&mut self) -> Holder {
-        (self.traces.has_marker, self.traces.queued, self.traces.unknown_since) =
-            (false, false, None);
+        (self.traces.has_marker, self.traces.queued) = (false, false);
+        (self.traces.unknown_since, self.traces.place) = (None, None);
         let fresh = fresh_holder(self.client, self.name.kind);
         let fresh = fresh.with_data(self.holder.data().cloned());
         std::mem::replace(&mut self.holder, fresh)

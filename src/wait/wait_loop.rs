@@ -127,6 +127,9 @@ impl<'a, C: Contender<'a>> LeaderWait<'_, '_, 'a, C> {
         if let Some(outcome) = done {
             return self.take_in(outcome, wait);
         }
+        if let Some(outcome) = self.take_grant() {
+            return outcome;
+        }
         match step {
             Step::Look => ControlFlow::Continue(Happened::Looked(self.look())),
             Step::LetOthersFirst => ControlFlow::Continue(self.let_others_first()),
@@ -278,6 +281,23 @@ impl<'a, C: Contender<'a>> LeaderWait<'_, '_, 'a, C> {
                 })
             }
         }
+    }
+
+    /// `None`: no release has given the lock to the call.
+    fn take_grant(&mut self) -> Option<Outcome<C::Won>> {
+        if !self.leader.is_at_server() {
+            return None;
+        }
+        let holder = &self.contender.attempt().holder;
+        let token = self.leader.event().take_grant(holder.as_str())?;
+        Some(match self.contender.helped()?.take_grant(token) {
+            // It has the lock in the store, and asks for it.
+            Ok(None) => ControlFlow::Continue(Happened::NothingCame),
+            won_or_failed => {
+                self.leader.end_outage();
+                ControlFlow::Break(won_or_failed)
+            }
+        })
     }
 
     /// The call ends with what it won. `busy`: how to interpret an answer with this time to live.

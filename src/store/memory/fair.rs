@@ -10,7 +10,12 @@ use crate::base::error::Result;
 use crate::base::holder::Holder;
 use crate::base::lease::Moment;
 use crate::base::lock_name::{Kind, LockName};
-use crate::store::{Acquire, Acquired, HoldCounts, Release, Released, Topic, Waiting};
+use crate::store::{
+    Acquire, Acquired, HoldCounts, NextUp, Release, Released, TokenRule, Topic, Waiting,
+};
+
+/// A shorter place is not given the lock: its waiter is told that it is free.
+const SHORTEST_GRANT: Duration = Duration::from_secs(2);
 
 impl MemoryState {
     pub(super) fn acquire_fair(
@@ -22,6 +27,11 @@ impl MemoryState {
         let Acquire { name, holder, held, .. } = *acquire;
         let standing = match self.typed(&name.key, now, Entry::lock) {
             Ok(Some(current)) if current.holder == *holder => {
+                if held == 0 {
+                    // A release may have granted it for as long as its place lasts, which may be
+                    // longer than its lease.
+                    current.until = now;
+                }
                 return Ok(self.grant_lock(acquire, None, now));
             }
             _ if held > 0 => return Ok(Acquired::Gone),
@@ -51,7 +61,7 @@ impl MemoryState {
         };
         let waits = acquire.waiting != Waiting::No;
         if waits {
-            queue.enqueue(holder, now.plus(place), is_first);
+            queue.enqueue(holder, (now, place), is_first);
         }
         if let (true, None, Some((head, _))) = (swept, standing, &head) {
             // The waiter that was notified is dead, and the new first one may sleep until its
@@ -95,6 +105,12 @@ impl MemoryState {
         }
         let swept = self.entry(&name.key, now).is_none() && self.sweep_queue(&name.key, now);
         let is_free = self.entry(&name.key, now).is_none();
+        if freed
+            && is_free
+            && let Some(released) = self.grant_head(release, now)
+        {
+            return released;
+        }
         let head = self.queues.get(&name.key).and_then(Queue::head).map(|head| head.holder.clone());
         self.forget_empty(&name.key);
         // A release notifies only the first waiter. If that waiter leaves, or is dead, its
@@ -102,10 +118,33 @@ impl MemoryState {
         match head {
             Some(head) if is_free && (freed || left_at == Some(0) || swept) => {
                 let listeners = self.notify_turn(name, &head);
-                freed_to(freed, listeners, Some(head.as_str().to_owned()))
+                let next = NextUp { holder: head.as_str().to_owned(), grant: None };
+                freed_to(freed, listeners, Some(next))
             }
             _ => freed_to(freed, 0, None),
         }
+    }
+
+    /// Gives the lock to the first waiter for as long as its place lasts, from now: the waiter
+    /// counts from its last request, which was before. `None`: there is none, or it is dead, or its
+    /// place could end before it wakes up.
+    fn grant_head(&mut self, release: &Release<'_>, now: Moment) -> Option<Released> {
+        let name = release.name;
+        let first = self.queues.get(&name.key)?.head()?;
+        if first.deadline <= now || first.lasts < SHORTEST_GRANT {
+            return None;
+        }
+        let head = first.holder.clone();
+        let until = now.plus(first.lasts);
+        self.queues.get_mut(&name.key)?.leave(&head);
+        self.forget_empty(&name.key);
+        let rule = if release.has_token { TokenRule::On } else { TokenRule::Off };
+        let token = self.tokens(rule, 0, 1);
+        self.take_lock(name, &head, 0, until, now);
+        let topic = Topic::turn(name, head.as_str());
+        let listeners = self.subscriptions.grant(&topic, token);
+        let next = NextUp { holder: head.as_str().to_owned(), grant: Some(token) };
+        Some(freed_to(true, listeners, Some(next)))
     }
 
     fn sweep_queue(&mut self, key: &str, now: Moment) -> bool {
@@ -135,7 +174,7 @@ impl MemoryState {
 }
 
 /// A waiter that leaves the queue frees nothing.
-fn freed_to(freed: bool, listeners: u64, next: Option<String>) -> Released {
+fn freed_to(freed: bool, listeners: u64, next: Option<NextUp>) -> Released {
     if freed { Released::Freed { listeners: Some(listeners), next } } else { Released::NotHeld }
 }
 
@@ -143,6 +182,11 @@ fn freed_to(freed: bool, listeners: u64, next: Option<String>) -> Released {
 mod tests {
     use super::*;
     use crate::store::memory::tests::{Bench, LEASE, PLACE};
+
+    fn told(waiter: &Holder) -> Released {
+        let next = NextUp { holder: waiter.as_str().to_owned(), grant: None };
+        Released::Freed { listeners: Some(0), next: Some(next) }
+    }
 
     #[test]
     fn it_goes_to_whoever_came_first() {
@@ -157,8 +201,7 @@ mod tests {
         }
         assert_eq!(bench.state.queue_of(&name.key, bench.client.as_str()), (2, Some(0)));
         assert_eq!(bench.state.queue_of(&name.key, "x"), (2, None));
-        let next = Some(first.as_str().to_owned());
-        assert_eq!(bench.release(&name, &holder), Released::Freed { listeners: Some(0), next });
+        assert_eq!(bench.release(&name, &holder), told(&first));
         assert!(matches!(bench.wait(&name, &second, Waiting::Yes), Ok(Acquired::Busy { .. })));
         assert!(
             matches!(bench.acquire(&name, &bench.holder()), Ok(Acquired::Busy { .. })),
@@ -183,8 +226,7 @@ mod tests {
         bench.clock.advance(PLACE / 2);
         bench.wait(&name, &alive, Waiting::Yes).unwrap();
         bench.clock.advance(PLACE / 2);
-        let next = Some(alive.as_str().to_owned());
-        assert_eq!(bench.release(&name, &holder), Released::Freed { listeners: Some(0), next });
+        assert_eq!(bench.release(&name, &holder), told(&alive));
         // It is alive after all: nobody of another client came before it, and the waiters behind it
         // are younger.
         assert!(matches!(bench.wait(&name, &dead, Waiting::Again), Ok(Acquired::Granted(_))));

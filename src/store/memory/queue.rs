@@ -18,6 +18,8 @@ pub(super) struct Queue(pub(super) VecDeque<FairPlace>);
 pub(super) struct FairPlace {
     pub(super) holder: Holder,
     pub(super) deadline: Moment,
+    /// How long each attempt keeps it.
+    pub(super) lasts: Duration,
 }
 
 impl Queue {
@@ -67,16 +69,20 @@ impl Queue {
 
     /// Gives a waiter a place, or extends the one that it has. `is_first`: in front of all others
     /// except older waiters of the same client.
-    pub(super) fn enqueue(&mut self, holder: &Holder, deadline: Moment, is_first: bool) {
+    pub(super) fn enqueue(
+        &mut self,
+        holder: &Holder,
+        (now, lasts): (Moment, Duration),
+        is_first: bool,
+    ) {
+        let deadline = now.plus(lasts);
         match self.place_of(holder) {
             Some(at) => self.0[at].deadline = deadline,
             None => {
                 let behind = |place: &FairPlace| !is_before(&place.holder, holder);
                 let at = if is_first { self.0.iter().position(behind) } else { None };
-                self.0.insert(
-                    at.unwrap_or(self.0.len()),
-                    FairPlace { holder: holder.clone(), deadline },
-                );
+                let place = FairPlace { holder: holder.clone(), deadline, lasts };
+                self.0.insert(at.unwrap_or(self.0.len()), place);
             }
         }
     }

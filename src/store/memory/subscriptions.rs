@@ -26,11 +26,18 @@ pub(super) struct Subscription {
 impl Subscriptions {
     /// Returns the number of subscribers that were notified.
     pub(super) fn publish(&mut self, topic: &Topic) -> u64 {
+        self.send(topic, |topic| Received::Notified(vec![topic]))
+    }
+
+    /// The waiter for this turn has the lock now, with this fencing token.
+    pub(super) fn grant(&mut self, topic: &Topic, token: u64) -> u64 {
+        self.send(topic, |topic| Received::Granted(topic, token))
+    }
+
+    fn send(&mut self, topic: &Topic, message: impl Fn(Topic) -> Received) -> u64 {
         let mut listeners = 0;
         for subscription in self.list.iter().filter(|one| one.topics.contains(topic)) {
-            listeners += u64::from(
-                subscription.sender.send(Ok(Received::Notified(vec![topic.clone()]))).is_ok(),
-            );
+            listeners += u64::from(subscription.sender.send(Ok(message(topic.clone()))).is_ok());
         }
         listeners
     }

@@ -12,8 +12,8 @@ use crate::base::lease::Moment;
 use crate::base::limits::{IDEMPOTENCY_TTL, TAKEN_TTL};
 use crate::base::lock_name::{Kind, LockName};
 use crate::store::{
-    Acquire, Acquired, FenceStatements, Granted, HoldCounts, LastHold, LockStatus, REMEMBERED,
-    Release, Released, Renewal, Renewed, TokenRule, Waiting,
+    Acquire, Acquired, FenceStatements, Granted, HoldCounts, LastHold, LockStatus, NextUp,
+    REMEMBERED, Release, Released, Renewal, Renewed, TokenRule, Waiting,
 };
 
 /// The channel of a name. If two names share one, that costs a needless try.
@@ -242,7 +242,10 @@ pub(super) fn release_answer(
         Some(0) if repeated && request.left == HoldCounts::NONE => freed(None),
         Some(0) => Ok(Released::NotHeld),
         Some(1) => Ok(Released::StillHeld),
-        Some(2) if request.name.kind.has_queue() => freed(text(row, 2).map(str::to_owned)),
+        Some(2) if request.name.kind.has_queue() => {
+            let told = |holder: &str| NextUp { holder: holder.to_owned(), grant: None };
+            freed(text(row, 2).map(told))
+        }
         Some(2) => freed(None),
         Some(5) => Err(another_kind()),
         other => Err(unexpected("a release", other)),
@@ -575,7 +578,7 @@ mod tests {
         let all = |name| Release::of_all(name, &holder, 1);
         let freed = |listeners, next: Option<&str>| Released::Freed {
             listeners,
-            next: next.map(str::to_owned),
+            next: next.map(|holder| NextUp { holder: holder.to_owned(), grant: None }),
         };
         assert_eq!(
             release_answer(&row("2 3 next"), &all(mutex), false).unwrap(),

@@ -1,8 +1,6 @@
-//! The capabilities that not every store has: queues, and passing a fair lock from one thread of
-//! the client to the next; counts; the data of holds; fenced values.
+//! The capabilities that not every store has: queues; counts; the data of holds; fenced values.
 
 use super::keys::{RESERVED, Slot, is_reserved};
-use super::wire::RedisFailure;
 use super::{RedisStore, script, slot_of};
 use crate::base::advice::Advice;
 use crate::base::data::HoldData;
@@ -10,9 +8,8 @@ use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::holder::Holder;
 use crate::base::lock_name::{Kind, LockName};
 use crate::store::{
-    Acquire, Acquired, Count, CountAnswer, CountStore, DataStore, FenceAnswer, FenceStore,
-    HandedOver, LastHold, LockStore, QueueStore, Rate, RateChange, RateStore, Release, Released,
-    UnknownOutcomes,
+    Count, CountAnswer, CountStore, DataStore, FenceAnswer, FenceStore, LastHold, QueueStore, Rate,
+    RateChange, RateStore, UnknownOutcomes,
 };
 
 impl QueueStore for RedisStore {
@@ -126,40 +123,5 @@ impl FenceStore for RedisStore {
             unknowns.clear();
         }
         answer
-    }
-}
-
-impl RedisStore {
-    /// Releases a fair lock and grants it to `next`, in one run of one script. `None`: nothing was
-    /// changed.
-    pub(super) fn pass_on(
-        &self,
-        release: &Release<'_>,
-        next: &Acquire<'_>,
-        unknowns: &mut UnknownOutcomes,
-    ) -> Option<HandedOver> {
-        let outcome =
-            self.servers.call_one(slot_of(next.name), script::pass_on(release.holder, next))?;
-        let mut next_unknowns = UnknownOutcomes::default();
-        let (released, acquired) = match outcome {
-            Ok(answer) if self.servers.is_redirected(&answer.reply, unknowns) => return None,
-            Ok(answer) => {
-                // After an error both requests are sent separately, and each gets its own error.
-                let granted = script::passed_on_answer(answer.reply, answer.sent_at).ok()??;
-                (
-                    Ok(Released::Freed { listeners: None, next: None }),
-                    Ok(Acquired::Granted(granted)),
-                )
-            }
-            Err(RedisFailure::NotSent(error)) => (Err(error.clone()), Err(error)),
-            Err(RedisFailure::Unknown { error, unknown, ended }) => {
-                unknowns.push(unknown.clone());
-                next_unknowns.push(unknown);
-                let released =
-                    if ended { self.release(release, unknowns) } else { Err(error.clone()) };
-                (released, Err(error))
-            }
-        };
-        Some(HandedOver { released, acquired, unknowns: next_unknowns })
     }
 }

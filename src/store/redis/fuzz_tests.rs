@@ -68,7 +68,6 @@ fn read_by_all(reply: &Reply, name: &LockName) {
     let sent_at = Moment::from_nanos(5);
     judge(script::acquire_answer(again(), sent_at));
     judge(script::release_answer(again()));
-    judge(script::passed_on_answer(again(), sent_at));
     judge(script::renew_answers(again(), sent_at));
     judge(script::acquire_on_node_answer(again()));
     judge(script::renew_on_node_answer(again(), sent_at));

@@ -230,16 +230,10 @@ impl LockStore for RedisStore {
         next: &Acquire<'_>,
         unknowns: &mut UnknownOutcomes,
     ) -> Option<HandedOver> {
-        if self.replicas.is_some() {
-            // A grant without enough replicas must be released by the call that requested it.
+        // A grant without enough replicas must be released by the call that requested it. The release
+        // of a fair lock is a grant.
+        if self.replicas.is_some() || next.name.kind.has_queue() {
             return None;
-        }
-        let has_data = release.holder.data().or(next.holder.data()).is_some();
-        if next.name.kind.has_queue()
-            && !has_data
-            && let Some(handed_over) = self.pass_on(release, next, unknowns)
-        {
-            return Some(handed_over);
         }
         let acquire = script::acquire(next, self.waiter_timeouts);
         let (first, second) =
@@ -269,6 +263,10 @@ impl LockStore for RedisStore {
             }
         };
         Some(HandedOver { released, acquired, unknowns: next_unknowns })
+    }
+
+    fn trusts_grants(&self) -> bool {
+        self.replicas.is_none()
     }
 
     fn renew(&self, batch: &[Renewal]) -> Vec<Renewed> {

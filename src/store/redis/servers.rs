@@ -156,14 +156,6 @@ impl Servers {
         }
     }
 
-    /// One request, sent once, if its route is known. The reply may be a redirect.
-    pub(super) fn call_one(&self, slot: Slot, request: Request) -> Option<Outcome> {
-        match &self.kind {
-            Kind::One(server) => Some(server.pool.call(request)),
-            Kind::Cluster(cluster) => Some(cluster.known_route(slot)?.server().pool.call(request)),
-        }
-    }
-
     pub(super) fn connect_now(&self) -> Result<()> {
         match &self.kind {
             Kind::One(server) => server.connect_now(),

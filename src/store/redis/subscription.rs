@@ -79,8 +79,8 @@ impl Subscriber for RedisSubscriber {
 impl RedisSubscriber {
     fn take_in(&mut self, received: Result<Frame>) -> Result<Received> {
         match received {
-            Ok(Frame::Message { channel, by_pattern }) => {
-                Ok(self.topics_of(&channel, by_pattern).map_or(Received::Alive, Received::Notified))
+            Ok(Frame::Message { channel, by_pattern, grant }) => {
+                Ok(Received::message(self.topics_of(&channel, by_pattern), grant))
             }
             Ok(Frame::Subscribed { topic }) => {
                 Ok(self.confirmed(&topic).map_or(Received::Alive, Received::Watching))

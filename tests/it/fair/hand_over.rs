@@ -1,4 +1,4 @@
-//! A lock that is passed from one thread of a client to the next in one request.
+//! A lock that its release gives to the next waiter.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -17,7 +17,7 @@ const IO: Duration = ms(1500);
 const LATE: Duration = ms(2000);
 
 #[test]
-fn a_turn_within_a_client_costs_two_commands() {
+fn a_turn_within_a_client_costs_one_request() {
     const THREADS: usize = 8;
     let server = Server::start();
     let (a, b) = (server.client(), server.client());
@@ -49,8 +49,7 @@ fn a_turn_within_a_client_costs_two_commands() {
             before
         });
         assert!(tokens.is_sorted(), "{tokens:?}");
-        // Each has sent its first attempt earlier. One release and one attempt bring the lock to
-        // this client, one request per thread passes it to the next, and the last one releases it.
+        // Each has sent its first attempt earlier, and each release is the grant of the next.
         let sent = server.call_count("evalsha") - before;
         assert!(round == 0 || sent <= THREADS as u64 + 4, "{sent} requests for {THREADS} turns");
     }
@@ -58,12 +57,12 @@ fn a_turn_within_a_client_costs_two_commands() {
     server.assert_clean();
 }
 
-/// The outcome is unknown to both: the thread that releases the lock, and the next one.
+/// The thread that releases the lock does not know whether the next one has it.
 #[test]
-fn a_lost_hand_over_strands_nobody_and_leaves_no_lock() {
+fn a_lost_release_strands_nobody_and_leaves_no_lock() {
     let server = Server::start();
     let proxy = Proxy::start(&server);
-    let sha: String = server.cmd(&["SCRIPT", "LOAD", script("fair_hand_over")]);
+    let sha: String = server.cmd(&["SCRIPT", "LOAD", script("fair_release")]);
     let other = server.client();
     let faults = [
         Fault::CutBeforeSend,
@@ -93,7 +92,7 @@ fn a_lost_hand_over_strands_nobody_and_leaves_no_lock() {
                     assert!(!is_inside.swap(true, Ordering::SeqCst), "{fault:?}: two holders");
                     let token = guard.fencing_token().unwrap();
                     is_inside.store(false, Ordering::SeqCst);
-                    // The thread whose hand-over is lost may get an error.
+                    // The thread whose release is lost may get an error.
                     let _ = guard.unlock();
                     token
                 }));
@@ -112,10 +111,10 @@ fn a_lost_hand_over_strands_nobody_and_leaves_no_lock() {
 
 /// The request is held back until its connection counts as lost: it must not run after that.
 #[test]
-fn a_hand_over_that_arrives_late_changes_nothing() {
+fn a_release_that_arrives_late_changes_nothing() {
     let server = Server::start();
     let proxy = Proxy::start(&server);
-    let sha: String = server.cmd(&["SCRIPT", "LOAD", script("fair_hand_over")]);
+    let sha: String = server.cmd(&["SCRIPT", "LOAD", script("fair_release")]);
     let client =
         LockClient::builder().url(proxy.url()).lease(LEASE).io_timeout(IO).build().unwrap();
     let other = server.client();

@@ -181,7 +181,7 @@ fn second_answer(call: &str, first: &str, after: &Picture) -> String {
         // It was released, or left the queue, so it is gone now.
         ("fair_release" | "data_fair_release", "0" | "2") => "0,0".to_owned(),
         ("data_release", "2") => "0,0".to_owned(),
-        ("permit_release" | "rate_give_back", "2") | ("fair_hand_over", "1") => "0,0".to_owned(),
+        ("permit_release" | "rate_give_back", "2") => "0,0".to_owned(),
         // Permits that are known to have been taken have been returned; otherwise there is nothing
         // to return.
         ("count_release", "2") => if call.ends_with('1') { "2,0" } else { "0,0" }.to_owned(),
@@ -475,13 +475,13 @@ fn a_repeat_after_others_came_leaves_them_alone() {
     let rows = [
         (
             "HSET L $A 1; PEXPIRE L 2ks",
-            "fair_release L queue deadlines | $A 1 channel",
+            "fair_release L queue deadlines token | $A 1 channel 0 0",
             b_takes,
             "0,0",
         ),
         (
             "HSET L $A 2; PEXPIRE L 2ks",
-            "fair_release L queue deadlines | $A 2 channel",
+            "fair_release L queue deadlines token | $A 2 channel 0 0",
             b_takes,
             "0,0",
         ),

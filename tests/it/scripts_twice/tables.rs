@@ -81,146 +81,134 @@ pub(super) const FAIR: Primitive = Primitive {
         "fair_acquire L queue deadlines token | $A 2ks 0 -1 3ks 1 300ks channel 0 0",
         "fair_acquire L queue deadlines token | $A 3ks 1 -1 0 0 300ks channel 0 0",
         "fair_acquire L queue deadlines token | $A 2ks 0 -1 3ks 0 300ks channel 0 1",
-        "fair_release L queue deadlines | $A 2 channel",
-        "fair_release L queue deadlines | $A 1 channel",
+        "fair_release L queue deadlines token | $A 2 channel 1 0",
+        "fair_release L queue deadlines token | $A 1 channel 1 0",
         "fair_force_unlock L queue deadlines | channel",
         "fair_queue queue | aaaaaaaa-aaaa-8aaa-8aaa-aaaaaaaaaaaa:",
-        "fair_hand_over L queue deadlines token | $A $B 3ks 9ks 0 0",
-        "fair_hand_over L queue deadlines token | $A $B 1ks -1 0 0",
-        "fair_hand_over L queue deadlines token | $A $B 3ks 9ks 0 1",
     ],
     states: &[
-        ("", "1,0 1,1 1,0 2,0 3,0 0,0 0,0 0 0,-1 0,0 0,0 0,0"),
-        ("HSET L $A 1; PEXPIRE L 2ks", "1,0 1,1 1,0 1,0 3,0 1,0 2,0 1 0,-1 0,0 0,0 0,0"),
-        ("HSET L $A 2; PEXPIRE L 2ks", "1,0 1,1 1,0 1,0 3,0 1,0 2,0 1 0,-1 0,0 0,0 0,0"),
-        ("HSET L $A 3; PEXPIRE L 2ks", "1,0 1,1 1,0 1,0 3,0 1,0 2,0 1 0,-1 0,0 0,0 0,0"),
+        ("", "1,0 1,1 1,0 2,0 3,0 0,0 0,0 0 0,-1"),
+        ("HSET L $A 1; PEXPIRE L 2ks", "1,0 1,1 1,0 1,0 3,0 1,0 2,0 1 0,-1"),
+        ("HSET L $A 2; PEXPIRE L 2ks", "1,0 1,1 1,0 1,0 3,0 1,0 2,0 1 0,-1"),
+        ("HSET L $A 3; PEXPIRE L 2ks", "1,0 1,1 1,0 1,0 3,0 1,0 2,0 1 0,-1"),
         // A fenced value, and a lock without a TTL.
-        ("HSET L =token 7 value v", "!TYPE !TYPE !TYPE 2,0 3,0 0,0 0,0 !TYPE 0,-1 0,0 0,0 0,0"),
-        ("HSET L $B 1", "0,1ks 0,-1 0,1ks 2,0 3,0 0,0 0,0 1 0,-1 0,0 0,0 0,0"),
-        ("HSET L $B 1; PEXPIRE L 2ks", "0,1ks 0,2ks 0,1ks 2,0 3,0 0,0 0,0 1 0,-1 0,0 0,0 0,0"),
-        ("HSET L $J 2; PEXPIRE L 2ks", "0,1ks 0,2ks 0,1ks 2,0 3,0 0,0 0,0 1 0,-1 0,0 0,0 0,0"),
+        ("HSET L =token 7 value v", "!TYPE !TYPE !TYPE 2,0 3,0 0,0 0,0 !TYPE 0,-1"),
+        ("HSET L $B 1", "0,1ks 0,-1 0,1ks 2,0 3,0 0,0 0,0 1 0,-1"),
+        ("HSET L $B 1; PEXPIRE L 2ks", "0,1ks 0,2ks 0,1ks 2,0 3,0 0,0 0,0 1 0,-1"),
+        ("HSET L $J 2; PEXPIRE L 2ks", "0,1ks 0,2ks 0,1ks 2,0 3,0 0,0 0,0 1 0,-1"),
         // A waits first, last, and behind a Redisson client, while the lock is held and while it is
         // free.
         (
             "HSET L $B 1; PEXPIRE L 2ks; RPUSH queue $A $C; ZADD deadlines @3ks $A @3ks $C",
-            "0,1ks 0,2ks 0,1ks 2,0 3,0 0,0 0,0 1>0@A 2,0 0,0 0,0 0,0",
+            "0,1ks 0,2ks 0,1ks 2,0 3,0 0,0 0,0 1>0@A 2,0",
         ),
         (
             "HSET L $B 1; PEXPIRE L 2ks; RPUSH queue $C $A; ZADD deadlines @3ks $C @3ks $A",
-            "0,1ks 0,2ks 0,1ks 2,0 3,0 0,0 0,0 1>0@C 2,1 0,0 0,0 0,0",
+            "0,1ks 0,2ks 0,1ks 2,0 3,0 0,0 0,0 1>0@C 2,1",
         ),
         (
             "HSET L $B 1; PEXPIRE L 2ks; RPUSH queue $J; ZADD deadlines @5ks $J",
-            "0,1ks 0,2ks 0,1ks 2,0 3,0 0,0 0,0 1>0@J 1,-1 0,0 0,0 0,0",
+            "0,1ks 0,2ks 0,1ks 2,0 3,0 0,0 0,0 1>0@J 1,-1",
         ),
         (
             "RPUSH queue $A $C; ZADD deadlines @3ks $A @3ks $C; PEXPIRE queue 4ks; PEXPIRE deadlines 4ks",
-            "1,0,C 1,1,C 1,0,C 2,0 3,0 0,0 0,1,C>0@C 0 2,0 0,0 0,0 0,0",
+            "1,0 1,1 1,0 2,0 3,0 0,0 0,1,C>0@C 0 2,0",
         ),
-        (
-            "RPUSH queue $C; ZADD deadlines @3ks $C",
-            "0,1ks 0,-2 1,0,C 2,0 3,0 0,0 0,0 0 1,-1 0,0 0,0 0,0",
-        ),
+        ("RPUSH queue $C; ZADD deadlines @3ks $C", "0,1ks 0,-2 1,0 2,0 3,0 0,0 0,0 0 1,-1"),
         (
             "RPUSH queue $J $A; ZADD deadlines @5ks $J @8ks $A",
-            "0,1ks 0,-2 0,1ks 2,0 3,0 0,0 0,0 0 2,1 0,0 0,0 0,0",
+            "0,1ks 0,-2 0,1ks 2,0 3,0 0,0 0,0 0 2,1",
         ),
         // A holds the lock, and others wait.
         (
             "HSET L $A 1; PEXPIRE L 2ks; RPUSH queue $B $J; ZADD deadlines @3ks $B @5ks $J",
-            "1,0,B 1,1,B 1,0,B 1,0 3,0 1,0 2,1,B>0@B 1>0@B 2,-1 0,0 0,0 0,0",
+            "1,0 1,1 1,0 1,0 3,0 1,0 2,1,B>0@B 1>0@B 2,-1",
         ),
         // The timeout of a Redisson waiter that has left is subtracted from the deadlines, whether
         // A or another waiter is first.
         (
             "HSET L $B 1; PEXPIRE L 2ks; RPUSH queue $A $J; ZADD deadlines @50ks $A @350ks $J",
-            "0,1ks 0,2ks 0,1ks 2,0 3,0 0,0 0,0 1>0@A 2,0 0,0 0,0 0,0",
+            "0,1ks 0,2ks 0,1ks 2,0 3,0 0,0 0,0 1>0@A 2,0",
         ),
         (
             "RPUSH queue $C $J $A; ZADD deadlines @50ks $C @350ks $J @353ks $A",
-            "0,1ks 0,-2 0,1ks 2,0 3,0 0,0 0,0 0 3,2 0,0 0,0 0,0",
+            "0,1ks 0,-2 0,1ks 2,0 3,0 0,0 0,0 0 3,2",
         ),
         // First waiters that are dead. (If all waiters look dead, the server may have been
         // suspended: a release notifies the first and removes nobody.) The dead one is another
         // client's, which is notified if the lock is free; A itself; a Redisson client without a
         // deadline; one in front of a live waiter.
-        (
-            "RPUSH queue $B $A; ZADD deadlines 1 $B @3ks $A",
-            "1,0 1,1 1,0 2,0 3,0 0,0 0,0 0 2,1 0,0 0,0 0,0",
-        ),
+        ("RPUSH queue $B $A; ZADD deadlines 1 $B @3ks $A", "1,0 1,1 1,0 2,0 3,0 0,0 0,0 0 2,1"),
         (
             "RPUSH queue $B $C $A; ZADD deadlines 1 $B @3ks $C @3ks $A",
-            "0,1ks>0@C 0,-2>0@C 0,1ks>0@C 2,0 3,0 0,0 0,1,C>0@C 0 3,2 0,0 0,0 0,0",
+            "0,1ks>0@C 0,-2>0@C 0,1ks>0@C 2,0 3,0 0,0 0,1,C>0@C 0 3,2",
         ),
         (
             "RPUSH queue $A $B; ZADD deadlines 1 $A @3ks $B",
-            "1,0,B 1,1,B 1,0,B 2,0 3,0 0,0 0,1,B>0@B 0 2,0 0,0 0,0 0,0",
+            "1,0 1,1 1,0 2,0 3,0 0,0 0,1,B>0@B 0 2,0",
         ),
         (
             "RPUSH queue $J $A; ZADD deadlines @3ks $A",
-            "1,0>0@J 1,1>0@J 1,0>0@J 2,0 3,0 0,0 0,0 0 2,1 0,0 0,0 0,0",
+            "1,0>0@J 1,1>0@J 1,0>0@J 2,0 3,0 0,0 0,0 0 2,1",
         ),
         (
             "HSET L $J 1; PEXPIRE L 2ks; RPUSH queue $B $C; ZADD deadlines @3ks $B 1 $C",
-            "0,1ks 0,2ks 0,1ks 2,0 3,0 0,0 0,0 1>0@B 2,-1 0,0 0,0 0,0",
+            "0,1ks 0,2ks 0,1ks 2,0 3,0 0,0 0,0 1>0@B 2,-1",
         ),
         (
             "HSET L $A 1; PEXPIRE L 2ks; RPUSH queue $B $C; ZADD deadlines 1 $B @3ks $C",
-            "1,0,C 1,1,C 1,0,C 1,0 3,0 1,0 2,1,C>0@C 1>0@C 2,-1 1,1,C 1,0,C 0,0",
+            "1,0 1,1 1,0 1,0 3,0 1,0 2,1,C,0>grant:0@C 1>0@C 2,-1",
         ),
         // A passes it on to B. Not to one that is not first, not while another holder exists, and
         // not when a Redisson client is next or last.
         (
             "HSET L $A 2; PEXPIRE L 9ks; RPUSH queue $B; ZADD deadlines @3ks $B",
-            "1,0,B 1,1,B 1,0,B 1,0 3,0 1,0 2,1,B>0@B 1>0@B 1,-1 1,1 1,0 0,0",
+            "1,0 1,1 1,0 1,0 3,0 1,0 2,1,B,0>grant:0@B 1>0@B 1,-1",
         ),
         (
             "HSET L $A 1; PEXPIRE L 2ks; RPUSH queue $B $J $C; ZADD deadlines @3ks $B @5ks $J @8ks $C",
-            "1,0,B 1,1,B 1,0,B 1,0 3,0 1,0 2,1,B>0@B 1>0@B 3,-1 0,0 0,0 0,0",
+            "1,0 1,1 1,0 1,0 3,0 1,0 2,1,B>0@B 1>0@B 3,-1",
         ),
         (
             "HSET L $A 1; PEXPIRE L 2ks; RPUSH queue $B $C $J; ZADD deadlines @3ks $B @3ks $C @8ks $J",
-            "1,0,B 1,1,B 1,0,B 1,0 3,0 1,0 2,1,B>0@B 1>0@B 3,-1 0,0 0,0 0,0",
+            "1,0 1,1 1,0 1,0 3,0 1,0 2,1,B>0@B 1>0@B 3,-1",
         ),
         (
             "HSET L $A 1; PEXPIRE L 2ks; RPUSH queue $B $C; ZADD deadlines @3ks $B @3ks $C; SET token 1e3",
-            "1,0,B !INT 1,0,B 1,0 3,0 1,0 2,1,B>0@B 1>0@B 2,-1 !INT 1,0,C 0,0",
+            "1,0 !INT 1,0 1,0 3,0 1,0 2,1,B,0>grant:0@B 1>0@B 2,-1",
         ),
         (
             "HSET L $A 1 $C 1; PEXPIRE L 2ks; RPUSH queue $B; ZADD deadlines @3ks $B",
-            "1,0,B 1,1,B 1,0,B 1,0 3,0 1,0 2,0 1>0@B 1,-1 0,0 0,0 0,0",
+            "1,0 1,1 1,0 1,0 3,0 1,0 2,0 1>0@B 1,-1",
         ),
         // An entry that is only in the sorted set blocks nobody.
-        ("ZADD deadlines @3ks $B", "1,0 1,1 1,0 2,0 3,0 0,0 0,0 0 0,-1 0,0 0,0 0,0"),
+        ("ZADD deadlines @3ks $B", "1,0 1,1 1,0 2,0 3,0 0,0 0,0 0 0,-1"),
         // Another kind of lock, other types, a counter that is not a number.
         (
             "HSET L mode write $B:write 1; PEXPIRE L 2ks",
-            "!TYPE !TYPE !TYPE 2,0 3,0 0,0 0,0 !TYPE 0,-1 0,0 0,0 0,0",
+            "!TYPE !TYPE !TYPE 2,0 3,0 0,0 0,0 !TYPE 0,-1",
         ),
         // Hashes of an application: one that has no TTL is refused at once.
-        ("HSET L alice 1", "!TYPE !TYPE !TYPE 2,0 3,0 0,0 0,0 !TYPE 0,-1 0,0 0,0 0,0"),
-        ("HSET L $B 1 alice 1", "!TYPE !TYPE !TYPE 2,0 3,0 0,0 0,0 !TYPE 0,-1 0,0 0,0 0,0"),
-        ("HSET L $B 300000", "!TYPE !TYPE !TYPE 2,0 3,0 0,0 0,0 !TYPE 0,-1 0,0 0,0 0,0"),
-        (
-            "HSET L alice 1; PEXPIRE L 2ks",
-            "0,1ks 0,2ks 0,1ks 2,0 3,0 0,0 0,0 !TYPE 0,-1 0,0 0,0 0,0",
-        ),
-        ("SET L x", "!TYPE !TYPE !TYPE !TYPE !TYPE !TYPE !TYPE !TYPE 0,-1 0,0 0,0 0,0"),
-        ("RPUSH L x", "!TYPE !TYPE !TYPE !TYPE !TYPE !TYPE !TYPE !TYPE 0,-1 0,0 0,0 0,0"),
-        ("SET queue x", "!TYPE !TYPE !TYPE 2,0 3,0 0,0 0,0 0 !TYPE !TYPE !TYPE !TYPE"),
+        ("HSET L alice 1", "!TYPE !TYPE !TYPE 2,0 3,0 0,0 0,0 !TYPE 0,-1"),
+        ("HSET L $B 1 alice 1", "!TYPE !TYPE !TYPE 2,0 3,0 0,0 0,0 !TYPE 0,-1"),
+        ("HSET L $B 300000", "!TYPE !TYPE !TYPE 2,0 3,0 0,0 0,0 !TYPE 0,-1"),
+        ("HSET L alice 1; PEXPIRE L 2ks", "0,1ks 0,2ks 0,1ks 2,0 3,0 0,0 0,0 !TYPE 0,-1"),
+        ("SET L x", "!TYPE !TYPE !TYPE !TYPE !TYPE !TYPE !TYPE !TYPE 0,-1"),
+        ("RPUSH L x", "!TYPE !TYPE !TYPE !TYPE !TYPE !TYPE !TYPE !TYPE 0,-1"),
+        ("SET queue x", "!TYPE !TYPE !TYPE 2,0 3,0 0,0 0,0 0 !TYPE"),
         (
             "HSET L $A 1; PEXPIRE L 2ks; RPUSH queue $B; SET deadlines x",
-            "!TYPE !TYPE !TYPE 1,0 3,0 1,0 !TYPE !TYPE 1,-1 !TYPE !TYPE !TYPE",
+            "!TYPE !TYPE !TYPE 1,0 3,0 1,0 !TYPE !TYPE 1,-1",
         ),
         (
             "HSET L $A 1; PEXPIRE L 2ks; SET queue x",
-            "!TYPE !TYPE !TYPE 1,0 3,0 1,0 !TYPE !TYPE !TYPE !TYPE !TYPE !TYPE",
+            "!TYPE !TYPE !TYPE 1,0 3,0 1,0 !TYPE !TYPE !TYPE",
         ),
         (
             "SET L x; RPUSH queue $A $B; ZADD deadlines @3ks $A @3ks $B",
-            "!TYPE !TYPE !TYPE !TYPE !TYPE !TYPE !TYPE !TYPE 2,0 0,0 0,0 0,0",
+            "!TYPE !TYPE !TYPE !TYPE !TYPE !TYPE !TYPE !TYPE 2,0",
         ),
-        ("SET token 1e3", "1,0 !INT 1,0 2,0 3,0 0,0 0,0 0 0,-1 0,0 0,0 0,0"),
+        ("SET token 1e3", "1,0 !INT 1,0 2,0 3,0 0,0 0,0 0 0,-1"),
     ],
 };
 

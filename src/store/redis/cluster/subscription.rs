@@ -246,9 +246,9 @@ impl SharedBranches {
             link.last_received = Instant::now();
         }
         match frame {
-            Frame::Message { channel, .. } => {
+            Frame::Message { channel, grant, .. } => {
                 let topics = state.channel(&channel).map(|channel| channel.topics.clone());
-                Some(topics.map_or(Received::Alive, Received::Notified))
+                Some(Received::message(topics, grant))
             }
             Frame::Subscribed { topic } => {
                 if let Some(link) = state.links.get_mut(from) {

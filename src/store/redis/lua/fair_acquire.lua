@@ -15,14 +15,15 @@
 -- ARGV[9] floor: a token below it is raised to the server's clock
 -- ARGV[10] not-after: server time in microseconds past which an outermost acquire must not run; 0:
 --         no limit
--- Returns {1, token or 0, head or nil} acquired, and the next waiter
+-- Returns {1, token or 0} acquired
 --         {0, ms until the next attempt is due} not its turn
 --         {2, 0} the holder has lost it
 --         {3, 0} too late
 -- Repeat-safe: yes, as mutex_acquire. A holder is in the queue once, and an attempt only moves its
--- deadline.
+-- deadline. A waiter to whom fair_release gave the lock finds that it has it, and gets a token and
+-- its lease.
 local lock, field, lease, held = KEYS[1], ARGV[1], ARGV[2], tonumber(ARGV[3])
-local token_key, rule, floor, mode, next_up = KEYS[4], ARGV[4], ARGV[9], nil, nil
+local token_key, rule, floor, mode = KEYS[4], ARGV[4], ARGV[9], nil
 local pttl = redis.call('pttl', lock)
 local mine = pttl ~= -2 and redis.call('hexists', lock, field) == 1
 if held > 0 and not mine then
@@ -78,14 +79,16 @@ if held == 0 then
     redis.call('lpop', KEYS[2])
     redis.call('zrem', KEYS[3], field)
     without_ttl(KEYS[2], KEYS[3])
-    next_up = redis.call('lindex', KEYS[2], 0) or nil
+    local next_up = redis.call('lindex', KEYS[2], 0)
     -- Redisson subtracts its own timeout from the deadlines of all other waiters. Leasehold waiters
     -- renew their own deadlines and do not need that.
     local excess = own_deadline - now - tonumber(lease)
     if excess > 0 and next_up and is_foreign(next_up) then
       catch_up(KEYS[2], KEYS[3], now, tonumber(lease), excess, tonumber(ARGV[7]))
     end
-  else
-    next_up = head and redis.call('lindex', KEYS[2], 0) or nil
+  end
+  if mine then
+    -- For lib/hold: the lease is set, also if it is shorter. A place lasts longer than some leases.
+    pttl = -1
   end
 end

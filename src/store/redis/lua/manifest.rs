@@ -16,15 +16,14 @@ macro_rules! for_each_script {
             MULTI_ACQUIRE = "multi_acquire" with "holder" => Shape::Status { top: 4, least: 2, most: MOST_NAMES as u16 + 1, fresh: false };
             MULTI_RELEASE = "multi_release" with "keep" => Shape::List;
             FAIR_ACQUIRE = "fair_acquire" with "holder" with "queue" then "token" then "hold" => Shape::status(3);
-            FAIR_RELEASE = "fair_release" with "release_level" with "queue" => Shape::status(2);
+            FAIR_RELEASE = "fair_release" with "release_level" with "queue" => Shape::Status { top: 2, least: 2, most: 4, fresh: false };
             FAIR_KEEP = "fair_keep" with "keep" with "queue" => Shape::status(2);
-            FAIR_HAND_OVER = "fair_hand_over" then "token" then "turn" => Shape::status(1);
             FAIR_FORCE_UNLOCK = "fair_force_unlock" with "holder" with "force" with "queue" => Shape::Number;
             FAIR_QUEUE = "fair_queue" => Shape::Pair;
             DATA_ACQUIRE = "data_acquire" with "data" with "inner" with "../mutex_acquire" with "plain" with "token" with "token_run" with "hold" with "outer" then "data_granted" => Shape::status(3);
             DATA_RELEASE = "data_release" with "data" with "inner" with "release_level" with "../mutex_release" with "outer" then "data_released" => Shape::status(2);
             DATA_FAIR_ACQUIRE = "data_fair_acquire" with "data" with "inner" with "holder" with "queue" with "../fair_acquire" with "token" with "hold" with "outer" then "data_granted" => Shape::status(3);
-            DATA_FAIR_RELEASE = "data_fair_release" with "data" with "inner" with "release_level" with "queue" with "../fair_release" with "outer" then "data_released" => Shape::status(2);
+            DATA_FAIR_RELEASE = "data_fair_release" with "data" with "inner" with "release_level" with "queue" with "../fair_release" with "outer" then "data_released" => Shape::Status { top: 2, least: 2, most: 4, fresh: false };
             DATA_RENEW = "data_renew" with "data" with "inner" with "../lease_renew" with "renew_hashes" with "outer" => Shape::List;
             DATA_SET = "data_set" with "data" => Shape::Number;
             DATA_ASK = "data_ask" with "data" => Shape::Number;

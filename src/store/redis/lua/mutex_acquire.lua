@@ -18,6 +18,6 @@
 -- holder, so a repeat finds its own field; it draws higher tokens, and no other holder had the lock
 -- in between.
 local lock, field, lease, held = KEYS[1], ARGV[1], ARGV[2], tonumber(ARGV[3])
-local token_key, rule, tokens, floor, mode, next_up = KEYS[2], ARGV[4], ARGV[5], ARGV[6], nil, nil
+local token_key, rule, tokens, floor, mode = KEYS[2], ARGV[4], ARGV[5], ARGV[6], nil
 local not_after, names_holder = ARGV[7], false
 local pttl = redis.call('pttl', lock)

@@ -14,7 +14,7 @@
 -- Repeat-safe: yes. The count is set, not incremented, and so are the timeout keys, which are
 -- numbered.
 local lock, field, lease, held = KEYS[1], ARGV[1], ARGV[2], tonumber(ARGV[3])
-local token_key, rule, floor, next_up = nil, '-1', nil, nil
+local token_key, rule, floor = nil, '-1', nil
 local level = ARGV[4] .. ':' .. field .. ':rwlock_timeout:'
 local pttl = redis.call('pttl', lock)
 local mode = pttl ~= -2 and redis.call('hget', lock, 'mode')

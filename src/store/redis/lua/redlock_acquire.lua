@@ -21,7 +21,7 @@
 -- holder, so a repeat finds its own field; it gives a higher token, and no other holder had the
 -- lock in between.
 local lock, field, lease, held = KEYS[1], ARGV[1], ARGV[2], tonumber(ARGV[3])
-local token_key, rule, proposal, mode, next_up = KEYS[2], ARGV[4], ARGV[5], nil, nil
+local token_key, rule, proposal, mode = KEYS[2], ARGV[4], ARGV[5], nil
 local not_after, names_holder, node = ARGV[7], true, KEYS[3]
 local memory = redis.call('hmget', node, 'boot', 'floor', 'max')
 -- Checked here and not in the client: a client that has not noticed the restart could count a vote

@@ -16,7 +16,7 @@
 --         {3, 0} too late
 -- Repeat-safe: yes, as mutex_acquire. The marker is set again with the same value.
 local lock, field, lease, held = KEYS[1], ARGV[1] .. ':write', ARGV[2], tonumber(ARGV[3])
-local token_key, rule, floor, mode, next_up = KEYS[2], ARGV[4], ARGV[6], 'write', nil
+local token_key, rule, floor, mode = KEYS[2], ARGV[4], ARGV[6], 'write'
 local pttl = redis.call('pttl', lock)
 
 if held == 0 and ARGV[7] ~= '0' then

@@ -5,20 +5,19 @@ use std::time::Duration;
 
 use super::data::{begin_acquire, begin_release};
 use super::{
-    COUNT_ACQUIRE, COUNT_RELEASE, DATA_RENEW, FAIR_HAND_OVER, FAIR_KEEP, LEASE_RENEW, LOCK_KEEP,
-    PERMIT_ACQUIRE, PERMIT_RELEASE, PERMIT_RENEW, READ_ACQUIRE, RW_RELEASE, RW_RENEW,
-    WRITE_ACQUIRE, fail_on_error, pair, rate, unexpected,
+    COUNT_ACQUIRE, COUNT_RELEASE, DATA_RENEW, FAIR_KEEP, LEASE_RENEW, LOCK_KEEP, PERMIT_ACQUIRE,
+    PERMIT_RELEASE, PERMIT_RENEW, READ_ACQUIRE, RW_RELEASE, RW_RENEW, WRITE_ACQUIRE, fail_on_error,
+    pair, rate, unexpected,
 };
 use crate::base::deadline::ceil_millis;
 use crate::base::error::Result;
-use crate::base::holder::Holder;
 use crate::base::lease::Moment;
 use crate::base::limits::{IDEMPOTENCY_TTL, TAKEN_TTL};
 use crate::base::lock_name::Kind;
 use crate::store::redis::keys::RedisKeys;
 use crate::store::redis::wire::{Reply, Request, Shape};
 use crate::store::{
-    Acquire, Acquired, Granted, Release, Released, Renewal, Renewed, TokenRule, Waiting,
+    Acquire, Acquired, Granted, NextUp, Release, Released, Renewal, Renewed, TokenRule, Waiting,
 };
 
 const NOBODY: &str = "nobody holds a latch, or the record of a job";
@@ -110,16 +109,11 @@ pub(super) fn with_token(request: Request, rule: TokenRule) -> Request {
 
 pub(crate) fn acquire_answer(reply: Reply, sent_at: Moment) -> Result<Acquired> {
     let reply = fail_on_error(reply)?;
-    let granted = |token: i64, next| {
-        Acquired::Granted(Granted { token: token.unsigned_abs(), sent_at, session: None, next })
-    };
-    if let Reply::Array(parts) = &reply
-        && let [Reply::Int(1), Reply::Int(token), Reply::Bytes(next)] = &parts[..]
-    {
-        return Ok(granted(*token, Some(String::from_utf8_lossy(next).into_owned())));
-    }
     match pair(reply, "an acquire")? {
-        (1, token) => Ok(granted(token, None)),
+        (1, token) => {
+            let token = token.unsigned_abs();
+            Ok(Acquired::Granted(Granted { token, sent_at, session: None, next: None }))
+        }
         (0, ttl) => Ok(Acquired::Busy { ttl: positive_millis(ttl) }),
         (2, _) => Ok(Acquired::Gone),
         (4, permits) => Ok(Acquired::TooFew { permits: u64::try_from(permits).unwrap_or(0) }),
@@ -138,7 +132,7 @@ pub(crate) fn release(request: &Release<'_>, now: impl FnOnce() -> Moment) -> Re
     if let Some(rest) = request.keeps_for(now) {
         return keep(request, rest);
     }
-    let Release { name, holder, permits, left, granted, .. } = *request;
+    let Release { name, holder, permits, left, granted, has_token, .. } = *request;
     let keys = RedisKeys::of(name);
     let lock = keys.lock.as_bytes();
     match name.kind {
@@ -149,11 +143,13 @@ pub(crate) fn release(request: &Release<'_>, now: impl FnOnce() -> Moment) -> Re
         Kind::Fair => {
             let queue = keys.queue();
             let deadlines = keys.deadlines();
-            let names = [lock, queue.as_bytes(), deadlines.as_bytes()];
+            let names = [lock, queue.as_bytes(), deadlines.as_bytes(), keys.token.as_bytes()];
             begin_release(request, &names)
                 .arg(holder.as_str())
                 .number(u64::from(left.main) + 1)
                 .arg(keys.channel)
+                .number(u64::from(has_token))
+                .with_floor()
         }
         Kind::Read | Kind::Write => Request::script(&RW_RELEASE, &[lock, keys.marker().as_bytes()])
             .arg(holder.as_str())
@@ -216,37 +212,18 @@ pub(crate) fn release_answer(reply: Reply) -> Result<Released> {
         (Some(1), _) => return Ok(Released::StillHeld),
         (Some(2), Reply::Pair(_, receivers)) => return freed(*receivers, None),
         (Some(2), Reply::Array(parts)) => {
-            if let [_, Reply::Int(receivers), next @ ..] = &parts[..] {
-                let next = match next {
-                    [Reply::Bytes(head)] => Some(String::from_utf8_lossy(head).into_owned()),
+            if let [_, Reply::Int(receivers), Reply::Bytes(head), token @ ..] = &parts[..] {
+                let holder = String::from_utf8_lossy(head).into_owned();
+                let grant = match token {
+                    [Reply::Int(token)] => Some(token.unsigned_abs()),
                     _ => None,
                 };
-                return freed(*receivers, next);
+                return freed(*receivers, Some(NextUp { holder, grant }));
             }
         }
         _ => {}
     }
     Err(unexpected("a release", &format!("{reply:?}")))
-}
-
-/// Passes a fair lock from its holder to the first waiter of the same client.
-pub(crate) fn pass_on(from: &Holder, to: &Acquire<'_>) -> Request {
-    let keys = RedisKeys::of(to.name);
-    let queue = keys.queue();
-    let deadlines = keys.deadlines();
-    let names =
-        [keys.lock.as_bytes(), queue.as_bytes(), deadlines.as_bytes(), keys.token.as_bytes()];
-    let request =
-        Request::script(&FAIR_HAND_OVER, &names).arg(from.as_str()).arg(to.holder.as_str());
-    with_token(request.number(ceil_millis(to.lease)), to.token).with_floor_and_limit()
-}
-
-/// `None`: nothing was changed.
-pub(crate) fn passed_on_answer(reply: Reply, sent_at: Moment) -> Result<Option<Granted>> {
-    match acquire_answer(reply, sent_at)? {
-        Acquired::Granted(granted) => Ok(Some(granted)),
-        _ => Ok(None),
-    }
 }
 
 /// The kinds whose holds one script renews together.
@@ -366,11 +343,15 @@ mod tests {
         assert_eq!(answer(ints(4, -3)).unwrap(), Acquired::TooFew { permits: 0 });
         assert_eq!(answer(ints(9, 0)).unwrap_err().kind(), ErrorKind::Protocol);
         assert_eq!(answer(Reply::Nil).unwrap_err().kind(), ErrorKind::Protocol);
-        let head = Reply::Array(vec![Reply::Int(2), Reply::Int(1), Reply::Bytes(b"u:1".to_vec())]);
-        assert_eq!(
-            release_answer(head).unwrap(),
-            Released::Freed { listeners: Some(1), next: Some("u:1".into()) }
-        );
+        for (token, grant) in [(None, None), (Some(0), Some(0)), (Some(7), Some(7))] {
+            let mut parts = vec![Reply::Int(2), Reply::Int(1), Reply::Bytes(b"u:1".to_vec())];
+            parts.extend(token.map(Reply::Int));
+            let next = Some(NextUp { holder: "u:1".to_owned(), grant });
+            assert_eq!(
+                release_answer(Reply::Array(parts)).unwrap(),
+                Released::Freed { listeners: Some(1), next }
+            );
+        }
         assert_eq!(
             release_answer(ints(2, 1)).unwrap(),
             Released::Freed { listeners: Some(1), next: None }

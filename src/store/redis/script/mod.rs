@@ -29,8 +29,7 @@ pub(crate) use self::job::{
     time_answer,
 };
 pub(crate) use self::lock::{
-    Family, WaiterTimeouts, acquire, acquire_answer, pass_on, passed_on_answer, release,
-    release_answer, renew, renew_answers,
+    Family, WaiterTimeouts, acquire, acquire_answer, release, release_answer, renew, renew_answers,
 };
 pub(crate) use self::look::{look, look_answer};
 pub(crate) use self::multi::{acquire_all, acquire_all_answer, release_all, release_all_answer};

@@ -26,6 +26,8 @@ pub(crate) enum Frame {
         channel: Vec<u8>,
         /// A message to a channel that is subscribed to by itself as well comes twice.
         by_pattern: bool,
+        /// The fencing token, 0 for none, if the message gives a fair lock to its waiter.
+        grant: Option<u64>,
     },
     /// The server has confirmed a subscription to a channel or a pattern.
     Subscribed { topic: Vec<u8> },
@@ -167,16 +169,24 @@ pub(super) fn frame(reply: Reply) -> Result<Frame> {
     let kind = words.next().unwrap_or_default();
     let channel = words.next().unwrap_or_default();
     Ok(match &*kind {
-        b"message" | b"smessage" if words.next().as_deref() == Some(WAKE_REDISSON) => Frame::Alive,
-        b"message" | b"smessage" => Frame::Message { channel, by_pattern: false },
+        b"message" | b"smessage" => match words.next() {
+            Some(text) if text == WAKE_REDISSON => Frame::Alive,
+            text => Frame::Message { channel, by_pattern: false, grant: grant(text) },
+        },
         // The pattern is the first word.
         b"pmessage" => {
-            Frame::Message { channel: words.next().unwrap_or_default(), by_pattern: true }
+            let channel = words.next().unwrap_or_default();
+            Frame::Message { channel, by_pattern: true, grant: grant(words.next()) }
         }
         b"sunsubscribe" => Frame::Unsubscribed { topic: channel },
         b"subscribe" | b"psubscribe" | b"ssubscribe" => Frame::Subscribed { topic: channel },
         _ => Frame::Alive,
     })
+}
+
+/// The fencing token in the message of a release that gave the lock to a waiter.
+fn grant(message: Option<Vec<u8>>) -> Option<u64> {
+    std::str::from_utf8(message?.strip_prefix(b"grant:")?).ok()?.parse().ok()
 }
 
 /// Waits until one of the readers has input, until `waker` is woken, or for `timeout`. Replies that

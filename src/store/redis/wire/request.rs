@@ -33,6 +33,7 @@ pub(crate) struct ConnectionArgs {
 enum NeededArgs {
     No,
     NotAfter,
+    Floor,
     FloorAndNotAfter,
 }
 
@@ -149,6 +150,12 @@ impl Request {
         self
     }
 
+    /// The connection appends the token floor.
+    pub(crate) fn with_floor(mut self) -> Self {
+        self.needed_args = NeededArgs::Floor;
+        self
+    }
+
     /// The connection appends the not-after time.
     pub(crate) fn with_limit(mut self) -> Self {
         self.needed_args = NeededArgs::NotAfter;
@@ -206,7 +213,7 @@ impl Request {
     }
 
     pub(crate) fn has_limit(&self) -> bool {
-        self.needed_args != NeededArgs::No
+        matches!(self.needed_args, NeededArgs::NotAfter | NeededArgs::FloorAndNotAfter)
     }
 
     /// The same request for a server that does not know its script; `None` for a plain command.
@@ -234,7 +241,7 @@ impl Request {
         let command_words = if matches!(self.command, Command::Plain) { 0 } else { 2 };
         let arg_words = match self.needed_args {
             NeededArgs::No => 0,
-            NeededArgs::NotAfter => 1,
+            NeededArgs::NotAfter | NeededArgs::Floor => 1,
             NeededArgs::FloorAndNotAfter => 2,
         };
         let words = command_words + self.args + arg_words;
@@ -251,10 +258,10 @@ impl Request {
             }
         }
         out.extend_from_slice(&self.body.0);
-        if self.needed_args == NeededArgs::FloorAndNotAfter {
+        if matches!(self.needed_args, NeededArgs::Floor | NeededArgs::FloorAndNotAfter) {
             pack_number(out, connection_args.floor);
         }
-        if self.needed_args != NeededArgs::No {
+        if self.has_limit() {
             pack_number(out, connection_args.not_after);
         }
     }

@@ -1,7 +1,6 @@
 
 -- lib/hold: the end of every script that takes a lock hash; put behind those scripts. It uses their
--- locals `lock`, `lease`, `held`, `pttl`, `field`, `mode` (nil for a lock without one), `next_up`
--- (who waits next, if that is known) and `token`.
+-- locals `lock`, `lease`, `held`, `pttl`, `field`, `mode` (nil for a lock without one) and `token`.
 -- Text, because the server would format a number as a double, which costs more than a command.
 local count = held == 0 and '1' or held + 1
 if mode then
@@ -19,4 +18,4 @@ if pttl < tonumber(lease) then
     return set
   end
 end
-return {1, token, next_up}
+return {1, token}
