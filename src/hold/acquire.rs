@@ -185,6 +185,7 @@ fn reenter_once(
         Acquired::Granted(Granted { sent_at, .. }) => Ok(Some(sent_at)),
         Acquired::Gone
         | Acquired::Busy { .. }
+        | Acquired::Queued { .. }
         | Acquired::Split { .. }
         | Acquired::TooFew { .. } => Ok(None),
     }

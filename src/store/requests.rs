@@ -71,6 +71,13 @@ pub(crate) enum Acquired {
     Busy {
         ttl: Option<Duration>,
     },
+    /// The same for a waiter that has a place in the queue of a fair lock, since this request if
+    /// `is_new`, in a store whose releases [give the lock](crate::store::Received::Granted) to the
+    /// first waiter.
+    Queued {
+        ttl: Option<Duration>,
+        is_new: bool,
+    },
     /// Nobody has it: several callers had a part of it each, in a round that took `round`, and give
     /// their parts back. It is worth another try after a random pause.
     Split {

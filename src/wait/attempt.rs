@@ -20,6 +20,7 @@ use crate::report::spans::Span;
 use crate::signal::cancel::{CancelToken, cancelled};
 use crate::store::{Acquire, Acquired, AcquiredAll, Granted, TokenRule, UnknownOutcomes, Waiting};
 use crate::wait::client_state::ClientState;
+use crate::wait::grants::PlaceOfWaiter;
 use crate::wait::life::Call;
 use crate::wait::waits::WaitEntry;
 
@@ -184,21 +185,16 @@ impl<'a> AcquireAttempt<'a> {
     }
 
     pub(crate) fn ask(&mut self, waits: bool) -> Result<Tried<Granted>> {
-        let asked_at = (waits && self.name.kind.has_queue()).then(|| self.client.clock.now());
-        let tried = self.ask_until_not_split(waits);
-        if matches!(tried, Ok(Tried::Busy(_))) {
-            self.traces.place = asked_at;
-        }
-        tried
-    }
-
-    fn ask_until_not_split(&mut self, waits: bool) -> Result<Tried<Granted>> {
+        let place = self.ask_for_place(waits);
         for split in 0..MAX_SPLITS {
             let acquired = self.ask_with(|attempt, unknowns| {
                 attempt.note_marker(waits);
                 attempt.client.store.acquire(&attempt.request(waits), unknowns)
             });
-            let Ok(Acquired::Split { round }) = acquired else { return self.judge(acquired) };
+            let Ok(Acquired::Split { round }) = acquired else {
+                self.note_place(place, &acquired);
+                return self.judge(acquired);
+            };
             // After pauses of equal length each caller would get a part again.
             let longest = round.max(Duration::from_micros(500)) * (1 << split);
             os::thread::sleep(longest.mul_f64(random::fraction()));
@@ -263,7 +259,7 @@ impl<'a> AcquireAttempt<'a> {
                 (self.traces.has_marker, self.traces.queued) = (false, false);
                 Ok(Tried::Won(granted))
             }
-            Acquired::Busy { ttl } => {
+            Acquired::Busy { ttl } | Acquired::Queued { ttl, .. } => {
                 self.traces.queued = self.traces.has_marker;
                 Ok(Tried::Busy(ttl))
             }
@@ -396,9 +392,7 @@ pub(super) struct Leftovers {
     pub(super) has_marker: bool,
     /// The store has one of them: the server answered "busy" to a request that leaves it.
     pub(super) queued: bool,
-    /// When the last request that was answered so was sent, for a fair lock: its place lasts from
-    /// then on.
-    pub(super) place: Option<Moment>,
+    pub(super) place: PlaceOfWaiter,
 }
 
 pub(super) fn fresh_holder(client: &ClientState, kind: Kind) -> Holder {

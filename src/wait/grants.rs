@@ -1,38 +1,83 @@
 //! A fair lock that a release has given to a waiter: its message is the grant, so the waiter has the
 //! lock without another request.
 //!
-//! A message may come late, and may tell of what has ended: it says nothing of the time. So the
-//! waiter's lease counts from its own last request that the store has answered, and lasts as long as
-//! the place that this answer gave it. The store counts the same time from the release, which was
-//! later. Whatever does not fit is asked for, as if the message had said that the lock is free: the
-//! store then finds that the waiter has it.
+//! A message may come late, and says nothing of the time. So the waiter's lease counts from its own
+//! last request that the store has answered, and lasts as long as the place that this answer gave
+//! it. The store counts the same time from the release, which was later. Whatever does not fit is
+//! asked for, as if the message had said that the lock is free: the store then finds that the waiter
+//! has it, or that it had it and it is over.
+//!
+//! **A holder believes one grant at most.** A place ends with its grant. If the waiter has another
+//! place later, a message of the first grant may still be on its way, and would count from a request
+//! after the end of that grant. So the waiter believes no message once it had to queue again, and
+//! none if it cannot know that: after a request of unknown outcome, and after a failover.
 
 use std::time::Duration;
 
-use crate::store::{Granted, TokenRule};
+use crate::base::error::Result;
+use crate::base::lease::Moment;
+use crate::store::{Acquired, Granted, TokenRule};
 use crate::wait::attempt::AcquireAttempt;
 
+/// What a waiter knows of its place in the queue of a fair lock.
+#[derive(Debug, Default)]
+pub(super) struct PlaceOfWaiter {
+    /// When its last request was sent that found or gave it a place.
+    since: Option<Moment>,
+    /// It may have had another place before.
+    is_another: bool,
+}
+
+/// What is known before a request that waits.
+pub(super) struct BeforeRequest {
+    at: Moment,
+    is_certain: bool,
+    generation: u64,
+}
+
 impl AcquireAttempt<'_> {
+    /// Call it before a request. `None`: it gets no place.
+    pub(super) fn ask_for_place(&self, waits: bool) -> Option<BeforeRequest> {
+        (waits && self.name.kind.has_queue()).then(|| BeforeRequest {
+            at: self.client.clock.now(),
+            is_certain: self.is_certain(),
+            generation: self.generation,
+        })
+    }
+
+    /// Call it with the answer to that request.
+    pub(super) fn note_place(&mut self, before: Option<BeforeRequest>, answer: &Result<Acquired>) {
+        let (Some(before), Ok(Acquired::Queued { is_new, .. })) = (before, answer) else { return };
+        let had_one = self.traces.queued;
+        let queues_again = had_one && (*is_new || before.generation != self.generation);
+        self.traces.place.is_another |= queues_again || !before.is_certain;
+        self.traces.place.since = Some(before.at);
+    }
+
+    /// No request of it can still run.
+    fn is_certain(&self) -> bool {
+        self.is_resolved() && !self.traces.under_way
+    }
+
     /// The grant of a release with this fencing token, 0 for none, and for how long it is. `None`:
     /// it has to be asked for.
     pub(crate) fn granted_by_release(&self, token: u64) -> Option<(Granted, Duration)> {
-        let place = self.client.who.id.waiter_timeout();
-        // A request that may still run would take the lock again after its release.
-        let is_certain = self.is_resolved() && !self.traces.under_way;
+        let lasts = self.client.who.id.waiter_timeout();
+        let place = &self.traces.place;
         let has_all = self.wanted.token == TokenRule::Off || token > 0;
-        // Only a request writes data, and only a request sets a lease that is shorter.
-        let fits = self.holder.data().is_none() && self.wanted.lease >= place;
-        if !is_certain || !has_all || !fits || !self.client.store.trusts_grants() {
+        // Only a request writes data, and only a request sets a lease that is shorter. One that may
+        // still run would take the lock again after its release.
+        let fits = self.holder.data().is_none() && self.wanted.lease >= lasts && self.is_certain();
+        if !has_all || !fits || place.is_another || !self.client.store.trusts_grants() {
             return None;
         }
         let token = if self.wanted.token == TokenRule::Off { 0 } else { token };
-        let sent_at = self.traces.place?;
-        Some((Granted { token, sent_at, session: None, next: None }, place))
+        Some((Granted { token, sent_at: place.since?, session: None, next: None }, lasts))
     }
 
     /// It has the lock by that grant: it waits in no queue any more.
     pub(crate) fn note_granted(&mut self) {
         (self.traces.has_marker, self.traces.queued) = (false, false);
-        self.traces.place = None;
+        self.traces.place = PlaceOfWaiter::default();
     }
 }

@@ -10,6 +10,7 @@ use crate::base::log;
 use crate::store::{Release, Spent, Undo, UnknownOutcomes};
 use crate::wait::attempt::fresh_holder;
 use crate::wait::attempt::{AcquireAttempt, Wanted};
+use crate::wait::grants::PlaceOfWaiter;
 
 /// How long a waiter's place in a fair queue lasts at most, including the waiting times that other
 /// libraries allow those in front of it.
@@ -65,7 +66,7 @@ impl AcquireAttempt<'_> {
     /// old one.
     fn take_fresh_holder(&mut self) -> Holder {
         (self.traces.has_marker, self.traces.queued) = (false, false);
-        (self.traces.unknown_since, self.traces.place) = (None, None);
+        (self.traces.unknown_since, self.traces.place) = (None, PlaceOfWaiter::default());
         let fresh = fresh_holder(self.client, self.name.kind);
         let fresh = fresh.with_data(self.holder.data().cloned());
         std::mem::replace(&mut self.holder, fresh)

@@ -46,7 +46,8 @@ impl MemoryState {
         }
         // It was enqueued, and its place has expired. Only places at the front are removed, so all
         // waiters now in the queue came later.
-        let is_first = acquire.waiting == Waiting::Again && queue.place_of(holder).is_none();
+        let is_new = queue.place_of(holder).is_none();
+        let is_first = acquire.waiting == Waiting::Again && is_new;
         let head = queue.head().map(|head| (head.holder.clone(), head.deadline));
         if let (None, Some((head, _)), true) = (standing, &head, is_first)
             && !is_before(head, holder)
@@ -68,10 +69,13 @@ impl MemoryState {
             // deadline.
             self.notify_turn(name, head);
         }
-        // Soon enough for the waiter to keep its place.
-        let ttl = if waits { Some(ttl.map_or(place / 3, |ttl| ttl.min(place / 3))) } else { ttl };
         self.forget_empty(&name.key);
-        Ok(Acquired::Busy { ttl })
+        if !waits {
+            return Ok(Acquired::Busy { ttl });
+        }
+        // Soon enough for the waiter to keep its place.
+        let ttl = Some(ttl.map_or(place / 3, |ttl| ttl.min(place / 3)));
+        Ok(Acquired::Queued { ttl, is_new })
     }
 
     /// The lock is free, and it is this holder's turn.

@@ -195,7 +195,11 @@ impl LockStore for RedisStore {
         }
         let answered =
             self.servers.ask(slot_of(acquire.name), || self.acquire_request(acquire), unknowns)?;
-        let outcome = script::acquire_answer(answered.reply, answered.sent_at);
+        let mut outcome = script::acquire_answer(answered.reply, answered.sent_at);
+        if let Ok(Acquired::Queued { is_new, .. }) = &mut outcome {
+            // The attempt before may have queued it anew.
+            *is_new |= answered.repeated;
+        }
         if outcome.is_err() && acquire.held == 0 {
             self.spend(unknowns);
         }

@@ -86,6 +86,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     within(60, "jobs::lost_replies", jobs::lost_replies),
     soon("fair::order", fair::order),
     soon("fair::gives_up", fair::gives_up),
+    within(20, "fair::granted_late", fair::granted_late),
     soon("multi::several", multi::several),
     soon("multi::beside_a_hand_over", multi::beside_a_hand_over),
     within(20, "faults::lost_replies", faults::lost_replies),

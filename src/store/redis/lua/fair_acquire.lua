@@ -16,7 +16,8 @@
 -- ARGV[10] not-after: server time in microseconds past which an outermost acquire must not run; 0:
 --         no limit
 -- Returns {1, token or 0} acquired
---         {0, ms until the next attempt is due} not its turn
+--         {0, ms until the lease ends} not its turn, and it has no place
+--         {0, ms until the next attempt is due, 1 or 0} the same with a place; 1: it is new
 --         {2, 0} the holder has lost it
 --         {3, 0} too late
 -- Repeat-safe: yes, as mutex_acquire. A holder is in the queue once, and an attempt only moves its
@@ -71,7 +72,7 @@ if held == 0 then
       if hint < 0 or hint > wait / 3 then
         hint = wait / 3
       end
-      return {0, math.floor(hint)}
+      return {0, math.floor(hint), own_deadline and 0 or 1}
     end
   end
   if head == field then

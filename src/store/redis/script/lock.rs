@@ -109,6 +109,11 @@ pub(super) fn with_token(request: Request, rule: TokenRule) -> Request {
 
 pub(crate) fn acquire_answer(reply: Reply, sent_at: Moment) -> Result<Acquired> {
     let reply = fail_on_error(reply)?;
+    if let Reply::Array(parts) = &reply
+        && let [Reply::Int(0), Reply::Int(ttl), Reply::Int(is_new)] = parts[..]
+    {
+        return Ok(Acquired::Queued { ttl: positive_millis(ttl), is_new: is_new == 1 });
+    }
     match pair(reply, "an acquire")? {
         (1, token) => {
             let token = token.unsigned_abs();
