@@ -123,8 +123,9 @@ pub(crate) trait LockStore: Any + Send + Sync + std::fmt::Debug {
         true
     }
 
-    /// Whether a waiter has the lock as soon as it hears of its [grant](Received::Granted). False for
-    /// a store in which a grant counts only once others have it as well: the waiter asks for it.
+    /// Whether a waiter has the lock as soon as it hears of its [grant](Received::Granted). False
+    /// for a store in which a grant counts only once others have it as well: the waiter asks for
+    /// it.
     fn trusts_grants(&self) -> bool {
         true
     }

@@ -114,7 +114,8 @@ pub(crate) struct Release<'a> {
     pub(crate) left: HoldCounts,
     /// Whether the hold is known to be granted; otherwise it may have been, or may still be.
     pub(crate) granted: bool,
-    /// Whether the hold has a fencing token, so that the next one may need one. False for an attempt.
+    /// Whether the hold has a fencing token, so that the next one may need one. False for an
+    /// attempt.
     pub(crate) has_token: bool,
     /// With no counts left: the lock stays taken until then, and expires by itself, under the
     /// holder's [kept](Holder::kept) id, so that a late request of the holder finds nothing.

@@ -20,7 +20,7 @@ use crate::report::spans::Span;
 use crate::signal::cancel::{CancelToken, cancelled};
 use crate::store::{Acquire, Acquired, AcquiredAll, Granted, TokenRule, UnknownOutcomes, Waiting};
 use crate::wait::client_state::ClientState;
-use crate::wait::grants::PlaceOfWaiter;
+use crate::wait::leftovers::Leftovers;
 use crate::wait::life::Call;
 use crate::wait::waits::WaitEntry;
 
@@ -377,23 +377,6 @@ pub(crate) fn never_held(name: &str) -> Error {
 
 /// After this many rounds in which no caller got all parts of a lock, it counts as busy.
 const MAX_SPLITS: u32 = 4;
-
-/// What the present holder may have left at the server.
-#[derive(Default)]
-pub(super) struct Leftovers {
-    pub(super) unknowns: UnknownOutcomes,
-    /// Since when there are unknown outcomes; only for a counting semaphore, whose permits have no
-    /// leases.
-    pub(super) unknown_since: Option<Moment>,
-    /// A request was sent whose outcome has not been processed. It stays set if a logger panics
-    /// before that, and then the request may have run.
-    pub(super) under_way: bool,
-    /// The server may have its queue entry or wait marker.
-    pub(super) has_marker: bool,
-    /// The store has one of them: the server answered "busy" to a request that leaves it.
-    pub(super) queued: bool,
-    pub(super) place: PlaceOfWaiter,
-}
 
 pub(super) fn fresh_holder(client: &ClientState, kind: Kind) -> Holder {
     match kind {

@@ -15,25 +15,9 @@
 use std::time::Duration;
 
 use crate::base::error::Result;
-use crate::base::lease::Moment;
 use crate::store::{Acquired, Granted, TokenRule};
 use crate::wait::attempt::AcquireAttempt;
-
-/// What a waiter knows of its place in the queue of a fair lock.
-#[derive(Debug, Default)]
-pub(super) struct PlaceOfWaiter {
-    /// When its last request was sent that found or gave it a place.
-    since: Option<Moment>,
-    /// It may have had another place before.
-    is_another: bool,
-}
-
-/// What is known before a request that waits.
-pub(super) struct BeforeRequest {
-    at: Moment,
-    is_certain: bool,
-    generation: u64,
-}
+use crate::wait::leftovers::BeforeRequest;
 
 impl AcquireAttempt<'_> {
     /// Call it before a request. `None`: it gets no place.
@@ -78,6 +62,6 @@ impl AcquireAttempt<'_> {
     /// It has the lock by that grant: it waits in no queue any more.
     pub(crate) fn note_granted(&mut self) {
         (self.traces.has_marker, self.traces.queued) = (false, false);
-        self.traces.place = PlaceOfWaiter::default();
+        self.traces.place = Default::default();
     }
 }

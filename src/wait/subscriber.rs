@@ -13,6 +13,7 @@ use crate::signal::event::{Event, Interrupt};
 use crate::signal::worker::Phase;
 use crate::store::{LockStore, Received, Subscriber, SubscriptionSender, Topic};
 use crate::wait::reading::{Patience, Reading};
+use crate::wait::topic_watch::TopicWatch;
 
 /// A topic is kept this long after its last waiter, so that under contention not every hand-over
 /// costs a subscribe and an unsubscribe.
@@ -44,17 +45,6 @@ pub(super) struct SubscriberState {
     /// Whether the present connection has confirmed a subscription.
     is_proven: bool,
     pub(super) phase: Phase,
-}
-
-#[derive(Default)]
-pub(super) struct TopicWatch {
-    pub(super) events: Vec<Arc<Event>>,
-    pub(super) waiters: usize,
-    /// When the last waiter left.
-    pub(super) idle_since: Option<Instant>,
-    /// Whether the store has confirmed the subscription on the present connection: from then on no
-    /// message is missed.
-    pub(super) confirmed: bool,
 }
 
 /// However the thread ends, no waiter may rely on a subscription that is no longer read.
@@ -180,21 +170,6 @@ impl SubscriberState {
         if let Some(sender) = self.sender.take() {
             sender.close();
         }
-    }
-}
-
-impl TopicWatch {
-    pub(super) fn notify(&self) {
-        for event in &self.events {
-            event.notify();
-        }
-    }
-
-    /// The connection ended: waiters that sleep for a whole lease must learn that no messages
-    /// arrive for now, so that they poll.
-    fn lose(&mut self) {
-        self.confirmed = false;
-        self.notify();
     }
 }
 
@@ -330,10 +305,9 @@ impl SubscriberThread {
                 }
             }
             Received::Granted(topic, token) => {
+                let holder = topic.turn_of.clone().unwrap_or_default();
                 for event in self.events_of(&topic) {
-                    if let Some(holder) = &topic.turn_of {
-                        event.grant_by_message(holder.clone(), token);
-                    }
+                    event.grant_by_message(holder.clone(), token);
                 }
             }
             Received::Watching(topics) => self.confirm(&topics),

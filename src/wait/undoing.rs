@@ -10,7 +10,7 @@ use crate::base::log;
 use crate::store::{Release, Spent, Undo, UnknownOutcomes};
 use crate::wait::attempt::fresh_holder;
 use crate::wait::attempt::{AcquireAttempt, Wanted};
-use crate::wait::grants::PlaceOfWaiter;
+use crate::wait::leftovers::PlaceOfWaiter;
 
 /// How long a waiter's place in a fair queue lasts at most, including the waiting times that other
 /// libraries allow those in front of it.

@@ -489,6 +489,7 @@ mod tests {
             holder: &Holder,
             held: u32,
             waiting: Waiting,
+            place: Duration,
         ) -> Result<Acquired> {
             let acquire = Acquire {
                 name,
@@ -502,7 +503,7 @@ mod tests {
                 goes_on: false,
             };
             let now = self.now();
-            self.state.acquire(&acquire, PLACE, now)
+            self.state.acquire(&acquire, place, now)
         }
 
         pub(super) fn acquire(
@@ -510,7 +511,7 @@ mod tests {
             name: &Arc<LockName>,
             holder: &Holder,
         ) -> Result<Acquired> {
-            self.ask(name, holder, 0, Waiting::No)
+            self.ask(name, holder, 0, Waiting::No, PLACE)
         }
 
         pub(super) fn wait(
@@ -519,7 +520,18 @@ mod tests {
             holder: &Holder,
             waiting: Waiting,
         ) -> Result<Acquired> {
-            self.ask(name, holder, 0, waiting)
+            self.wait_with(name, holder, waiting, PLACE)
+        }
+
+        /// Its place lasts this long.
+        pub(super) fn wait_with(
+            &mut self,
+            name: &Arc<LockName>,
+            holder: &Holder,
+            waiting: Waiting,
+            place: Duration,
+        ) -> Result<Acquired> {
+            self.ask(name, holder, 0, waiting, place)
         }
 
         pub(super) fn reenter(
@@ -528,7 +540,7 @@ mod tests {
             holder: &Holder,
             held: u32,
         ) -> Result<Acquired> {
-            self.ask(name, holder, held, Waiting::No)
+            self.ask(name, holder, held, Waiting::No, PLACE)
         }
 
         /// A fresh holder that was granted the lock.

@@ -234,8 +234,8 @@ impl LockStore for RedisStore {
         next: &Acquire<'_>,
         unknowns: &mut UnknownOutcomes,
     ) -> Option<HandedOver> {
-        // A grant without enough replicas must be released by the call that requested it. The release
-        // of a fair lock is a grant.
+        // A grant without enough replicas must be released by the call that requested it. The
+        // release of a fair lock is a grant.
         if self.replicas.is_some() || next.name.kind.has_queue() {
             return None;
         }

@@ -43,12 +43,12 @@ pub(super) const DATA: Primitive = Primitive {
         ),
         (
             "HSET L $B 1; PEXPIRE L 2ks; HSET data holder $B number 0 =data theirs until @2ks",
-            "0,2ks 0,2ks 2,0 0,1ks 0,0 0,0 0,0 0,0 0 0 0 1 B,theirs,-1 2ks,theirs,B,1",
+            "0,2ks 0,2ks 2,0 0,1ks,1 0,0 0,0 0,0 0,0 0 0 0 1 B,theirs,-1 2ks,theirs,B,1",
         ),
         // Java has no data.
         (
             "HSET L $J 1; PEXPIRE L 2ks; HSET data holder $A number 0 =data old until @1ks",
-            "0,2ks 0,2ks 2,0 0,1ks 0,0 0,0 0,0 0,0 0 0 0 0 A,old,0 2ks,nil,J,1",
+            "0,2ks 0,2ks 2,0 0,1ks,1 0,0 0,0 0,0 0,0 0 0 0 0 A,old,0 2ks,nil,J,1",
         ),
         // Something else has the name of the data: nothing is granted, and what is held is renewed
         // and freed.

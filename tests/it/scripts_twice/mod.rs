@@ -180,6 +180,10 @@ fn second_answer(call: &str, first: &str, after: &Picture) -> String {
     match (script, answer.split(',').next().unwrap_or_default()) {
         // It was released, or left the queue, so it is gone now.
         ("fair_release" | "data_fair_release", "0" | "2") => "0,0".to_owned(),
+        // It has its place by then.
+        ("fair_acquire" | "data_fair_acquire", "0") if answer.ends_with(",1") => {
+            format!("{}0", &answer[..answer.len() - 1])
+        }
         ("data_release", "2") => "0,0".to_owned(),
         ("permit_release" | "rate_give_back", "2") => "0,0".to_owned(),
         // Permits that are known to have been taken have been returned; otherwise there is nothing

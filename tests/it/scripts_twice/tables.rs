@@ -93,31 +93,31 @@ pub(super) const FAIR: Primitive = Primitive {
         ("HSET L $A 3; PEXPIRE L 2ks", "1,0 1,1 1,0 1,0 3,0 1,0 2,0 1 0,-1"),
         // A fenced value, and a lock without a TTL.
         ("HSET L =token 7 value v", "!TYPE !TYPE !TYPE 2,0 3,0 0,0 0,0 !TYPE 0,-1"),
-        ("HSET L $B 1", "0,1ks 0,-1 0,1ks 2,0 3,0 0,0 0,0 1 0,-1"),
-        ("HSET L $B 1; PEXPIRE L 2ks", "0,1ks 0,2ks 0,1ks 2,0 3,0 0,0 0,0 1 0,-1"),
-        ("HSET L $J 2; PEXPIRE L 2ks", "0,1ks 0,2ks 0,1ks 2,0 3,0 0,0 0,0 1 0,-1"),
+        ("HSET L $B 1", "0,1ks,1 0,-1 0,1ks,1 2,0 3,0 0,0 0,0 1 0,-1"),
+        ("HSET L $B 1; PEXPIRE L 2ks", "0,1ks,1 0,2ks 0,1ks,1 2,0 3,0 0,0 0,0 1 0,-1"),
+        ("HSET L $J 2; PEXPIRE L 2ks", "0,1ks,1 0,2ks 0,1ks,1 2,0 3,0 0,0 0,0 1 0,-1"),
         // A waits first, last, and behind a Redisson client, while the lock is held and while it is
         // free.
         (
             "HSET L $B 1; PEXPIRE L 2ks; RPUSH queue $A $C; ZADD deadlines @3ks $A @3ks $C",
-            "0,1ks 0,2ks 0,1ks 2,0 3,0 0,0 0,0 1>0@A 2,0",
+            "0,1ks,0 0,2ks 0,1ks,0 2,0 3,0 0,0 0,0 1>0@A 2,0",
         ),
         (
             "HSET L $B 1; PEXPIRE L 2ks; RPUSH queue $C $A; ZADD deadlines @3ks $C @3ks $A",
-            "0,1ks 0,2ks 0,1ks 2,0 3,0 0,0 0,0 1>0@C 2,1",
+            "0,1ks,0 0,2ks 0,1ks,0 2,0 3,0 0,0 0,0 1>0@C 2,1",
         ),
         (
             "HSET L $B 1; PEXPIRE L 2ks; RPUSH queue $J; ZADD deadlines @5ks $J",
-            "0,1ks 0,2ks 0,1ks 2,0 3,0 0,0 0,0 1>0@J 1,-1",
+            "0,1ks,1 0,2ks 0,1ks,1 2,0 3,0 0,0 0,0 1>0@J 1,-1",
         ),
         (
             "RPUSH queue $A $C; ZADD deadlines @3ks $A @3ks $C; PEXPIRE queue 4ks; PEXPIRE deadlines 4ks",
             "1,0 1,1 1,0 2,0 3,0 0,0 0,1,C>0@C 0 2,0",
         ),
-        ("RPUSH queue $C; ZADD deadlines @3ks $C", "0,1ks 0,-2 1,0 2,0 3,0 0,0 0,0 0 1,-1"),
+        ("RPUSH queue $C; ZADD deadlines @3ks $C", "0,1ks,1 0,-2 1,0 2,0 3,0 0,0 0,0 0 1,-1"),
         (
             "RPUSH queue $J $A; ZADD deadlines @5ks $J @8ks $A",
-            "0,1ks 0,-2 0,1ks 2,0 3,0 0,0 0,0 0 2,1",
+            "0,1ks,0 0,-2 0,1ks,0 2,0 3,0 0,0 0,0 0 2,1",
         ),
         // A holds the lock, and others wait.
         (
@@ -128,11 +128,11 @@ pub(super) const FAIR: Primitive = Primitive {
         // A or another waiter is first.
         (
             "HSET L $B 1; PEXPIRE L 2ks; RPUSH queue $A $J; ZADD deadlines @50ks $A @350ks $J",
-            "0,1ks 0,2ks 0,1ks 2,0 3,0 0,0 0,0 1>0@A 2,0",
+            "0,1ks,0 0,2ks 0,1ks,0 2,0 3,0 0,0 0,0 1>0@A 2,0",
         ),
         (
             "RPUSH queue $C $J $A; ZADD deadlines @50ks $C @350ks $J @353ks $A",
-            "0,1ks 0,-2 0,1ks 2,0 3,0 0,0 0,0 0 3,2",
+            "0,1ks,0 0,-2 0,1ks,0 2,0 3,0 0,0 0,0 0 3,2",
         ),
         // First waiters that are dead. (If all waiters look dead, the server may have been
         // suspended: a release notifies the first and removes nobody.) The dead one is another
@@ -141,7 +141,7 @@ pub(super) const FAIR: Primitive = Primitive {
         ("RPUSH queue $B $A; ZADD deadlines 1 $B @3ks $A", "1,0 1,1 1,0 2,0 3,0 0,0 0,0 0 2,1"),
         (
             "RPUSH queue $B $C $A; ZADD deadlines 1 $B @3ks $C @3ks $A",
-            "0,1ks>0@C 0,-2>0@C 0,1ks>0@C 2,0 3,0 0,0 0,1,C>0@C 0 3,2",
+            "0,1ks,0>0@C 0,-2>0@C 0,1ks,0>0@C 2,0 3,0 0,0 0,1,C>0@C 0 3,2",
         ),
         (
             "RPUSH queue $A $B; ZADD deadlines 1 $A @3ks $B",
@@ -153,7 +153,7 @@ pub(super) const FAIR: Primitive = Primitive {
         ),
         (
             "HSET L $J 1; PEXPIRE L 2ks; RPUSH queue $B $C; ZADD deadlines @3ks $B 1 $C",
-            "0,1ks 0,2ks 0,1ks 2,0 3,0 0,0 0,0 1>0@B 2,-1",
+            "0,1ks,1 0,2ks 0,1ks,1 2,0 3,0 0,0 0,0 1>0@B 2,-1",
         ),
         (
             "HSET L $A 1; PEXPIRE L 2ks; RPUSH queue $B $C; ZADD deadlines 1 $B @3ks $C",
@@ -192,7 +192,7 @@ pub(super) const FAIR: Primitive = Primitive {
         ("HSET L alice 1", "!TYPE !TYPE !TYPE 2,0 3,0 0,0 0,0 !TYPE 0,-1"),
         ("HSET L $B 1 alice 1", "!TYPE !TYPE !TYPE 2,0 3,0 0,0 0,0 !TYPE 0,-1"),
         ("HSET L $B 300000", "!TYPE !TYPE !TYPE 2,0 3,0 0,0 0,0 !TYPE 0,-1"),
-        ("HSET L alice 1; PEXPIRE L 2ks", "0,1ks 0,2ks 0,1ks 2,0 3,0 0,0 0,0 !TYPE 0,-1"),
+        ("HSET L alice 1; PEXPIRE L 2ks", "0,1ks,1 0,2ks 0,1ks,1 2,0 3,0 0,0 0,0 !TYPE 0,-1"),
         ("SET L x", "!TYPE !TYPE !TYPE !TYPE !TYPE !TYPE !TYPE !TYPE 0,-1"),
         ("RPUSH L x", "!TYPE !TYPE !TYPE !TYPE !TYPE !TYPE !TYPE !TYPE 0,-1"),
         ("SET queue x", "!TYPE !TYPE !TYPE 2,0 3,0 0,0 0,0 0 !TYPE"),

@@ -16,33 +16,34 @@
 --         {2, receivers, head, token or 0} given to the head for as long as its place lasts
 -- Repeat-safe: yes. The count is set, not decremented, and the holder is never used again once it
 -- is removed.
+local lock, queue, deadlines, holder, channel = KEYS[1], KEYS[2], KEYS[3], ARGV[1], ARGV[3]
 -- lib/release_level, in front, has handled a count ARGV[2] above 1. A holder of the lock has left
 -- the queue. If something else has the lock's name by now (pcall), the place in the queue must be
 -- removed all the same.
 -- Counted before: while its slot moves, no command may name a key that the script has deleted.
-local holders = redis.pcall('hlen', KEYS[1])
-if holders == 1 and redis.call('hexists', KEYS[1], ARGV[1]) == 1 then
-  if not redis.call('lindex', KEYS[2], 0) then
-    redis.call('hdel', KEYS[1], ARGV[1])
+local holders = redis.pcall('hlen', lock)
+if holders == 1 and redis.call('hexists', lock, holder) == 1 then
+  if not redis.call('lindex', queue, 0) then
+    redis.call('hdel', lock, holder)
     return {2, 0}
   end
   local time = redis.call('time')
   local now = time[1] * 1000 + math.floor(time[2] / 1000)
-  local head, deadline = live_head(KEYS[2], KEYS[3], ARGV[3], now)
+  local head, deadline = live_head(queue, deadlines, channel, now)
   -- With a Redisson waiter next or last, a grant changes the deadlines of the queue or its TTL as
   -- well, which fair_acquire does. A short place could end before its waiter wakes up.
-  local last = redis.call('lindex', KEYS[2], -1)
-  local behind = redis.call('lindex', KEYS[2], 1) or head
+  local last = redis.call('lindex', queue, -1)
+  local behind = redis.call('lindex', queue, 1) or head
   local place = own_wait(head)
   if is_foreign(head) or is_foreign(behind) or is_foreign(last) or deadline <= now or place < 2000
     or place == math.huge then
-    redis.call('hdel', KEYS[1], ARGV[1])
-    return {2, redis.call('publish', ARGV[3] .. ':' .. head, '0'), head}
+    redis.call('hdel', lock, holder)
+    return {2, redis.call('publish', channel .. ':' .. head, '0'), head}
   end
   -- The TTL comes first: should it be refused, nothing has been changed; and a full server refuses
   -- HSET and INCR only as the first change of a script. It is the whole time of a place, from now:
   -- the waiter counts its lease from the last request that was answered, which was before.
-  redis.call('pexpire', KEYS[1], place)
+  redis.call('pexpire', lock, place)
   local token = 0
   if ARGV[4] == '1' then
     -- Any trouble with the token is for fair_acquire, which the waiter then sends.
@@ -53,25 +54,25 @@ if holders == 1 and redis.call('hexists', KEYS[1], ARGV[1]) == 1 then
       token = drawn
     end
   end
-  redis.call('hset', KEYS[1], head, '1')
-  redis.call('hdel', KEYS[1], ARGV[1])
-  redis.call('lpop', KEYS[2])
-  redis.call('zrem', KEYS[3], head)
+  redis.call('hset', lock, head, '1')
+  redis.call('hdel', lock, holder)
+  redis.call('lpop', queue)
+  redis.call('zrem', deadlines, head)
   -- The publish comes last, because Redis does not roll back earlier commands when it is refused.
   local message = string.format('grant:%.0f', token)
-  return {2, redis.call('publish', ARGV[3] .. ':' .. head, message), head, token}
+  return {2, redis.call('publish', channel .. ':' .. head, message), head, token}
 end
-local freed = redis.pcall('hdel', KEYS[1], ARGV[1])
+local freed = redis.pcall('hdel', lock, holder)
 local waited, was_head = 0, false
 if freed ~= 1 then
-  waited = redis.call('zrem', KEYS[3], ARGV[1])
+  waited = redis.call('zrem', deadlines, holder)
 end
 if waited == 1 then
-  was_head = redis.call('lindex', KEYS[2], 0) == ARGV[1]
-  local is_alone = not redis.call('lindex', KEYS[2], 1)
-  redis.call('lrem', KEYS[2], 1, ARGV[1])
+  was_head = redis.call('lindex', queue, 0) == holder
+  local is_alone = not redis.call('lindex', queue, 1)
+  redis.call('lrem', queue, 1, holder)
   if not is_alone then
-    without_ttl(KEYS[2], KEYS[3])
+    without_ttl(queue, deadlines)
   end
 end
 if type(freed) == 'table' then
@@ -87,7 +88,7 @@ if type(holders) == 'number' and holders > freed then
 end
 local time = redis.call('time')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
-local head, _, swept = live_head(KEYS[2], KEYS[3], ARGV[3], now)
+local head, _, swept = live_head(queue, deadlines, channel, now)
 -- A release notifies the head only. A head that leaves may have been notified already, so it passes
 -- the message on. A waiter from the middle of the queue has nothing to pass on: if 200 gave up
 -- while the head wakes up, it would get 200 messages. But if dead heads were swept, one of them got
@@ -95,4 +96,4 @@ local head, _, swept = live_head(KEYS[2], KEYS[3], ARGV[3], now)
 if not head or not (freed == 1 or was_head or swept) then
   return {status, 0}
 end
-return {status, redis.call('publish', ARGV[3] .. ':' .. head, '0'), head}
+return {status, redis.call('publish', channel .. ':' .. head, '0'), head}
