@@ -56,10 +56,12 @@
 //! # How a waiter is woken
 //!
 //! The release of a lock publishes a message, and the message wakes the waiter. A message is a hint
-//! to try again, never a grant. A timer at the end of the holder's lease is the fallback, so a lost
-//! message costs time and nothing else. While a client cannot receive messages (its subscriber
-//! connection is down, or its user lacks the permission), its waiters poll about every half second,
-//! and in between every 3 ms for a sixth of a second, so that they also get in beside busy clients.
+//! to try again; only the release of a fair lock on Redis gives the lock to the first waiter, and
+//! then its lease counts from the waiter's last request, however late the message is. A timer at
+//! the end of the holder's lease is the fallback, so a lost message costs time and nothing else.
+//! While a client cannot receive messages (its subscriber connection is down, or its user lacks the
+//! permission), its waiters poll about every half second, and in between every 3 ms for a sixth of
+//! a second, so that they also get in beside busy clients.
 //!
 //! # Who is next
 //!

@@ -6,7 +6,8 @@ use leasehold::{Builder, ErrorKind, LockClient, Primitive, Redlock, Sentinel};
 
 use super::{LONG, names, only, report};
 use crate::rig::{
-    CAP, CLIENT_INDEX, Child, Cluster, MASTER_NAME, Sentinels, Server, acl_rule, ms, wait_until,
+    CAP, CLIENT_INDEX, Child, Cluster, MASTER_NAME, Sentinels, Server, acl_rule, ms, wait_for,
+    wait_until,
 };
 use crate::support::{Clients, Masters, ShortLease, wait_for_votes};
 
@@ -42,7 +43,8 @@ fn others_see_what_is_announced(build: impl Fn(Builder) -> LockClient, has_all_k
     let has_owner = |lock: &leasehold::observe::LockSummary| {
         lock.holders().iter().all(|holder| holder.owner().is_some())
     };
-    wait_until("all of it is announced", || {
+    // After one that fails, the next announcement comes a lease later.
+    wait_for(3 * CAP, "all of it is announced", || {
         announced(&b, "*") == expected
             && b.announced_locks("*").unwrap().locks().iter().all(has_owner)
     });
