@@ -271,13 +271,13 @@ impl Helped for LockCall<'_> {
 
     fn take_grant(&mut self, token: u64) -> Result<Option<Hold>> {
         let Self { attempt, terms, owner } = self;
-        let Some((granted, term)) = attempt.granted_by_release(token).filter(|_| terms.renewed)
-        else {
+        let granted = attempt.granted_by_release(token).filter(|_| terms.renewed);
+        let Some((granted, until)) = granted else {
             return Ok(None);
         };
         let client = attempt.client;
         let asked = attempt.asked(granted.sent_at, true);
-        let hold = client.watchdog.granted(asked, granted).lasting(term);
+        let hold = client.watchdog.granted(asked, granted).ending_at(until);
         if hold.state() == LeaseState::Lost {
             // The message comes after the end of the place: the lock may be another's by now.
             return Ok(None);

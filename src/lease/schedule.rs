@@ -151,7 +151,7 @@ impl StoreHold {
     }
 
     /// When it is first visited. Counted from the request: a slow reply has used up some of the
-    /// lease. In the middle of a [term](StoreHold::lasting) that is shorter than the lease.
+    /// lease. In the middle of the time, if the hold [ends sooner](StoreHold::ending_at).
     pub(super) fn first_due(&self) -> Moment {
         let at = self.asked.at;
         at.plus(self.first_visit().min(self.lease.until().since(at) / 2))

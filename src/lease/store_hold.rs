@@ -130,10 +130,9 @@ impl StoreHold {
         self
     }
 
-    /// Makes it one that the store has granted for this long, until its first renewal asks for the
-    /// whole lease.
-    pub(crate) fn lasting(mut self, term: Duration) -> Self {
-        let end = valid_until(self.asked.at, term);
+    /// Makes it one that the store has granted until this end, which is sooner than a lease: its
+    /// first renewal asks for a whole one.
+    pub(crate) fn ending_at(mut self, end: Moment) -> Self {
         self.lease = Lease::in_session(end, None);
         self.ends = Mutex::new(Ends::new(end));
         self

@@ -12,9 +12,8 @@
 //! after the end of that grant. So the waiter believes no message once it had to queue again, and
 //! none if it cannot know that: after a request of unknown outcome, and after a failover.
 
-use std::time::Duration;
-
 use crate::base::error::Result;
+use crate::base::lease::{Moment, valid_until};
 use crate::store::{Acquired, Granted, TokenRule};
 use crate::wait::attempt::AcquireAttempt;
 use crate::wait::leftovers::BeforeRequest;
@@ -43,9 +42,9 @@ impl AcquireAttempt<'_> {
         self.is_resolved() && !self.traces.under_way
     }
 
-    /// The grant of a release with this fencing token, 0 for none, and for how long it is. `None`:
-    /// it has to be asked for.
-    pub(crate) fn granted_by_release(&self, token: u64) -> Option<(Granted, Duration)> {
+    /// The grant of a release with this fencing token, 0 for none, and when it ends. `None`: it has
+    /// to be asked for.
+    pub(crate) fn granted_by_release(&self, token: u64) -> Option<(Granted, Moment)> {
         let lasts = self.client.who.id.waiter_timeout();
         let place = &self.traces.place;
         let has_all = self.wanted.token == TokenRule::Off || token > 0;
@@ -56,7 +55,10 @@ impl AcquireAttempt<'_> {
             return None;
         }
         let token = if self.wanted.token == TokenRule::Off { 0 } else { token };
-        Some((Granted { token, sent_at: place.since?, session: None, next: None }, lasts))
+        let until = valid_until(place.since?, lasts);
+        // The hold begins now: its user has waited until the message came.
+        let sent_at = self.client.clock.now();
+        Some((Granted { token, sent_at, session: None, next: None }, until))
     }
 
     /// It has the lock by that grant: it waits in no queue any more.
