@@ -42,9 +42,9 @@ use crate::wait::client_state::ClientState;
 /// # Cost
 /// Order costs speed: every release waits for the one process whose turn it is, however slowly it
 /// wakes up. On Redis the release gives the lock to the next waiter, for its `waiter_timeout` at
-/// first, so a turn is one request. Each waiting thread has its own place in the queue, and keeps it with one command
-/// every third of the `waiter_timeout` (and one more whenever the lease that it saw would have
-/// ended). If order is not needed, use a [mutex](crate::ReentrantMutex).
+/// first, so a turn is one request. Each waiting thread has its own place in the queue, and keeps
+/// it with one command every third of the `waiter_timeout` (and one more whenever the lease that it
+/// saw would have ended). If order is not needed, use a [mutex](crate::ReentrantMutex).
 ///
 /// # Re-entrancy, waiting, losses
 /// The same as [`ReentrantMutex`](crate::ReentrantMutex). A plain lock under the same name is the
