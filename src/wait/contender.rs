@@ -39,8 +39,8 @@ pub(crate) trait Helped {
     /// Uses a hold that was passed to it, or that it joins. `None`: that hold has ended.
     fn take_over(&mut self, admission: Admission) -> Result<Option<Self::Won>>;
 
-    /// Uses the lock that a release has given to it, with this fencing token, 0 for none. `None`: it
-    /// has to ask for it.
+    /// Uses the lock that a release has given to it, with this fencing token, 0 for none. `None`:
+    /// it has to ask for it.
     fn take_grant(&mut self, token: u64) -> Result<Option<Self::Won>>;
 
     /// Processes the outcome of the acquire that another thread has sent.

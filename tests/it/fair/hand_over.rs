@@ -149,6 +149,50 @@ fn a_release_that_arrives_late_changes_nothing() {
     wait_until("nothing is left", || server.lock_keys().is_empty());
 }
 
+/// A release gives the lock for as long as a place lasts. Whoever wants something else asks for it.
+#[test]
+fn what_a_release_cannot_give_is_asked_for() {
+    let server = Server::start();
+    let (client, other) = (server.client(), server.client());
+    let without_tokens = server.builder().fencing(false).build().unwrap();
+    let waits = |from: &LockClient, take: &(dyn Fn() + Sync)| {
+        let guard = from.fair("t").lock().unwrap();
+        std::thread::scope(|s| {
+            let waiter = s.spawn(take);
+            wait_for_queue(&server, 1);
+            guard.unlock().unwrap();
+            waiter.join().unwrap();
+        });
+    };
+    let token = || client.fair("t").lock().unwrap().fencing_token().unwrap();
+    let before = token();
+    waits(&without_tokens, &|| {
+        let guard = client.fair("t").lock().unwrap();
+        assert!(guard.fencing_token().unwrap() > before, "the release drew none");
+    });
+    waits(&other, &|| {
+        let guard = client.fair("t").with_lease(ms(1500)).lock().unwrap();
+        assert!(guard.is_held() && guard.remaining() <= ms(1500));
+        assert!((1..=1500).contains(&server.pttl("t")), "less than a place lasts");
+    });
+    waits(&other, &|| {
+        let guard = client.fair("t").with_lease(LEASE).lock().unwrap();
+        assert!(guard.remaining() > ms(50_000) && server.pttl("t") > 50_000, "more than a place");
+    });
+    // The counter is lost while they wait: the release draws none below the floor.
+    let before = token();
+    let guard = other.fair("t").lock().unwrap();
+    std::thread::scope(|s| {
+        let waiter = s.spawn(token);
+        wait_for_queue(&server, 1);
+        server.cmd::<()>(&["DEL", "redisson_lock_token:{t}"]);
+        guard.unlock().unwrap();
+        assert!(waiter.join().unwrap() > before);
+    });
+    drop((client, other, without_tokens));
+    server.assert_clean();
+}
+
 /// Neither the longer rest of the previous lease nor the client's own lease.
 #[test]
 fn the_next_holder_has_its_own_lease() {
