@@ -103,7 +103,13 @@
 //!
 //! A client has at most [`connections`](crate::Builder::connections) (4) for calls, one for
 //! renewals, one that looks for whoever waits, and for a moment one more. A statement waits a
-//! second for a row that somebody else has locked; a lock whose row is locked is busy.
+//! second for a row that somebody else has locked: a try then fails with `NotReady`, and a call
+//! that waits goes on. A lock by which a transaction is fenced is busy at once.
+//!
+//! What an administrator has set for all sessions does not reach those of a client: it sets
+//! `sql_mode`, `autocommit`, `completion_type`, isolation, time zone and limits for itself. A
+//! server whose transactions only read (`transaction_read_only`) is refused, as one that is
+//! `read_only`.
 //!
 //! # Fencing your transaction
 //!

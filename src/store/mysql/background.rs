@@ -29,10 +29,11 @@ impl Background {
         let mut late = Vec::new();
         for chunk in order.chunks(CHUNK) {
             let (together, alone) = self.without_locked(holds, chunk, locks);
-            late.extend(alone);
+            // Most of these can be locked now, so they go before those that could not.
             if self.renew_together(holds, &together, &mut outcomes, locks) {
                 late.extend(together);
             }
+            late.extend(alone);
         }
         for place in late {
             if started.elapsed() < self.connector.io_timeout {
@@ -57,11 +58,9 @@ impl Background {
             return (places.to_vec(), Vec::new());
         }
         let names = places.iter().map(|&place| &*holds[place].name.key);
-        let answer = self.exchange(&requests::lockable(names), locks).and_then(Answer::last);
-        let Ok(set) = answer else { return (places.to_vec(), Vec::new()) };
-        let free: HashSet<&str> =
-            set.rows.iter().filter_map(|row| requests::text(row, 0)).collect();
-        places.iter().partition(|&&place| free.contains(&*holds[place].name.key))
+        let answer = self.exchange(&requests::lockable(names), locks).and_then(Answer::all);
+        let locked = answer.map(|sets| requests::locked(&sets)).unwrap_or_default();
+        places.iter().partition(|&&place| !locked.contains(&*holds[place].name.key))
     }
 
     /// Renews the holds with these indexes in one transaction. True: nothing was done, because one
@@ -99,14 +98,41 @@ impl Background {
         false
     }
 
-    /// Ends the sessions of requests with unknown outcome, then releases.
+    /// Ends the sessions of requests with unknown outcome, then releases. Of those whose rows
+    /// somebody else has locked at the moment only the first waits for its row: renewals wait for
+    /// all of this, and would come too late. The others have their turn later.
     pub(super) fn resolve(&self, undos: &[Undo]) -> Result<Vec<Resolution>> {
+        let patience = self.connector.io_timeout / 2;
         let all = undos.iter().flat_map(|undo| undo.unknowns.list::<UnknownOutcome>());
-        // No longer than this, because renewals wait for it.
-        end_sessions::<Connector>(all, self.connector.io_timeout / 2, |requests| {
+        end_sessions::<Connector>(all, patience, |requests| {
             self.exchange_alone(requests).map_err(MysqlFailure::into_error)
         })?;
-        Ok(undos.iter().map(|undo| self.release(undo)).collect())
+        let began = Instant::now();
+        let locked = self.locked_of(undos);
+        let mut may_wait = true;
+        let resolved = undos.iter().map(|undo| {
+            if locked.contains(&*undo.name.key) && !std::mem::take(&mut may_wait)
+                || began.elapsed() > patience
+            {
+                return Resolution::NotYet;
+            }
+            self.release(undo)
+        });
+        Ok(resolved.collect())
+    }
+
+    /// The names of those whose rows somebody else has locked at the moment.
+    fn locked_of(&self, undos: &[Undo]) -> HashSet<String> {
+        if undos.len() == 1 {
+            return HashSet::new();
+        }
+        let names = undos.iter().map(|undo| &*undo.name.key);
+        match self.exchange_alone(&[requests::lockable(names)]) {
+            Ok(mut answers) => {
+                answers.remove(0).all().map(|sets| requests::locked(&sets)).unwrap_or_default()
+            }
+            Err(_) => HashSet::new(),
+        }
     }
 
     fn release(&self, undo: &Undo) -> Resolution {

@@ -5,7 +5,7 @@
 //! it was made.
 
 use super::requests::{PERMITS, another_kind, hex, insert, micros, number, unexpected};
-use super::shares::{Seen, begin, lock_fence, look, move_fence};
+use super::shares::{Seen, begin, lock_fence, look, may_pass, move_fence};
 use super::wire::{Request, Set};
 use super::{MysqlStore, STEPS};
 use crate::base::error::{Error, ErrorKind, Result};
@@ -23,7 +23,7 @@ const NEVER: i64 = 1 << 62;
 /// the change, and what [`look`] sees. Repeat-safe as long as the id is remembered.
 fn change(name: &LockName, change: Count, id: &str, is_fenced: bool) -> Request {
     let (key, own, permits) = (hex(&name.key), hex(id), hex(PERMITS));
-    let is_free = format!("(@holder IS NULL OR @ends<=@now) AND fenced={}", u8::from(is_fenced));
+    let is_free = format!("(@holder IS NULL OR @ends<=@now) AND {}", may_pass(is_fenced));
     let begun = format!("token=GREATEST(token+1,@now),holder={permits},ends={NEVER}");
     let before = format!("IF(@holder={permits},@level,0)");
     let (to, when) = match change {
@@ -59,7 +59,7 @@ fn change(name: &LockName, change: Count, id: &str, is_fenced: bool) -> Request 
         look(name, id),
     ];
     let fence = |statement: fn(&LockName) -> String| is_fenced.then(|| statement(name));
-    let all = fence(lock_fence).into_iter().chain(begin(name)).chain(decide).chain(permits_end);
+    let all = begin(name).into_iter().chain(fence(lock_fence)).chain(decide).chain(permits_end);
     Request::transaction(all.chain(fence(move_fence)).chain(end))
 }
 
@@ -107,6 +107,10 @@ impl CountStore for MysqlStore {
             match change_answer(&answer.all()?, count)? {
                 Changed::Insert => {
                     self.server.ask_freely(&insert(name))?.all()?;
+                }
+                Changed::Fenced if is_fenced => {
+                    let why = "a transaction is fenced by a lock that had this name: call it again when that has ended";
+                    return Err(Error::new(ErrorKind::NotReady, why));
                 }
                 Changed::Fenced => is_fenced = true,
                 Changed::Done(answer) => {

@@ -21,7 +21,9 @@ pub(super) fn acquire(acquire: &Acquire<'_>, step: &Step, bar: Duration) -> Requ
             Kind::Read => return shares::read(acquire, is_fenced),
             Kind::Write => return shares::write(acquire, is_fenced),
             Kind::Semaphore => return shares::permits(acquire),
-            _ if is_fenced => requests::take_fenced(acquire),
+            _ if is_fenced => {
+                return Request::transaction(shares::pass_fence(acquire).into_iter());
+            }
             _ => requests::take(acquire),
         },
         Step::Look if kind != Kind::Mutex => shares::look(acquire.name, acquire.holder.as_str()),

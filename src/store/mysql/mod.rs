@@ -98,13 +98,14 @@ impl LockStore for MysqlStore {
     /// first, because a look locks no row and waits for nobody.
     fn acquire(&self, acquire: &Acquire<'_>, unknowns: &mut UnknownOutcomes) -> Result<Acquired> {
         let mut step = if acquire.waiting == Waiting::No { Step::Take } else { Step::Look };
+        let mut passed_by = false;
         for _ in 0..STEPS {
             let bar = self.waiter_timeout;
             let answer = self.server.ask(&kinds::acquire(acquire, &step, bar), unknowns)?;
             let sent_at = answer.sent_at;
             let sets = match answer.sets {
                 // A transaction that is not one of a client: it says nothing of the lock.
-                Err(error) if error.is_timeout() && is_of_lock(&step) && !acquire.goes_on => {
+                Err(error) if error.is_timeout() && !acquire.goes_on => {
                     return Err(error.to_error());
                 }
                 // The effects of an earlier attempt are still unknown.
@@ -113,7 +114,10 @@ impl LockStore for MysqlStore {
                 }
                 sets => sets.map_err(|e| e.to_error())?,
             };
+            passed_by |= step == Step::TakeFenced;
             match kinds::acquire_answer(&sets, acquire, &step, bar, sent_at)? {
+                // It is still free, so its fence could not be passed: a transaction is fenced.
+                Stepped::Next(Step::TakeFenced) if passed_by => break,
                 Stepped::Next(next) => step = next,
                 Stepped::Done(acquired) => {
                     // Only an answer about the lock resolves the earlier attempts.
@@ -122,7 +126,7 @@ impl LockStore for MysqlStore {
                 }
             }
         }
-        // Others took it and gave it up between all of these steps.
+        // Or others took it and gave it up between all of these steps.
         Ok(Acquired::Busy { ttl: Some(LOCKED) })
     }
 
@@ -258,11 +262,6 @@ fn status(found: Found) -> Result<LockStatus> {
     let ttl = found.holders.iter().filter_map(|holder| holder.left).max();
     let holders = found.holders.into_iter().map(|holder| (holder.id, holder.count)).collect();
     Ok(LockStatus { ttl, holders, owners: Vec::new(), data: None })
-}
-
-/// Whether the statement waits for the row of the lock, and not for a fence.
-fn is_of_lock(step: &Step) -> bool {
-    !matches!(step, Step::TakeFenced)
 }
 
 const NO_JOBS: &str =

@@ -38,7 +38,7 @@ fn look(parts: &[&Part<'_>], all: &str) -> String {
 
 /// Takes all that the holders do not have yet, and enters the others once more; or none, and then
 /// gives up what an earlier run has taken: somebody may have forced one of its locks open.
-/// `fenced`: the names that have a fence, whose rows are locked before those of the names.
+/// `fenced`: the names that have a fence, whose rows are locked as well.
 ///
 /// Answers (the last statement) as [`look`], with `all` 1: they are taken. Repeat-safe: what the
 /// holders have is free for them, levels are set, and the tokens of an earlier run were not told.
@@ -49,7 +49,10 @@ fn take(parts: &[&Part<'_>], acquire: &AcquireAll<'_>, fenced: &HashSet<String>)
         parts.iter().filter(|part| has_fence(part)).map(move |part| statement(part.name))
     };
     let free: Vec<String> = (0..parts.len()).map(|place| format!("@free{place}")).collect();
-    let begin = format!("SET @now={NOW},{}=0", free.join("=0,"));
+    let begin = format!("SET @now={NOW},@passes=1,{}=0", free.join("=0,"));
+    let fences = of_fences(lock_fence).map(|lock| {
+        format!("{lock};SET @fence=IF(@passes,@fence,NULL);SET @passes=@fence IS NOT NULL")
+    });
     let check = parts.iter().zip(&free).map(|(part, free)| {
         let (name, own) = (hex(&part.name.key), hex(part.holder.as_str()));
         let is_free = match part.held {
@@ -61,7 +64,7 @@ fn take(parts: &[&Part<'_>], acquire: &AcquireAll<'_>, fenced: &HashSet<String>)
         };
         format!("SELECT {is_free} INTO {free} FROM leasehold_lock WHERE name={name} FOR UPDATE")
     });
-    let all = format!("SET @all={}", free.join(" AND "));
+    let all = format!("SET @all=@passes AND {}", free.join(" AND "));
     let write = parts.iter().map(|part| {
         let (name, own) = (hex(&part.name.key), hex(part.holder.as_str()));
         match part.held {
@@ -75,7 +78,7 @@ fn take(parts: &[&Part<'_>], acquire: &AcquireAll<'_>, fenced: &HashSet<String>)
             ),
         }
     });
-    let statements = of_fences(lock_fence).chain([begin]).chain(check).chain([all]).chain(write);
+    let statements = [begin].into_iter().chain(check).chain(fences).chain([all]).chain(write);
     Request::transaction(statements.chain(of_fences(move_fence)).chain([look(parts, "@all")]))
 }
 
@@ -122,11 +125,9 @@ impl MultiStore for MysqlStore {
         let order = sorted(acquire.parts.iter().map(|part| &*part.name.key));
         let parts: Vec<&Part<'_>> = order.iter().map(|&place| &acquire.parts[place]).collect();
         let mut fenced = HashSet::new();
-        let mut request = if acquire.waits && unknowns.is_empty() {
-            Request::new(look(&parts, "0"))
-        } else {
-            take(&parts, acquire, &fenced)
-        };
+        let mut takes = !acquire.waits || !unknowns.is_empty();
+        let mut request =
+            if takes { take(&parts, acquire, &fenced) } else { Request::new(look(&parts, "0")) };
         for _ in 0..STEPS {
             let Answer { sets, sent_at, .. } = self.server.ask(&request, unknowns)?;
             let sets = match sets {
@@ -140,6 +141,8 @@ impl MultiStore for MysqlStore {
                 unknowns.clear();
                 return Ok(AcquiredAll::Granted { tokens, sent_at, session: None });
             }
+            // A take that finds all of them free, and learns nothing new, cannot pass a fence.
+            let known = fenced.len();
             for (&at, part) in order.iter().zip(&parts) {
                 let row = rows.get(&*part.name.key).copied();
                 if let Some(obstacle) = obstacle(row, at, part)? {
@@ -147,15 +150,20 @@ impl MultiStore for MysqlStore {
                     return Ok(obstacle);
                 }
                 if row.is_none() {
+                    takes = false;
                     self.server.ask_freely(&insert(part.name))?.all()?;
                 }
                 fenced.extend(
                     row.filter(|row| text(row, 4) == Some("1")).map(|_| part.name.key.to_string()),
                 );
             }
+            if takes && fenced.len() == known {
+                break;
+            }
+            takes = true;
             request = take(&parts, acquire, &fenced);
         }
-        // Others took some of them and gave them up between all of these steps.
+        // Or others took some of them and gave them up between all of these steps.
         Ok(AcquiredAll::Busy { at: order[0], ttl: Some(LOCKED) })
     }
 

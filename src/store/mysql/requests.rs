@@ -6,6 +6,7 @@
 //! character set matters. `{NOW}` is the start of the statement, also after it has waited for a
 //! row: an end is never seen too early, and a grant ends no later than the client counts.
 
+use std::collections::HashSet;
 use std::fmt::Write as _;
 use std::time::Duration;
 
@@ -88,15 +89,14 @@ pub(super) fn take(acquire: &Acquire<'_>) -> String {
     format!("UPDATE leasehold_lock SET {set} WHERE name={name} AND fenced=0 AND {free}")
 }
 
-/// [`take`], for a name that was fenced once. It locks the row of the fence first, so while a
-/// fenced transaction is open it waits there, and keeps nobody from the row of the lock.
+/// [`take`], for a name that was fenced once: see [`pass_fence`](super::shares::pass_fence). While
+/// a fenced transaction is open it finds nothing, and waits for nobody.
 pub(super) fn take_fenced(acquire: &Acquire<'_>) -> String {
-    let Acquire { name, tokens, .. } = *acquire;
-    let (name, set, free) = (hex(&name.key), grant(acquire, "l."), is_free(acquire, "l."));
-    let token = token_after("l.", tokens);
+    let (set, free) = (grant(acquire, "l."), is_free(acquire, "l."));
+    let token = token_after("l.", acquire.tokens);
     format!(
         "UPDATE leasehold_fence f STRAIGHT_JOIN leasehold_lock l ON l.name=f.name SET f.token={token},{set} \
-         WHERE f.name={name} AND {free}"
+         WHERE f.name=@fence AND {free}"
     )
 }
 
@@ -205,12 +205,20 @@ pub(super) fn renew(hold: &Renewal) -> String {
     )
 }
 
-/// Which of these rows nobody has locked at the moment; it waits for none.
+/// Which of these rows exist, and which of those nobody has locked at the moment; it waits for
+/// none.
 pub(super) fn lockable<'n>(names: impl Iterator<Item = &'n str>) -> Request {
-    Request::new(format!(
-        "SELECT name FROM leasehold_lock WHERE name IN ({}) ORDER BY name FOR UPDATE SKIP LOCKED",
-        list(names)
-    ))
+    let which = format!("SELECT name FROM leasehold_lock WHERE name IN ({})", list(names));
+    Request::new(format!("{which};{which} ORDER BY name FOR UPDATE SKIP LOCKED"))
+}
+
+/// The answer to [`lockable`]: the names of those rows that somebody has locked.
+pub(super) fn locked(sets: &[Set]) -> HashSet<String> {
+    let names = |set: usize| {
+        let rows = sets.get(set).map_or(&[][..], |set| &set.rows);
+        rows.iter().filter_map(|row| text(row, 0)).map(str::to_owned).collect::<HashSet<_>>()
+    };
+    &names(0) - &names(1)
 }
 
 pub(super) fn list<'n>(names: impl Iterator<Item = &'n str>) -> String {

@@ -32,24 +32,42 @@ pub(super) fn begin(name: &LockName) -> Vec<String> {
     ]
 }
 
-/// Locks the row of the fence, before that of the name: see [`take_fenced`].
+/// Locks the row of the fence, if nobody has: otherwise `@fence` is null, and nothing may be taken.
+/// Sent behind what locks the row of the name, as everything else that locks this one for a client,
+/// so it is locked only while a transaction is fenced.
 pub(super) fn lock_fence(name: &LockName) -> String {
     format!(
-        "SELECT token INTO @fence FROM leasehold_fence WHERE name={} FOR UPDATE",
+        "SET @fence=NULL;SELECT name INTO @fence FROM leasehold_fence WHERE name={} FOR UPDATE SKIP LOCKED",
         hex(&name.key)
     )
 }
 
-/// Gives the fence the token of the name, so that fences of holders before fail.
+/// [`take_fenced`], and before it what it needs.
+pub(super) fn pass_fence(acquire: &Acquire<'_>) -> [String; 3] {
+    let name = hex(&acquire.name.key);
+    let lock =
+        format!("SELECT holder INTO @holder FROM leasehold_lock WHERE name={name} FOR UPDATE");
+    [lock, lock_fence(acquire.name), take_fenced(acquire)]
+}
+
+/// Whether the row of the name says that it has a fence, and that is [locked](lock_fence) for this
+/// request; or that it has none.
+pub(super) fn may_pass(is_fenced: bool) -> &'static str {
+    if is_fenced { "fenced=1 AND @fence IS NOT NULL" } else { "fenced=0" }
+}
+
+/// Gives the fence the token of the name, so that fences of holders before fail. Without `@fence`
+/// it does nothing, and waits for nobody.
 pub(super) fn move_fence(name: &LockName) -> String {
     format!(
-        "UPDATE leasehold_fence SET token=(SELECT token FROM leasehold_lock WHERE name={0}) WHERE name={0}",
+        "UPDATE leasehold_fence SET token=(SELECT token FROM leasehold_lock WHERE name={0}) \
+         WHERE name=IF(@fence IS NULL,NULL,{0})",
         hex(&name.key)
     )
 }
 
 /// A read hold: the name must be free or read, and no writer must wait, unless the holder reads
-/// already. `is_fenced`: the name has a fence.
+/// already. `is_fenced`: the name has a fence, which the first reader has to pass.
 ///
 /// Answers (the last statement) 1 row or more; 0: look why. Repeat-safe: the share of the holder is
 /// found, and only its end moves.
@@ -64,9 +82,10 @@ pub(super) fn read(acquire: &Acquire<'_>, is_fenced: bool) -> Request {
         ),
         format!(
             "UPDATE leasehold_lock SET token=GREATEST(token+1,@now),holder={readers},level=0,\
-             ends=GREATEST(IF(@holder={readers},@ends,0),@now+{lease}) WHERE name={key} AND fenced={} \
-             AND (@holder IS NULL OR @ends<=@now OR @holder={readers}) AND (@own=1 OR @barred=0)",
-            u8::from(is_fenced)
+             ends=GREATEST(IF(@holder={readers},@ends,0),@now+{lease}) WHERE name={key} AND (@own=1 OR @barred=0) \
+             AND (@holder={readers} AND @ends>@now AND fenced={} OR (@holder IS NULL OR @ends<=@now) AND {})",
+            u8::from(is_fenced),
+            may_pass(is_fenced)
         ),
         "SET @taken=ROW_COUNT()".to_owned(),
     ];
@@ -75,7 +94,7 @@ pub(super) fn read(acquire: &Acquire<'_>, is_fenced: bool) -> Request {
          WHERE @taken>0 ON DUPLICATE KEY UPDATE ends=GREATEST(ends,@now+{lease})"
     );
     let fence = |statement: fn(&LockName) -> String| is_fenced.then(|| statement(name));
-    let all = fence(lock_fence).into_iter().chain(begin(name)).chain(decide);
+    let all = begin(name).into_iter().chain(fence(lock_fence)).chain(decide);
     Request::transaction(all.chain(fence(move_fence)).chain([share]))
 }
 
@@ -85,13 +104,13 @@ pub(super) fn read(acquire: &Acquire<'_>, is_fenced: bool) -> Request {
 /// Answers (the last statement) the token; no row: look why. Repeat-safe as the plain lock.
 pub(super) fn write(acquire: &Acquire<'_>, is_fenced: bool) -> Request {
     let key = hex(&acquire.name.key);
+    let take = if is_fenced { pass_fence(acquire).to_vec() } else { vec![take(acquire)] };
     let all = [
-        if is_fenced { take_fenced(acquire) } else { take(acquire) },
         "SET @taken=ROW_COUNT()".to_owned(),
         format!("DELETE FROM leasehold_share WHERE name={key} AND @taken>0"),
         format!("SELECT token FROM leasehold_lock WHERE name={key} AND @taken>0"),
     ];
-    Request::transaction(all.into_iter())
+    Request::transaction(take.into_iter().chain(all))
 }
 
 /// Keeps new readers out for a while, if some read now: otherwise writers would starve readers.

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use super::requests;
 use super::server::are_untold;
-use super::wire::{Connector, Pool, PostgresFailure, Request, UnknownOutcome};
+use super::wire::{Connection, Connector, Pool, PostgresFailure, Request, UnknownOutcome};
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::log;
 use crate::store::database::end_sessions;
@@ -96,7 +96,9 @@ impl Background {
         }
     }
 
-    /// Ends the backends of requests with unknown outcome, then releases.
+    /// Ends the backends of requests with unknown outcome, then releases. Of those whose rows
+    /// somebody else has locked at the moment only the first waits for its row: renewals wait for
+    /// all of this, and would come too late. The others have their turn later.
     pub(super) fn resolve(
         &self,
         undos: &[Undo],
@@ -116,7 +118,9 @@ impl Background {
         })?;
         let is_over =
             |unknown: &UnknownOutcome| unknown.has_ended() || !connection.may_have_run(unknown);
-        let ready: Vec<bool> = undos.iter().map(|undo| earlier(undo).iter().all(is_over)).collect();
+        let mut ready: Vec<bool> =
+            undos.iter().map(|undo| earlier(undo).iter().all(is_over)).collect();
+        self.leave_out_locked(&mut connection, undos, &mut ready)?;
         let is_ready =
             || undos.iter().zip(&ready).filter(|(_, ready)| **ready).map(|(undo, _)| undo);
         let now = || self.connector.server.clock.now();
@@ -154,5 +158,34 @@ impl Background {
             }
         };
         Ok(undos.iter().zip(&ready).map(resolution).collect())
+    }
+
+    /// Of the undos whose rows somebody else has locked only the first stays ready.
+    fn leave_out_locked(
+        &self,
+        connection: &mut Connection,
+        undos: &[Undo],
+        ready: &mut [bool],
+    ) -> Result<()> {
+        let places: Vec<usize> = (0..undos.len()).filter(|&place| ready[place]).collect();
+        if places.len() < 2 {
+            return Ok(());
+        }
+        let names = places.iter().map(|&place| &*undos[place].name.key);
+        let answers = connection.ask_all(&[requests::locked(names)]);
+        let answer = answers.map_err(PostgresFailure::into_error)?.remove(0);
+        let locked = match answer.rows {
+            Ok(rows) => requests::locked_answers(&rows, places.len())?,
+            // Of the table itself.
+            Err(error) if error.is_lock_timeout() => return Err(error.to_error()),
+            // The releases say what is wrong.
+            Err(_) => return Ok(()),
+        };
+        let locked =
+            places.into_iter().zip(locked).filter_map(|(place, locked)| locked.then_some(place));
+        for place in locked.skip(1) {
+            ready[place] = false;
+        }
+        Ok(())
     }
 }

@@ -335,7 +335,11 @@ impl LockStore for PostgresStore {
     }
 
     fn force_unlock(&self, name: &LockName) -> Result<bool> {
-        let answer = self.server.ask_once(&requests::force(name), MAY_BE_FREE)?;
+        let mut answer = self.server.ask_once(&requests::force(name, true), MAY_BE_FREE)?;
+        if answer.rows.as_ref().is_err_and(ServerError::is_full_of_messages) {
+            // It was rolled back. The waiters have their timers.
+            answer = self.server.ask_once(&requests::force(name, false), MAY_BE_FREE)?;
+        }
         requests::force_answer(&answer.rows.map_err(|e| self.refused(&e, &[&name.key]))?)
     }
 

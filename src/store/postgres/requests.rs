@@ -290,6 +290,20 @@ pub(super) fn renew_answers(
     answers.into_iter().map(outcome).collect()
 }
 
+/// Which of these names have a row that somebody has locked at the moment.
+pub(super) fn locked<'n>(names: impl Iterator<Item = &'n str>) -> Request {
+    Request::new(&LOCKED).list(names)
+}
+
+/// One answer for each name.
+pub(super) fn locked_answers(rows: &[Row], count: usize) -> Result<Vec<bool>> {
+    let answers = integers(one(rows, "a look at rows")?, 0, "a look at rows")?;
+    if answers.len() != count {
+        return Err(unexpected("a look at rows", None));
+    }
+    Ok(answers.into_iter().map(|answer| answer != 0).collect())
+}
+
 pub(super) fn inspect(name: &LockName) -> Request {
     Request::new(&INSPECT).arg(&*name.key)
 }
@@ -357,8 +371,10 @@ pub(super) fn data_in(row: &Row, column: usize) -> Option<HoldData> {
     digits.map(byte).collect::<Option<Vec<u8>>>().map(|bytes| HoldData::new(&bytes))
 }
 
-pub(super) fn force(name: &LockName) -> Request {
-    Request::new(&FORCE).arg(&*name.key).arg(letter(name.kind)).arg(channel_of(&name.key))
+/// `told`: whether waiters are notified.
+pub(super) fn force(name: &LockName, told: bool) -> Request {
+    let wake = if told { channel_of(&name.key) } else { String::new() };
+    Request::new(&FORCE).arg(&*name.key).arg(letter(name.kind)).arg(wake)
 }
 
 pub(super) fn force_answer(rows: &[Row]) -> Result<bool> {
@@ -487,6 +503,7 @@ statements! {
     JOB_BEGIN = 38: "SELECT status, value, who FROM leasehold_v1.job_begin($1, $2, $3, $4, $5, $6)";
     JOB_END = 39: "SELECT leasehold_v1.job_end($1, $2, $3, $4, $5, $6, $7)";
     JOB_FORGET = 40: "SELECT leasehold_v1.job_forget($1, $2, $3, $4)";
+    LOCKED = 41: "SELECT leasehold_v1.locked($1)";
 }
 
 #[cfg(test)]

@@ -506,6 +506,22 @@ BEGIN
   RETURN answer;
 END $$;
 
+-- locked: which of these names have a row that another transaction has locked at the moment.
+-- Answers one number each: 1 it has | 0 it has not, or there is no such row. Waits for no row.
+-- Repeat-safe: it changes nothing. Not synchronous: otherwise its commit would wait, with all these
+-- rows locked, for a standby that is away.
+CREATE OR REPLACE FUNCTION leasehold_v1.locked(p_names text[]) RETURNS int[] LANGUAGE plpgsql
+  SET search_path = pg_catalog, pg_temp AS $$
+DECLARE free text[];
+BEGIN
+  PERFORM set_config('synchronous_commit', 'off', true);
+  free := ARRAY(SELECT k.name FROM leasehold.lock k WHERE k.name = ANY (p_names)
+    ORDER BY k.name FOR NO KEY UPDATE SKIP LOCKED);
+  RETURN ARRAY(SELECT (k.name IS NOT NULL AND k.name <> ALL (free))::int
+    FROM unnest(p_names) WITH ORDINALITY AS a(n, i) LEFT JOIN leasehold.lock k ON k.name = a.n
+    ORDER BY a.i);
+END $$;
+
 -- fair_acquire: like acquire, in the order of the queue.
 -- p_keeps: how long in ms its place is kept without another try, 0 for a caller that does not wait.
 -- p_place: the place it was given, 0 for none yet or unknown: one that lost it (it slept too long)
@@ -1263,7 +1279,7 @@ BEGIN
   END IF;
 END $$;
 
--- force: frees a lock whoever holds it, and notifies the waiters. Sent once: a repeat could force
+-- force: frees a lock whoever holds it, and notifies the waiters unless p_wake is empty. Sent once: a repeat could force
 -- out the next holder. Answers 1 it was held | 0 it was free | 5 the name has another kind.
 CREATE OR REPLACE FUNCTION leasehold_v1.force(p_name text, p_kind "char", p_wake text) RETURNS int
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
@@ -1279,8 +1295,8 @@ BEGIN
   DELETE FROM leasehold.share s WHERE s.name = p_name;
   -- The level stays: see read_acquire.
   UPDATE leasehold.lock SET holder = NULL WHERE name = p_name;
-  IF was THEN
-    IF p_wake <> '' THEN PERFORM pg_notify(p_wake, ''); END IF;
+  IF was AND p_wake <> '' THEN
+    PERFORM pg_notify(p_wake, '');
     SELECT * INTO head FROM leasehold.waiter w WHERE w.name = p_name
       ORDER BY (w.deadline <= clock_timestamp()), w.place LIMIT 1;
     IF FOUND THEN PERFORM pg_notify(head.wake, head.holder); END IF;
@@ -1440,7 +1456,8 @@ DECLARE now timestamptz;
 BEGIN
   PERFORM FROM leasehold.lock WHERE name = p_name AND holder = p_holder FOR NO KEY UPDATE;
   IF NOT FOUND THEN status := 8; value := 0; RETURN; END IF;
-  SELECT 1, d.attempts INTO status, value FROM leasehold.done d
+  -- At least 1: it may have been forgotten since.
+  SELECT 1, greatest(d.attempts, 1) INTO status, value FROM leasehold.done d
     WHERE d.name = p_name AND d.occurrence = p_occurrence AND d.holder = p_holder
       AND d.at IS NULL;
   IF FOUND THEN RETURN; END IF;

@@ -183,6 +183,31 @@ fn a_locked_row_costs_the_other_holds_nothing() {
     db.query("ROLLBACK").unwrap();
 }
 
+/// Many releases that wait for rows are repeated in the background, on the thread that renews.
+#[test]
+fn releases_that_wait_for_rows_cost_no_other_hold_its_lease() {
+    let server = Mysql::shared();
+    let builder = server.builder().lease(ms(6000)).io_timeout(ms(5000)).connections(16);
+    let client = builder.build().unwrap();
+    let kept = client.lock("kept").unwrap();
+    let guards: Vec<_> =
+        (0..32).map(|n| client.mutex(format!("n{n}")).lock_owned().unwrap()).collect();
+    let mut db = server.connect();
+    db.query("START TRANSACTION; SELECT * FROM leasehold_lock WHERE name LIKE 'n%' FOR UPDATE")
+        .unwrap();
+    std::thread::scope(|s| {
+        for guard in guards {
+            s.spawn(|| guard.unlock().unwrap_err());
+        }
+    });
+    assert!(kept.wait_lost(ms(9000)).is_still_held());
+    db.query("ROLLBACK").unwrap();
+    wait_until("all are released", || server.held() == ["kept"]);
+    kept.unlock().unwrap();
+    drop((client, db));
+    server.assert_clean();
+}
+
 #[test]
 fn a_full_server_is_not_ready() {
     let server = Mysql::start_with(&["--max-connections=10"]);

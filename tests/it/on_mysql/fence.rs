@@ -82,34 +82,59 @@ fn a_fence_outlasts_the_release() {
     });
 }
 
-/// Whoever waits for a fence has locked the row of the fence alone: holders of other turns renew,
-/// release and look at the lock meanwhile.
+/// Nobody waits in the database for a transaction that is fenced: a try says at once that the lock is
+/// taken. (To wait for a row takes a second at least, which is longer than this client waits for an
+/// answer.)
 #[test]
-fn who_waits_for_a_fence_keeps_nobody_from_the_lock() {
+fn a_try_does_not_wait_for_a_fence() {
+    let server = Mysql::shared();
+    let (a, _) = clients(&server);
+    let build = || server.builder().lease(Duration::from_secs(60)).io_timeout(ms(900));
+    let b = build().build().unwrap();
+    let mut db = server.connect();
+    let guard = a.lock("job").unwrap();
+    fenced(&mut db, &guard.fence_sql().unwrap()).unwrap();
+    guard.unlock().unwrap();
+    assert!(b.try_lock("job").unwrap().is_none());
+    assert!(b.multi(["a", "job"]).try_lock().unwrap().is_none());
+    assert!(b.rw_lock("job").try_read().unwrap().is_none());
+    assert!(b.rw_lock("job").try_write().unwrap().is_none());
+    let error = b.semaphore("job").try_set_permits(2).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::NotReady, "{error:?}");
+    assert!(error.to_string().contains("fenced"), "{error}");
+    // The row of the lock is locked by nobody, and no other name is left taken.
+    assert!(b.try_lock("a").unwrap().is_some());
+    std::thread::scope(|s| {
+        let waits = s.spawn(|| b.lock("job").unwrap().unlock().unwrap());
+        let multi = s.spawn(|| b.multi(["job", "z"]).lock().unwrap().unlock().unwrap());
+        std::thread::sleep(ms(100));
+        db.query("COMMIT").unwrap();
+        waits.join().unwrap();
+        multi.join().unwrap();
+    });
+    assert!(b.semaphore("job").try_set_permits(2).unwrap().is_new());
+}
+
+/// Readers of a name that was fenced once lock its fence for a moment, one after the other: none
+/// takes another one for a transaction that is fenced.
+#[test]
+fn readers_do_not_take_each_other_for_a_fence() {
     let server = Mysql::shared();
     let (a, b) = clients(&server);
-    let guard = a.lock("job").unwrap();
-    let fence = guard.fence_sql().unwrap();
-    let mut db = server.connect();
-    fenced(&mut db, &fence).unwrap();
-    expire(&server, "job");
+    let guard = a.rw_lock("rw").write().unwrap();
+    guard.fence_sql().unwrap();
+    guard.unlock().unwrap();
     std::thread::scope(|s| {
-        let waits = s.spawn(|| b.try_lock("job").unwrap().is_none());
-        wait_until("it waits for the fence", || {
-            server.number_of(
-                "SELECT COUNT(*) FROM information_schema.processlist WHERE db=DATABASE() AND info LIKE '%STRAIGHT_JOIN%' \
-                 AND id<>CONNECTION_ID()",
-            ) > 0
-        });
-        // It would wait as well if the row were locked.
-        let mut other = server.connect();
-        other
-            .query("SET innodb_lock_wait_timeout=1; UPDATE leasehold_lock SET level=level WHERE name='job'")
-            .unwrap();
-        assert!(waits.join().unwrap());
+        for n in 0..6 {
+            let client = if n % 2 == 0 { &a } else { &b };
+            s.spawn(move || {
+                for _ in 0..30 {
+                    let read = client.rw_lock("rw").try_read().unwrap();
+                    read.expect("nobody writes").unlock().unwrap();
+                }
+            });
+        }
     });
-    db.query("COMMIT").unwrap();
-    drop(guard);
 }
 
 /// The first fence of a name is made while others take the lock. Whatever is first, the row of the

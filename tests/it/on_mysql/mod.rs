@@ -8,4 +8,5 @@ mod lost_replies;
 mod promotion;
 mod schema;
 mod sessions;
+mod settings;
 mod shares;

@@ -260,3 +260,28 @@ fn a_repeat_gives_back_in_the_order_of_names() {
     drop(other);
     server.assert_clean();
 }
+
+/// Many releases that wait for rows are repeated in the background, on the thread that renews.
+#[test]
+fn releases_that_wait_for_rows_cost_no_other_hold_its_lease() {
+    let server = server!();
+    let builder = server.builder().lease(ms(6000)).io_timeout(ms(2000)).connections(16);
+    let client = builder.build().unwrap();
+    let kept = client.lock("kept").unwrap();
+    let guards: Vec<_> =
+        (0..96).map(|n| client.mutex(format!("n{n}")).lock_owned().unwrap()).collect();
+    let mut other = server.connect();
+    let mut transaction = other.transaction().unwrap();
+    transaction.execute("SELECT FROM leasehold.lock WHERE name LIKE 'n%' FOR UPDATE", &[]).unwrap();
+    std::thread::scope(|s| {
+        for guard in guards {
+            s.spawn(|| guard.unlock().unwrap_err());
+        }
+    });
+    assert!(kept.wait_lost(ms(9000)).is_still_held());
+    transaction.rollback().unwrap();
+    wait_until("all are released", || server.held() == ["kept"]);
+    kept.unlock().unwrap();
+    drop((client, other));
+    server.assert_clean();
+}

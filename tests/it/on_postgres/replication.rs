@@ -174,3 +174,31 @@ fn hosts_change_roles() {
     drop((client, other));
     primary.assert_clean();
 }
+
+/// The commit of a grant waits for a standby that is away. Releases do not, nor do those that are
+/// repeated in the background, and nothing that they ask keeps a row locked.
+#[test]
+fn releases_do_not_wait_for_a_standby_that_is_away() {
+    let server = server!(Postgres::start());
+    let client = server.builder().lease(LONG).io_timeout(ms(3000)).build().unwrap();
+    let guards: Vec<_> =
+        (0..6).map(|n| client.mutex(format!("n{n}")).lock_owned().unwrap()).collect();
+    let last = client.mutex("last").lock_owned().unwrap();
+    let mut other = server.connect();
+    let mut transaction = other.transaction().unwrap();
+    transaction.execute("SELECT FROM leasehold.lock WHERE name LIKE 'n%' FOR UPDATE", &[]).unwrap();
+    set(&server, "synchronous_standby_names = 'nobody'");
+    let waits = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'";
+    std::thread::scope(|s| {
+        for guard in guards {
+            s.spawn(|| guard.unlock().unwrap_err());
+        }
+    });
+    last.unlock().unwrap();
+    transaction.rollback().unwrap();
+    wait_until("all are released in the background", || server.held().is_empty());
+    assert_eq!(server.number_of(waits), 0);
+    set(&server, "synchronous_standby_names = ''");
+    drop((client, other));
+    server.assert_clean();
+}

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use leasehold::{ErrorKind, LockClient};
+use leasehold::{ErrorKind, LockClient, Once};
 
 use super::{server, url_of_both};
 use crate::rig::{Postgres, ms, wait_until};
-use crate::support::Clients;
+use crate::support::{Clients, ShortLease};
 
 const LONG: Duration = Duration::from_secs(60);
 
@@ -147,5 +147,118 @@ fn a_connection_knows_what_it_has_prepared_after_an_error() {
         assert_eq!(server.number_of(&lives), 1, "the connection was closed");
     });
     drop((client, other));
+    server.assert_clean();
+}
+
+/// Everything that a client does.
+fn all_works(server: &Postgres, url: &str, prefix: &str) {
+    let build = || LockClient::builder().url(url).client_name("leasehold").key_prefix(prefix);
+    let build = || build().short_lease(ms(1500)).build().unwrap();
+    let (a, b) = (build(), build());
+    let guards: Vec<_> = ["x1", "x2", "x3"].map(|name| a.lock(name).unwrap()).into();
+    for name in ["x1", "x2", "x3"] {
+        assert!(b.try_lock(name).unwrap().is_none(), "{prefix}");
+        let left = b.mutex(name).holder().unwrap().unwrap().remaining().unwrap();
+        assert!(left > ms(100) && left <= ms(1500), "{prefix} {left:?}");
+    }
+    assert_eq!(b.locks("x*").unwrap().len(), 3, "{prefix}");
+    let ends = format!(
+        "SELECT (extract(epoch FROM min(ends)) * 1000000)::bigint FROM leasehold.lock WHERE name LIKE '{prefix}x_'"
+    );
+    let first = server.number_of(&ends);
+    wait_until("all are renewed", || server.number_of(&ends) > first + 400_000);
+    assert!(guards.iter().all(|guard| guard.is_held()));
+    let multi = a.multi(["m1", "m2"]).lock().unwrap();
+    assert!(b.multi(["m2", "m3"]).try_lock().unwrap().is_none());
+    multi.unlock().unwrap();
+    let fair = a.fair("fair").with_data("\\ \"x\" \u{1f512}").lock().unwrap();
+    let holder = b.fair("fair").holder().unwrap().unwrap();
+    assert_eq!(holder.data(), Some("\\ \"x\" \u{1f512}".as_bytes()), "{prefix}");
+    std::thread::scope(|s| {
+        let waits = s.spawn(|| b.fair("fair").lock().unwrap().unlock().unwrap());
+        wait_until("it waits", || b.fair("fair").queue_len().unwrap() == 1);
+        fair.unlock().unwrap();
+        waits.join().unwrap();
+    });
+    let permits = a.semaphore("permits");
+    assert!(permits.try_set_permits(3).unwrap().is_new());
+    let two = permits.acquire_many(2).unwrap();
+    assert!(b.semaphore("permits").try_acquire_many(2).unwrap().is_none());
+    two.release().unwrap();
+    assert!(permits.delete().unwrap());
+    let write = a.rw_lock("rw").write().unwrap();
+    assert!(b.rw_lock("rw").try_read().unwrap().is_none());
+    write.downgrade().unwrap().unlock().unwrap();
+    a.latch("latch").set_count(1).unwrap();
+    std::thread::scope(|s| {
+        let waits = s.spawn(|| b.latch("latch").wait().unwrap());
+        a.latch("latch").count_down().unwrap();
+        waits.join().unwrap();
+    });
+    let job = a.once("job", "2026-11-23T02:00Z");
+    assert!(matches!(job.run(|_| Ok::<_, ()>(())).unwrap(), Once::Done(())));
+    assert!(matches!(job.run(|_| Ok::<_, ()>(())).unwrap(), Once::AlreadyDone { .. }));
+    let older = b.once("job", "2026-11-22T02:00Z").run(|_| Ok::<_, ()>(())).unwrap();
+    assert!(matches!(older, Once::Passed { .. }), "{older:?}");
+    assert!(job.forget().unwrap());
+    for guard in guards {
+        guard.unlock().unwrap();
+    }
+    drop((a, b));
+    assert!(server.held().is_empty(), "{prefix} {:?}", server.held());
+}
+
+/// What an administrator has set for the role of the clients, or for their database.
+#[test]
+fn settings_of_a_role_do_not_matter() {
+    let server = server!(Postgres::start());
+    let url = server.url();
+    for (n, setting) in [
+        "statement_timeout = 40",
+        "lock_timeout = 1",
+        "transaction_timeout = 1",
+        "idle_in_transaction_session_timeout = 1",
+        "idle_session_timeout = 300",
+        "default_transaction_isolation = 'serializable'",
+        "default_transaction_deferrable = on",
+        "standard_conforming_strings = off",
+        "search_path = ''",
+        "client_encoding = 'LATIN1'",
+        "row_security = off",
+        "TimeZone = 'Pacific/Apia'",
+        "DateStyle = 'SQL, DMY'",
+        "IntervalStyle = 'sql_standard'",
+        "IntervalStyle = 'iso_8601'",
+        "bytea_output = 'escape'",
+        "extra_float_digits = -15",
+        "array_nulls = off",
+        "transform_null_equals = on",
+        "quote_all_identifiers = on",
+        "synchronous_commit = off",
+        "lc_messages = 'C'",
+        "plpgsql.variable_conflict = 'use_column'",
+        "plpgsql.variable_conflict = 'use_variable'",
+        "plpgsql.extra_errors = 'all'",
+        "session_replication_role = 'replica'",
+        "force_parallel_mode = on",
+        "enable_indexscan = off",
+        "enable_seqscan = off",
+        "track_activities = off",
+        "work_mem = '64kB'",
+        "client_min_messages = 'debug5'",
+        "plan_cache_mode = 'force_custom_plan'",
+    ]
+    .iter()
+    .enumerate()
+    {
+        let mut db = server.connect();
+        if db.batch_execute(&format!("ALTER ROLE leasehold SET {setting}")).is_err() {
+            // Of another version.
+            continue;
+        }
+        println!("{setting}");
+        all_works(&server, &url, &format!("p{n}"));
+        db.batch_execute("ALTER ROLE leasehold RESET ALL").unwrap();
+    }
     server.assert_clean();
 }

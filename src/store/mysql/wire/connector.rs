@@ -31,9 +31,19 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A grant is a transaction of its own, and nothing waits for rows for longer than a second, the
 /// least that MySQL knows. READ COMMITTED locks no gaps.
-const SESSION: &str = "SET SESSION autocommit=1,sql_mode='',time_zone='+00:00',\
-                       innodb_lock_wait_timeout=1,lock_wait_timeout=1;\
+///
+/// The others are for what an administrator may have set for all sessions. With another
+/// `completion_type` a COMMIT begins a transaction, and what is granted in that is never committed;
+/// a limit for rows, for tables that are joined or for the time of a statement refuses some
+/// requests, or leaves out a part of an answer. `/*M!` is for MariaDB alone, `/*!8` for MySQL.
+const SESSION: &str = "SET SESSION autocommit=1,completion_type=0,sql_mode=0,time_zone='+00:00',\
+                       innodb_lock_wait_timeout=1,lock_wait_timeout=1,sql_select_limit=18446744073709551615,\
+                       sql_big_selects=1,sql_safe_updates=0,unique_checks=1,foreign_key_checks=1\
+                       /*M!100600 ,max_statement_time=0*//*!80000 ,max_execution_time=0*/;\
                        SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED";
+
+/// Whether new transactions may write: a server can be made read-only in this way, too.
+const READS_ONLY: &str = "/*M!100600 @@tx_read_only*//*!80000 @@transaction_read_only*/";
 
 impl Connector {
     /// A connection to the host that takes writes.
@@ -81,7 +91,7 @@ impl Connector {
         log_in(&mut transport, &greeting, &self.server.url, has_tls, is_secret)?;
         let mark = format!("lh:{:024x}", random::id() >> 32);
         let who = format!(
-            "{SESSION};SELECT GET_LOCK('{mark}',0),CONNECTION_ID(),@@global.read_only,VERSION()"
+            "{SESSION};SELECT GET_LOCK('{mark}',0),CONNECTION_ID(),@@global.read_only,VERSION(),{READS_ONLY}"
         );
         let sets = simple(&mut transport, &who)?.map_err(|e| e.to_error())?;
         let set = sets.into_iter().next_back().unwrap_or_default();
@@ -139,7 +149,8 @@ impl Connector {
             return Err(Error::new(ErrorKind::Unsupported, why));
         }
         // MariaDB 12 has four values.
-        if !matches!(text(2), Some("0" | "OFF")) {
+        let is_off = |column| matches!(text(column), Some("0" | "OFF"));
+        if !is_off(2) || !is_off(4) {
             let why = "the server is a replica or read-only; name the primary, or all hosts";
             return Err(Error::new(ErrorKind::ReadOnly, why));
         }

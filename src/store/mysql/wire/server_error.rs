@@ -53,7 +53,7 @@ impl ServerError {
     /// A new connection may succeed, and this one must not be kept: it leads to a server that takes
     /// no more writes, or whose tables are gone and are made by the next handshake.
     pub(super) fn wants_new_connection(&self) -> bool {
-        matches!(self.code, 1146 | 1290 | 1305 | 1836)
+        matches!(self.code, 1146 | 1290 | 1305 | 1792 | 1836)
     }
 
     fn kind(&self) -> ErrorKind {
@@ -65,7 +65,7 @@ impl ServerError {
             1146 | 1305 | 1235 | 1665 | 1251 => ErrorKind::Unsupported,
             1040 | 1129 | 1203 | 1205 | 1213 | 1226 | 3572 => ErrorKind::NotReady,
             1021 | 1041 | 1114 => ErrorKind::Full,
-            1036 | 1290 | 1836 => ErrorKind::ReadOnly,
+            1036 | 1290 | 1792 | 1836 => ErrorKind::ReadOnly,
             _ if self.ends_the_session() => ErrorKind::Unreachable,
             _ => ErrorKind::Server,
         }
@@ -89,7 +89,7 @@ impl ServerError {
             1235 => error.reworded(|said| {
                 format!("a cluster of Galera does not have what leasehold needs (GET_LOCK): {said}")
             }),
-            1290 | 1836 => error.advise("name the primary"),
+            1290 | 1792 | 1836 => error.advise("name the primary"),
             1665 => error.advise("set binlog_format to ROW or MIXED"),
             _ => error,
         }
