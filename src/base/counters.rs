@@ -30,7 +30,8 @@ pub(crate) enum Outcome<'e> {
 pub(crate) enum HandOver {
     /// The hold was passed on to it, and nothing was sent.
     PassedOn,
-    /// The thread before it sent this acquire together with its own release.
+    /// The release of the holder before was its grant, or the thread before it sent this acquire
+    /// together with its own release.
     WithRelease,
     /// It joined the read hold of another thread.
     Joined,
@@ -250,7 +251,8 @@ impl Figures {
         self.hand_overs[HandOver::PassedOn as usize]
     }
 
-    /// Grants whose request another thread of this client sent together with its release: a part of
+    /// Grants by the release of the holder before: another thread of this client sent the request
+    /// of this one with it, or it is a fair lock on Redis, whoever released it. A part of
     /// [`granted`](Self::granted).
     #[must_use]
     pub fn acquired_with_release(&self) -> u64 {

@@ -221,7 +221,7 @@
 //! | `leasehold_wait_seconds`, `leasehold_wait_max_seconds` | how long those calls waited that had to, whatever their outcome. Bucket bounds grow by half at most, so a `histogram_quantile` is off by no more than that | p99 above what your callers accept |
 //! | `leasehold_hold_seconds`, `leasehold_hold_max_seconds` | how long completed holds lasted; current holds are in the [snapshot](#a-job-hangs) | p99 near the lease of a fixed lease, or far above what the job takes |
 //! | `leasehold_waiting`, `leasehold_holds` | calls that wait now, and present holds; lost holds are not counted | `waiting` that stays above 0 while nothing is granted |
-//! | `leasehold_hand_overs_total{how=..}` | grants that came from another thread of the client: `passed_on` and `joined` without a request, `with_release` together with the release | |
+//! | `leasehold_hand_overs_total{how=..}` | grants without a request of the caller: `passed_on` and `joined` from another thread of the client, `with_release` by the release of the holder before (of a fair lock, in any client) | |
 //! | `leasehold_renewals_total` | renewals that were confirmed | none, while leases are held for long |
 //! | `leasehold_connections_broken_total`, `leasehold_reconnects_total` | connections that the other end closed or that did not answer in time, and those that replaced them | a steady increase: the idle timeout of a proxy, or a server that restarts |
 //! | `leasehold_requests_total`, `leasehold_sent_bytes_total`, `leasehold_received_bytes_total` | traffic with the servers that keep the locks (not with sentinels); a client in memory has none of these | |

@@ -285,6 +285,7 @@ impl Helped for LockCall<'_> {
         attempt.note_granted();
         let hold = Hold::begin(client, hold, terms.user(*owner))?;
         terms.begin_min_hold(&hold.tenure.store_hold);
+        client.seen.observer.handed_over(attempt.name, HandOver::WithRelease);
         Ok(Some(hold))
     }
 

@@ -1279,8 +1279,9 @@ BEGIN
   END IF;
 END $$;
 
--- force: frees a lock whoever holds it, and notifies the waiters unless p_wake is empty. Sent once: a repeat could force
--- out the next holder. Answers 1 it was held | 0 it was free | 5 the name has another kind.
+-- force: frees a lock whoever holds it, and notifies the waiters unless p_wake is empty. Answers 1
+-- it was held | 0 it was free | 5 the name has another kind. Sent once: a repeat could force out
+-- the next holder.
 CREATE OR REPLACE FUNCTION leasehold_v1.force(p_name text, p_kind "char", p_wake text) RETURNS int
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE r leasehold.lock; was boolean; head leasehold.waiter;
