@@ -1,16 +1,17 @@
-//! A fair lock that a release has given to a waiter: its message is the grant, so the waiter has the
-//! lock without another request.
+//! A fair lock that a release has given to a waiter: its message is the grant, so the waiter has
+//! the lock without another request.
 //!
 //! A message may come late, and says nothing of the time. So the waiter's lease counts from its own
 //! last request that the store has answered, and lasts as long as the place that this answer gave
 //! it. The store counts the same time from the release, which was later. Whatever does not fit is
-//! asked for, as if the message had said that the lock is free: the store then finds that the waiter
-//! has it, or that it had it and it is over.
+//! asked for, as if the message had said that the lock is free: the store then finds that the
+//! waiter has it, or that it had it and it is over.
 //!
 //! **A holder believes one grant at most.** A place ends with its grant. If the waiter has another
-//! place later, a message of the first grant may still be on its way, and would count from a request
-//! after the end of that grant. So the waiter believes no message once it had to queue again, and
-//! none if it cannot know that: after a request of unknown outcome, and after a failover.
+//! place later, a message of the first grant may still be on its way, and would count from a
+//! request after the end of that grant. So the waiter believes no message once it had to queue
+//! again, and none if it cannot know that: after a request of unknown outcome, and after a
+//! failover.
 
 use crate::base::error::Result;
 use crate::base::lease::{Moment, valid_until};
