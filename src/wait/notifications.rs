@@ -1,8 +1,9 @@
 //! Release messages for waiters: one subscriber connection and thread per client.
 //!
-//! A message is a hint to try again, or the [grant](crate::wait::grants) of a fair lock, and no wait
-//! relies on it: each has a timer of its own. Waiters send their subscriptions directly, on the same connection. The thread connects;
-//! who reads is decided in [`reading`](crate::wait::reading).
+//! A message is a hint to try again, or the [grant](crate::wait::grants) of a fair lock, and no
+//! wait relies on it: each has a timer of its own. Waiters send their subscriptions directly, on
+//! the same connection. The thread connects; who reads is decided in
+//! [`reading`](crate::wait::reading).
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -121,16 +121,16 @@ fn a_stray_frame_on_the_renewal_connection_extends_no_hold() {
         let proxy = Proxy::start(&server);
         let client = LockClient::builder()
             .url(proxy.url())
-            .lease(ms(900))
+            .lease(ms(2700))
             // A busy machine needs longer than a quarter of the lease.
-            .io_timeout(ms(800))
+            .io_timeout(ms(2400))
             .build()
             .unwrap();
         let guards: Vec<_> = ["a", "b"].map(|name| client.lock(name).unwrap()).into();
         // A renewal of both locks at once: no other script gets two keys.
-        proxy.inject("900", Fault::Stray(frame));
+        proxy.inject("2700", Fault::Stray(frame));
         proxy.wait_hits(1);
-        let until = std::time::Instant::now() + ms(1500);
+        let until = std::time::Instant::now() + ms(3500);
         while std::time::Instant::now() < until {
             assert!(guards.iter().all(leasehold::ReentrantMutexGuard::is_held), "{frame:?}");
             std::thread::sleep(ms(50));

@@ -43,7 +43,8 @@ fn a_live_waiter_is_never_removed_and_polls_little() {
 #[ignore = "a program for other tests"]
 fn waiting_process() {
     let url = std::env::var("LEASEHOLD_TEST_URL").unwrap();
-    let client = LockClient::builder().url(url).waiter_timeout(ms(1000)).build().unwrap();
+    let timeout = std::env::var("LEASEHOLD_TEST_TIMEOUT").unwrap().parse().unwrap();
+    let client = LockClient::builder().url(url).waiter_timeout(ms(timeout)).build().unwrap();
     println!("@@id {}", client.id());
     let guard = client.fair("t").lock().unwrap();
     println!("@@locked");
@@ -51,13 +52,16 @@ fn waiting_process() {
 }
 
 fn spawn_waiter(server: &Server, place: usize) -> Child {
-    let mut child = Child::spawn(
-        "fair::dead_waiters::waiting_process",
-        &[("LEASEHOLD_TEST_URL", &server.url())],
-    );
-    child.expect("id");
+    spawn_waiter_for(server, place, "1000").0
+}
+
+/// With this `waiter_timeout` in ms. Returns its client's id as well.
+fn spawn_waiter_for(server: &Server, place: usize, timeout: &str) -> (Child, String) {
+    let settings = [("LEASEHOLD_TEST_URL", &*server.url()), ("LEASEHOLD_TEST_TIMEOUT", timeout)];
+    let mut child = Child::spawn("fair::dead_waiters::waiting_process", &settings);
+    let id = child.expect("id");
     wait_for_queue(server, place);
-    child
+    (child, id)
 }
 
 /// One dead waiter at the front and one in the middle: the others wait for seconds, keep their
@@ -131,6 +135,36 @@ fn a_first_waiter_that_stops_after_its_wake_up_does_not_stall_the_rest() {
     });
     // The suspended waiter was removed meanwhile, and gets its turn nevertheless.
     first.signal("CONT");
+    first.expect("locked");
+    first.wait();
+    drop(a);
+    server.assert_clean();
+}
+
+/// The release gives it the lock, and the message comes when another has it.
+#[test]
+fn a_waiter_that_is_stopped_as_it_is_given_the_lock_asks_for_it() {
+    let server = Server::start();
+    let a = client(&server, ms(2500));
+    let guard = a.fair("t").lock().unwrap();
+    let (mut first, id) = spawn_waiter_for(&server, 1, "2500");
+    std::thread::scope(|s| {
+        let (takes, taken) = std::sync::mpsc::channel();
+        let a = &a;
+        let next = s.spawn(move || takes.send(a.fair("t").lock_owned().unwrap()));
+        wait_for_queue(&server, 2);
+        first.signal("STOP");
+        guard.unlock().unwrap();
+        let holders = server.hash("t");
+        assert!(holders.keys().all(|holder| holder.starts_with(&*id)), "{holders:?}");
+        next.join().unwrap().unwrap();
+        let held = taken.recv().unwrap();
+        first.signal("CONT");
+        // It believes nothing, and queues again.
+        wait_for_queue(&server, 1);
+        assert!(held.is_held());
+        held.unlock().unwrap();
+    });
     first.expect("locked");
     first.wait();
     drop(a);

@@ -229,10 +229,10 @@ fn a_client_that_is_closed_says_goodbye_on_all_its_connections() {
     let (abandoned, sessions) = (number("sessions_abandoned"), number("sessions"));
     for closes in [true, false] {
         let client =
-            server.builder().connections(2).lease(ms(900)).io_timeout(ms(800)).build().unwrap();
+            server.builder().connections(2).lease(ms(1800)).io_timeout(ms(1600)).build().unwrap();
         let guard = client.lock("held").unwrap();
         std::thread::scope(|s| {
-            let waits = s.spawn(|| client.try_lock_for("held", ms(1200)).map(|won| won.is_none()));
+            let waits = s.spawn(|| client.try_lock_for("held", ms(2400)).map(|won| won.is_none()));
             assert!(waits.join().unwrap().unwrap(), "by now it has renewed, and listened");
         });
         guard.unlock().unwrap();

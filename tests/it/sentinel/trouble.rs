@@ -201,9 +201,10 @@ fn a_master_that_is_down_shows_as_down() {
     let e = client.lock("job").unwrap_err();
     assert_eq!(e.kind(), ErrorKind::Unreachable, "{e:?}");
     assert!(start.elapsed() < PATIENT);
-    let nodes = client.nodes();
-    assert_eq!((nodes[0].address(), nodes[0].state()), (&*address(rig.server(0)), NodeState::Down));
+    let state = || client.nodes()[0].state();
+    assert_eq!(client.nodes()[0].address(), &*address(rig.server(0)));
+    wait_until("it shows as down", || state() == NodeState::Down);
     rig.server_mut(0).start_again();
     works(&client, "job");
-    assert_eq!(client.nodes()[0].state(), NodeState::Voting);
+    wait_until("it shows as up", || state() == NodeState::Voting);
 }
