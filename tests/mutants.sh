@@ -6,6 +6,8 @@
 #   sh tests/mutants.sh                 30 of each folder, by the seed 38
 #   sh tests/mutants.sh --each 60 --seed 1 --jobs 4
 #   sh tests/mutants.sh --again         judges once more, but not those that were caught before
+#   sh tests/mutants.sh --in store/net  those of one folder, judged by the unit tests of it alone:
+#                                       minutes, where the other tests take hours
 #
 # What is changed, and what judges it: tests/mutants/plant.py and judge.py. Survivors that cannot
 # matter are in tests/mutants/survivors.txt, each with its reason. Another survivor makes the exit
@@ -18,12 +20,14 @@ each=30
 seed=38
 jobs=2
 again=
+only=
 while [ $# -gt 0 ]; do
     case $1 in
     --each) each=$2; shift ;;
     --seed) seed=$2; shift ;;
     --jobs) jobs=$2; shift ;;
     --again) again=1 ;;
+    --in) only=$2; shift ;;
     *) sed -n '2,/^set/s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
     esac
     [ $# -eq 0 ] || shift
@@ -32,8 +36,10 @@ done
 tools="${LEASEHOLD_TOOLS:-${XDG_CACHE_HOME:-$HOME/.cache}/leasehold/cargo}"
 PATH=$PATH:$tools/bin
 command -v cargo-mutants >/dev/null 2>&1 || cargo install --locked --quiet --root "$tools" cargo-mutants@27.1.0
-LEASEHOLD_SERVER=${LEASEHOLD_SERVER:-$(sh tests/server.sh | head -n 1)}
-export LEASEHOLD_SERVER
+if [ -z "$only" ]; then
+    LEASEHOLD_SERVER=${LEASEHOLD_SERVER:-$(sh tests/server.sh | head -n 1)}
+    export LEASEHOLD_SERVER
+fi
 
 # The dependencies are those of the other builds. The copy is always at the same place, because the
 # compiler distinguishes crates by their paths.
@@ -46,22 +52,28 @@ mkdir "$tree"
 git ls-files -z | tar -cf - --null -T - | tar -xf - -C "$tree"
 
 (cd "$tree" && cargo mutants --list --json --all-features) >"$work/list.json"
-python3 tests/mutants/plant.py "$work/list.json" "$tree" "$seed" "$each" "$work/planted" "$work/unviable"
+python3 tests/mutants/plant.py "$work/list.json" "$tree" "$seed" "$each" "$work/planted" "$work/unviable" "$only"
 
 cd "$tree"
-programs=$(cargo test --all-features --no-run --lib --test it 2>&1 | tee "$work/built" |
+it='--test it'
+[ -z "$only" ] || it=
+programs=$(cargo test --all-features --no-run --lib $it 2>&1 | tee "$work/built" |
     sed -n 's:.*Executable .*(\(.*\))$:\1:p')
-[ "$(echo "$programs" | wc -l)" = 2 ] || { cat "$work/built" >&2; exit 1; }
-# Copies, because the next build of the tree itself may replace them.
-cp "$(echo "$programs" | grep '/leasehold-')" "$work/leasehold-unit"
-cp "$(echo "$programs" | grep '/it-')" "$work/it"
-cp "$CARGO_TARGET_DIR/shuttle/scheduler/scheduler" "$work/scheduler"
+copy() { # PATTERN NAME: a copy, because the next build of the tree itself may replace it
+    program=$(echo "$programs" | grep "$1") || { cat "$work/built" >&2; exit 1; }
+    cp "$program" "$work/$2"
+}
+copy /leasehold- leasehold-unit
+if [ -z "$only" ]; then
+    copy /it- it
+    cp "$CARGO_TARGET_DIR/shuttle/scheduler/scheduler" "$work/scheduler"
+fi
 
-results=$work/results-$seed
+results=$work/results-$seed$(echo "${only:+-$only}" | tr / -)
 if [ -z "$again" ]; then
     rm -f "$results"
 elif [ -e "$results" ]; then
     sed -i '/SURVIVED$/d' "$results"
 fi
 exec nice python3 "$root/tests/mutants/judge.py" "$work/planted" "$root/tests/mutants/survivors.txt" "$jobs" "$results" \
-    "$work/leasehold-unit" "$work/scheduler" "$work/it"
+    "${only:+beside}" "$work/leasehold-unit" "$work/scheduler" "$work/it"

@@ -2,11 +2,12 @@
 """Judges the mutants that plant.py has planted: each is alive in one run of the tests after
 another, until one fails or takes too long. Prints a table, and the survivors.
 
-    judge.py PLANTED KNOWN JOBS RESULTS LIB SCHEDULER IT
+    judge.py PLANTED KNOWN JOBS RESULTS WHICH LIB SCHEDULER IT
 
 PLANTED is the list of plant.py. KNOWN has survivors that somebody has read, each with the reason
 why it cannot matter on the indented line after it. RESULTS gets a line for each mutant as soon as
-it is judged; what it has already is not judged again. The last three are the programs.
+it is judged; what it has already is not judged again. With the WHICH `beside`, only the unit tests
+of a mutant's folder judge it. The last three are the programs.
 """
 
 import collections
@@ -25,12 +26,14 @@ import time
 MOST_MEMORY_KB = 12 << 20
 
 
-def judges(file, lib, scheduler, it):
+def judges(file, which, lib, scheduler, it):
     """The runs for a mutant in this file: a name, the command, and whether single tests can be
     run again."""
     # Most are caught by the tests beside them, which take a moment.
     beside = '::'.join(file.split(':')[0].split('/')[1:-1][:2]) + '::'
     yield 'its unit tests', [lib, '--quiet', beside], True
+    if which == 'beside':
+        return
     yield 'all unit tests', [lib, '--quiet'], True
     if file.startswith(('src/base', 'src/lease', 'src/wait', 'src/hold')):
         yield 'scheduler', [scheduler, '--schedules', '40', '--seed', '1', '--first'], False

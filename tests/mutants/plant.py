@@ -3,10 +3,10 @@
 chooses at run time which of them is alive. So the whole sample is compiled once, and not once for
 each, which on a small machine is the difference between an hour and days.
 
-    plant.py LIST TREE SEED NUMBER OUT UNVIABLE
+    plant.py LIST TREE SEED NUMBER OUT UNVIABLE FOLDER
 
 LIST is what `cargo mutants --list --json` prints for TREE. Of each folder (FOLDERS) NUMBER mutants
-are chosen, by a hash of SEED and of what they change, so another run with this seed chooses the
+are chosen (of FOLDER alone, if it is not empty), by a hash of SEED and of what they change, so another run with this seed chooses the
 same ones as long as their functions are there. OUT gets one line for each: number, folder, name.
 
 A function with mutants becomes a `match` of the chosen number, with a copy of its body for each
@@ -151,8 +151,12 @@ def errors(command, tree):
 
 
 def main():
-    listed, tree, seed, number, out, unviable_file = sys.argv[1:]
+    listed, tree, seed, number, out, unviable_file, only = sys.argv[1:]
     texts, found = read(listed, tree)
+    if only:
+        found = {folder: mutants for folder, mutants in found.items() if folder.strip('/') == only.strip('/')}
+        if not found:
+            sys.exit('no such folder: %s; there are %s' % (only, ', '.join(FOLDERS)))
     rank = lambda m: hashlib.sha256(('%s %s' % (seed, m.name)).encode()).hexdigest()
     waiting = {folder: sorted(mutants, key=rank) for folder, mutants in found.items()}
     chosen = {folder: [] for folder in waiting}
@@ -183,6 +187,9 @@ def main():
                 ['cargo', 'build', '--profile', 'scheduler', '-p', 'leasehold-scheduler',
                  '--config', 'build.rustflags=["--cfg","shuttle"]',
                  '--target-dir', os.path.join(os.environ['CARGO_TARGET_DIR'], 'shuttle')]]
+    if only:
+        # No other program judges them.
+        del commands[1:]
     fill()
     # What takes the place of one that the second command has refused has not met the first.
     passed = 0
@@ -197,7 +204,7 @@ def main():
         if code == 0:
             passed += 1
             continue
-        passed = 0
+        failed, passed = passed, 0
         guilty = set()
         for spans, rendered in found_errors:
             owners = next((lines[p][n - 1] for p, n in spans if p in lines and n <= len(lines[p]) and lines[p][n - 1]), [])
@@ -205,7 +212,7 @@ def main():
             if not owners and spans:
                 sys.exit('not the error of a mutant:\n' + rendered)
         if not guilty:
-            sys.exit('cargo failed without an error that names a line: %s' % ' '.join(command))
+            sys.exit('cargo failed without an error that names a line: %s' % ' '.join(commands[failed]))
         for folder, some in chosen.items():
             unviable[folder] += sum(m in guilty for m in some)
             chosen[folder] = [m for m in some if m not in guilty]
