@@ -102,3 +102,16 @@ mod rotation_tests {
         assert_eq!(try_each(1, 0, within, |_, share| Ok(share)).unwrap(), (0, within));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_is_shown_as_it_is_written_in_a_url() {
+        let tcp = |host: &str| format!("{:?}", Address::Tcp { host: host.to_owned(), port: 7 });
+        assert_eq!((tcp("h"), tcp("::1")), ("h:7".to_owned(), "[::1]:7".to_owned()));
+        #[cfg(unix)]
+        assert_eq!(format!("{:?}", Address::Unix("/tmp/s".into())), "/tmp/s");
+    }
+}

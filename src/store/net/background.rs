@@ -115,3 +115,7 @@ impl<C: PooledConnector> Background<C> {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "background_tests.rs"]
+mod tests;

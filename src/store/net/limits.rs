@@ -107,4 +107,31 @@ mod tests {
         }
         assert!(no_answer(&limited(io::ErrorKind::BrokenPipe)).is_none());
     }
+
+    #[test]
+    fn a_limit_is_said_in_milliseconds_unless_it_is_shorter() {
+        let said = |limit| {
+            let late = within_limit::<()>(Err(io::ErrorKind::TimedOut.into()), limit).unwrap_err();
+            no_answer(&late).unwrap()
+        };
+        assert!(said(Duration::from_nanos(20_000_999)).contains("within 20ms ("));
+        assert!(said(Duration::from_micros(700)).contains("within 700µs ("));
+    }
+
+    #[test]
+    fn a_late_name_has_its_own_words_whatever_the_limit() {
+        let late: io::Error = LateName(Duration::from_secs(1)).into();
+        let late = within_limit::<()>(Err(late), Duration::from_secs(9)).unwrap_err();
+        assert!(is_timeout(&late));
+        let words = "was not found within 1s (io_timeout): the name server has not answered";
+        assert_eq!(no_answer(&late).unwrap(), words);
+        assert_eq!(within_limit(Ok(7), Duration::ZERO).unwrap(), 7);
+    }
+
+    #[test]
+    fn after_the_deadline_no_time_is_left() {
+        assert!(is_timeout(&time_left(os::now()).unwrap_err()));
+        let left = time_left(os::now() + Duration::from_secs(60)).unwrap();
+        assert!(left > Duration::from_secs(1) && left <= Duration::from_secs(60));
+    }
 }

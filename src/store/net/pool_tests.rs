@@ -5,7 +5,10 @@ use std::thread::{JoinHandle, spawn};
 use std::time::Instant;
 
 use super::super::pooled::PooledSender;
+use super::super::repeats::Repeats;
 use super::*;
+use crate::base::limits::IDEMPOTENCY_TTL;
+use crate::signal::clock::FakeClock;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Failed {
@@ -65,6 +68,10 @@ struct Seen {
     writes: Vec<(usize, Vec<Name>)>,
     /// The threads that connected, wrote and read, by their names.
     threads: Vec<(Step, String)>,
+    /// Connections to which a goodbye was said.
+    goodbyes: Vec<usize>,
+    /// Why callers have waited in vain.
+    held_up_by: Option<String>,
 }
 
 /// Both halves of a connection.
@@ -116,6 +123,18 @@ impl PooledConnector for Fake {
 
     fn address(&self) -> String {
         "nowhere".to_owned()
+    }
+
+    fn held_up_by(&self) -> Option<String> {
+        self.steps.seen.lock().held_up_by.clone()
+    }
+
+    fn say_goodbye(connection: &mut Half) {
+        connection.steps.seen.lock().goodbyes.push(connection.id);
+    }
+
+    fn is_urgent(request: &Name) -> bool {
+        request.starts_with("urgent")
     }
 
     fn is_usable(&self, connection: &mut Half) -> bool {
@@ -309,6 +328,10 @@ impl Stage {
 
     fn writes(&self) -> Vec<(usize, Vec<Name>)> {
         self.pool.connector.steps.seen.lock().writes.clone()
+    }
+
+    fn goodbyes(&self) -> Vec<usize> {
+        self.pool.connector.steps.seen.lock().goodbyes.clone()
     }
 
     /// Open and free connections.
@@ -895,4 +918,187 @@ fn fail_at_random(pipelines: bool) {
         state.queue.is_empty() && is_idle && !state.connecting
     };
     wait_until("all places are free or empty", is_quiet);
+}
+
+#[test]
+fn what_is_urgent_goes_before_all_that_queue() {
+    let stage = Stage::new(1, |_| true);
+    let hold = stage.hold("hold");
+    let callers = stage.queue(["A", "B", "urgent"]);
+    stage.open("hold");
+    assert_eq!(outcomes(callers), ["A", "B", "urgent"].map(|name| Some(Ok(name))));
+    hold.join().unwrap().unwrap();
+    let order = ["urgent", "A", "B"].map(|name| (1, vec![name]));
+    assert_eq!(stage.writes()[1..], order);
+}
+
+#[test]
+fn a_batch_is_not_so_large_that_the_last_waits_long_for_the_first() {
+    let stage = Stage::new(1, |_| true);
+    let hold = stage.hold("hold");
+    let callers: Vec<Caller> = (0..200).map(|_| stage.call("a")).collect();
+    wait_until("all queue", || stage.queued() == 200);
+    stage.open("hold");
+    for caller in callers {
+        assert_eq!(caller.join().unwrap(), Ok("a"));
+    }
+    hold.join().unwrap().unwrap();
+    let sizes: Vec<usize> = stage.writes().iter().map(|(_, names)| names.len()).collect();
+    assert_eq!(sizes, [1, 128, 72]);
+}
+
+#[test]
+fn a_close_says_goodbye_to_each_connection_once() {
+    let stage = Stage::new(2, |_| true);
+    let hold = stage.hold("hold");
+    wait_until("the other connection is free", || {
+        ask(&stage.pool, "a").unwrap();
+        stage.connections() == (2, 1)
+    });
+    stage.pool.close();
+    assert_eq!(stage.goodbyes(), [2]);
+    stage.open("hold");
+    hold.join().unwrap().unwrap();
+    wait_until("it has ended", || stage.goodbyes() == [2, 1]);
+    assert_eq!(stage.connections(), (0, 0));
+    assert_eq!(ask(&stage.pool, "b"), Err(Failed::NotSent(ErrorKind::Closed)));
+}
+
+#[test]
+fn a_connection_beside_the_pool_is_kept_if_there_is_a_place() {
+    let stage = Stage::new(1, |_| true);
+    let aside = stage.pool.connect_aside().unwrap();
+    assert_eq!((aside.id, stage.connections()), (1, (0, 0)));
+    aside.keep();
+    assert_eq!(stage.connections(), (1, 1));
+    assert_eq!(ask(&stage.pool, "a"), Ok("a"));
+    assert_eq!(stage.writes(), [(1, vec!["a"])]);
+    let mut second = stage.pool.connect_aside().unwrap();
+    second.names = vec!["b"];
+    second.keep();
+    assert_eq!((stage.connections(), stage.goodbyes()), ((1, 1), vec![2]), "all places are taken");
+    let third = stage.pool.connect_aside().unwrap();
+    stage.pool.close();
+    third.keep();
+    assert_eq!((stage.connections(), stage.goodbyes()), ((0, 0), vec![2, 1, 3]));
+    assert_eq!(stage.pool.connect_aside().err().unwrap().kind(), ErrorKind::Closed);
+}
+
+/// All threads of a client together make one connection more than it may have.
+#[test]
+fn there_is_one_connection_beside_the_pool_at_a_time() {
+    let stage = Stage::patient(1, Duration::from_millis(30), |_| true);
+    let aside = stage.pool.connect_aside().unwrap();
+    let error = stage.pool.connect_aside().err().unwrap();
+    assert_eq!(error.kind(), ErrorKind::Unreachable);
+    assert!(error.message().contains("used a new connection to nowhere"), "{error}");
+    stage.pool.connector.steps.seen.lock().held_up_by = Some("a long script".to_owned());
+    let error = stage.pool.connect_aside().err().unwrap();
+    assert_eq!(error.kind(), ErrorKind::NotReady);
+    assert!(error.message().ends_with(": a long script"), "{error}");
+    drop(aside);
+    assert!(stage.pool.connect_aside().is_ok());
+}
+
+/// A server that is down meets one connect of all that wait for a turn.
+#[test]
+fn who_has_waited_for_a_connect_that_failed_does_not_connect_as_well() {
+    let gate = Arc::new(AtomicBool::new(false));
+    let opens = gate.clone();
+    let stage = Stage::new(1, move |step| {
+        wait_until("the test opens the gate", || opens.load(Ordering::SeqCst));
+        step != Connect
+    });
+    let connects = || stage.pool.connector.steps.seen.lock().connects;
+    std::thread::scope(|scope| {
+        let first = scope.spawn(|| stage.pool.connect_aside().err().unwrap().kind());
+        wait_until("it connects", || connects() == 1);
+        let second = scope.spawn(|| stage.pool.connect_aside().err().unwrap().kind());
+        std::thread::sleep(Duration::from_millis(10));
+        gate.store(true, Ordering::SeqCst);
+        assert_eq!(first.join().unwrap(), ErrorKind::Denied);
+        assert_eq!(second.join().unwrap(), ErrorKind::Denied);
+    });
+    assert!(connects() <= 2);
+    let reached = stage.pool.reached();
+    assert!(!reached.0 && reached.1.unwrap().kind() == ErrorKind::Denied);
+}
+
+#[test]
+fn a_caller_learns_why_it_got_no_connection() {
+    let why = |stage: &Stage| {
+        let failed = stage.pool.ask("a", 1, |_, outcome| outcome).err().unwrap();
+        let Failure::NotSent(error) = failed else { panic!("{failed:?}") };
+        error
+    };
+    let stage = Stage::patient(1, Duration::from_millis(50), |_| true);
+    let hold = stage.hold("hold");
+    let error = why(&stage);
+    assert!(error.message().contains("all 1 connections to nowhere were busy"), "{error}");
+    stage.pool.connector.steps.seen.lock().held_up_by = Some("a long script".to_owned());
+    let error = why(&stage);
+    assert!(error.kind() == ErrorKind::NotReady && error.message().contains("a long script"));
+    stage.open("hold");
+    hold.join().unwrap().unwrap();
+    // And where the first connection is still being made.
+    let stage = Stage::patient(1, Duration::from_millis(50), |step| {
+        if step == Connect {
+            std::thread::sleep(Duration::from_millis(300));
+        }
+        true
+    });
+    let connects = stage.call("b");
+    wait_until("it connects", || stage.pool.state.lock().connecting);
+    let error = why(&stage);
+    assert!(error.message().contains("no connection to nowhere could be made"), "{error}");
+    connects.join().unwrap().unwrap();
+}
+
+#[test]
+fn the_state_of_the_server_is_that_of_the_last_connect() {
+    let works = Arc::new(AtomicBool::new(false));
+    let up = works.clone();
+    let stage = Stage::new(2, move |step| step != Connect || up.load(Ordering::SeqCst));
+    let status = |is_connected| {
+        let status = stage.pool.status(is_connected);
+        assert_eq!(status.address(), "nowhere");
+        (status.state(), status.last_error().map(Error::kind))
+    };
+    assert_eq!(status(false), (NodeState::Voting, None), "nobody has asked it yet");
+    ask(&stage.pool, "a").unwrap_err();
+    assert_eq!(status(false), (NodeState::Down, Some(ErrorKind::Denied)));
+    // The connection for renewals works.
+    assert_eq!(status(true), (NodeState::Voting, Some(ErrorKind::Denied)));
+    works.store(true, Ordering::SeqCst);
+    ask(&stage.pool, "a").unwrap();
+    assert_eq!(status(false), (NodeState::Voting, None));
+    assert_eq!(stage.pool.most(), 2);
+    assert!(format!("{:?}", stage.pool).contains("open: 1, idle: 1, queued: 0"));
+}
+
+/// Every connection of the pool may have ended with the first one.
+#[test]
+fn a_request_is_repeated_as_often_as_there_are_connections_and_not_for_long() {
+    let stage = Stage::new(3, |_| true);
+    let clock = FakeClock::default();
+    let mut repeats = Repeats::over(&stage.pool, &clock);
+    assert_eq!([(); 6].map(|()| repeats.one_more()), [true, true, true, true, false, false]);
+    // Later the key that makes a repeat harmless may be gone.
+    let mut repeats = Repeats::over(&stage.pool, &clock);
+    clock.advance(IDEMPOTENCY_TTL / 2 - Duration::from_millis(1));
+    assert!(repeats.one_more());
+    clock.advance(Duration::from_millis(1));
+    assert!(!repeats.one_more());
+}
+
+#[test]
+fn callers_share_one_connection_to_a_near_server_if_they_are_some() {
+    let of = |callers: usize, is_near: bool| match Sharing::of(callers, is_near) {
+        Sharing::One => "one",
+        Sharing::Few => "few",
+        Sharing::All => "all",
+    };
+    let near = [0, 1, 4, 5, 31, 32, 200].map(|callers| of(callers, true));
+    assert_eq!(near, ["few", "few", "few", "one", "one", "all", "all"]);
+    assert_eq!([1, 10, 100].map(|callers| of(callers, false)), ["all"; 3]);
 }

@@ -6,13 +6,27 @@
 //! ([`acquire`]).
 
 mod acquire;
+#[cfg(test)]
+mod acquire_tests;
 mod diagnosis;
 mod lacking;
 mod listing;
+#[cfg(test)]
+mod masters_tests;
 mod node;
+#[cfg(test)]
+mod node_tests;
 mod quarantine;
+#[cfg(test)]
+mod quarantine_tests;
+#[cfg(test)]
+mod queries_tests;
 pub(crate) mod quorum;
+#[cfg(test)]
+mod release_tests;
 mod renew;
+#[cfg(test)]
+mod renew_tests;
 mod scatter;
 mod store;
 mod supported;

@@ -43,6 +43,8 @@ pub(crate) use self::without_holder::{count, count_answer, count_question, quest
 pub(crate) use self::without_holder::{fence_answer, fence_claim, fence_write};
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::limits::MOST_NAMES;
+#[cfg(test)]
+use crate::store::redis::wire::Publishing;
 pub(crate) use crate::store::redis::wire::fail_on_error;
 use crate::store::redis::wire::{Reply, Script, Shape, sha_of};
 
@@ -59,6 +61,12 @@ macro_rules! statics {
 }
 
 for_each_script!(statics);
+
+/// The script with this hash, for servers that tests make.
+#[cfg(test)]
+pub(crate) fn name_of(sha: &str) -> Option<&'static str> {
+    ALL.iter().find(|(_, script)| script.sha(Publishing::Classic) == sha).map(|(name, _)| *name)
+}
 
 /// Loaded by the handshake of every connection: the scripts of the plain lock, and the probe. The
 /// others are sent with their source when a server does not know them: all of them would be tens of

@@ -315,7 +315,10 @@ impl Node {
     fn record_failure(&self, failure: RedisFailure, holder: Option<&Holder>) -> RedisFailure {
         if let RedisFailure::Unknown { error, unknown, ended } = &failure {
             let mut state = self.state.lock();
-            state.unknowns.push((unknown.clone(), holder.cloned()));
+            // Of one that had ended while it was idle nothing can run.
+            if unknown.was_sent() {
+                state.unknowns.push((unknown.clone(), holder.cloned()));
+            }
             if *ended {
                 state.free.clear();
             } else {
