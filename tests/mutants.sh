@@ -41,10 +41,10 @@ if [ -z "$only" ]; then
     export LEASEHOLD_SERVER
 fi
 
-# The dependencies are those of the other builds. The copy is always at the same place, because the
-# compiler distinguishes crates by their paths.
-export CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-$root/target}"
-work=$CARGO_TARGET_DIR/mutants
+# Its own target folder: to cargo the copy is the same crate as the original, and the next build of
+# that would be taken for done. The copy is always at the same place, so that its builds are reused.
+work=${CARGO_TARGET_DIR:-$root/target}/mutants
+export CARGO_TARGET_DIR="$work/target"
 tree=$work/tree
 mkdir -p "$work"
 rm -rf "$tree"

@@ -69,7 +69,6 @@ fn a_round_without_a_majority_says_how_long_to_wait() {
         ("gbb", busy(2000)),
         ("dbb", busy(2000)),
         ("ggbbb", busy(3000)),
-        ("dgbbb", busy(3000)),
         // Java has another id at each master.
         ("gjk", busy(2000)),
         // With the masters that have not answered it may have one.

@@ -3,10 +3,10 @@
 //! not at all.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
@@ -674,14 +674,24 @@ impl Stage {
 
     /// Does this while a part of the I/O timeout passes: for what waits that long for a late answer.
     pub(super) fn while_time_passes<T>(&self, run: impl FnOnce() -> T) -> T {
+        let is_over = AtomicBool::new(false);
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                for _ in 0..10 {
-                    std::thread::sleep(Duration::from_millis(2));
-                    self.clock.advance(IO_TIMEOUT / 20);
+                // Slower and slower, because it may begin to wait late. Two thirds of the timeout in
+                // all, so that nothing is overdue.
+                let mut pause = Duration::from_millis(2);
+                for _ in 0..16 {
+                    std::thread::sleep(pause);
+                    if is_over.load(Ordering::SeqCst) {
+                        return;
+                    }
+                    self.clock.advance(IO_TIMEOUT / 24);
+                    pause = pause * 3 / 2;
                 }
             });
-            run()
+            let done = run();
+            is_over.store(true, Ordering::SeqCst);
+            done
         })
     }
 

@@ -307,7 +307,7 @@ fn a_lock_is_found_with_all_of_its_masters() {
     // One that is only waited for.
     let channel = bulk("redisson_lock__channel:{l}");
     found_by(move |stage| {
-        stage.all_do("PUBSUB CHANNELS", &Does::Says(list(&[channel.clone()])));
+        stage.all_do("PUBSUB CHANNELS", &Does::Says(list(std::slice::from_ref(&channel))));
         stage.store.list_named(&wanted("*"), &BTreeSet::new())
     });
 }
@@ -419,5 +419,33 @@ fn a_diagnosis_says_how_many_masters_can_be_used() {
             found[0].0 == severity && found[0].1.starts_with(says),
             "{down} of {all}: {found:?}"
         );
+    }
+}
+
+#[test]
+fn a_diagnosis_says_how_many_masters_vote_and_what_to_do_about_the_others() {
+    for (new, down, severity, says, advice) in [
+        (0, 0, Severity::Ok, "3 of 3 masters vote", None),
+        (1, 0, Severity::Warning, "2 of 3 masters vote", Some("wait for 101s: ")),
+        (2, 0, Severity::Problem, "1 of 3 masters vote: nothing can be locked", Some("wait for ")),
+        (0, 1, Severity::Warning, "2 of 3 masters vote", Some("bring the others back")),
+        (0, 2, Severity::Problem, "1 of 3 masters vote: nothing", Some("bring the others back")),
+    ] {
+        let stage = Stage::lazy(3, Client { fresh: false, ..Client::default() });
+        stage.masters[..new].iter().for_each(|master| master.set_votes(false));
+        stage.store.connect_now().unwrap();
+        stage.masters[..down].iter().for_each(Master::goes_down);
+        if down > 0 {
+            let _ = stage.store.inspect(&stage.name);
+        }
+        let found = diagnosed(&stage);
+        let about_votes = |finding: &&Finding| finding.found().contains("masters vote");
+        let found = found.iter().find(about_votes).unwrap();
+        assert!(found.severity() == severity && found.found().starts_with(says), "{found:?}");
+        let given = found.advice().map(ToString::to_string).unwrap_or_default();
+        match advice {
+            Some(advice) => assert!(given.starts_with(advice), "{given}"),
+            None => assert_eq!(given, ""),
+        }
     }
 }
