@@ -229,17 +229,34 @@ fn only_so_many_rounds_run_at_once() {
     drop(query);
     let first = store.begin_round().unwrap();
     assert!(store.begin_round().is_err());
-    // One that waits has its turn when another one ends.
-    std::thread::scope(|scope| {
-        let waits = scope.spawn(|| {
-            let began = std::time::Instant::now();
-            while store.begin_round().is_err() {
-                assert!(began.elapsed() < Duration::from_secs(20));
+    drop((first, second));
+}
+
+/// One that waits has its turn when another one ends, whichever that is.
+#[test]
+fn rounds_wait_for_each_other() {
+    let stage = Stage::lazy(3, Client { rounds: 1, ..Client::default() });
+    let store = &stage.store;
+    for ends_first in ["round", "query"] {
+        let round = store.begin_round().unwrap();
+        let query = store.begin_query().unwrap();
+        std::thread::scope(|scope| {
+            let rounds = scope.spawn(|| store.begin_round().is_ok());
+            let queries = scope.spawn(|| store.begin_query().is_ok());
+            std::thread::sleep(Duration::from_millis(10));
+            if ends_first == "round" {
+                drop(round);
+                assert!(rounds.join().unwrap());
+                drop(query);
+                assert!(queries.join().unwrap());
+            } else {
+                drop(query);
+                assert!(queries.join().unwrap());
+                drop(round);
+                assert!(rounds.join().unwrap());
             }
         });
-        drop((first, second));
-        waits.join().unwrap();
-    });
+    }
 }
 
 /// A look at a name: its holder, and how many wait.

@@ -226,3 +226,45 @@ fn holds_are_renewed_after_a_late_refusal() {
         renewals.load(Ordering::SeqCst) > 0
     });
 }
+
+/// Each may take the whole timeout, and together they must not take more.
+#[test]
+fn masters_whose_connections_have_ended_are_asked_again_side_by_side() {
+    for restarted in [2, 3] {
+        let stage = Stage::new(3);
+        let holder = stage.holder();
+        let token = stage.locked(&holder);
+        for master in &stage.masters[..restarted] {
+            master.next("redlock_renew", [Does::RunsAndCuts]);
+            master.next("CLIENT SETNAME", [Does::Waits]);
+        }
+        std::thread::scope(|scope| {
+            let asks = scope.spawn(|| only(stage.store.renew(&[stage.renewal(&holder, token)])));
+            wait_until("all are connected to at once", || {
+                stage.masters[..restarted].iter().all(|master| master.connects() == 2)
+            });
+            stage.masters.iter().for_each(|master| master.let_run(true));
+            assert!(matches!(asks.join().unwrap(), Renewed::Held { .. }));
+        });
+    }
+}
+
+/// The same for those that had ended before.
+#[test]
+fn masters_without_a_connection_are_connected_to_side_by_side() {
+    let stage = Stage::new(3);
+    let holder = stage.holder();
+    let token = stage.locked(&holder);
+    stage.masters[..2].iter().for_each(Master::cut);
+    stage.masters[..2].iter().for_each(|master| master.next("CLIENT SETNAME", [Does::Waits]));
+    std::thread::scope(|scope| {
+        let asks = scope.spawn(|| only(stage.store.renew(&[stage.renewal(&holder, token)])));
+        wait_until("both are connected to at once", || {
+            stage.masters[..2].iter().all(|master| master.connects() == 2)
+        });
+        // The third one is asked before that, and works meanwhile.
+        wait_until("it is asked", || stage.asked("redlock_renew") == [0, 0, 1]);
+        stage.masters.iter().for_each(|master| master.let_run(true));
+        assert!(matches!(asks.join().unwrap(), Renewed::Held { .. }));
+    });
+}
