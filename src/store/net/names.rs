@@ -187,4 +187,19 @@ mod tests {
             assert_eq!(found, [SocketAddr::new(host.parse().unwrap(), 7)]);
         }
     }
+
+    #[test]
+    fn the_system_looks_names_up_and_the_port_is_that_of_the_url() {
+        let later = Instant::now() + Duration::from_secs(60);
+        let found = Names::default().resolve("localhost", 7, later).unwrap();
+        assert!(!found.is_empty(), "{found:?}");
+        assert!(found.iter().all(|address| address.ip().is_loopback() && address.port() == 7));
+    }
+
+    #[test]
+    fn the_connections_of_a_network_are_counted_together() {
+        let traffic = Arc::new(Traffic::default());
+        let network = Network::counted_in(&traffic);
+        assert!(Arc::ptr_eq(&network.traffic, &traffic));
+    }
 }

@@ -1,5 +1,6 @@
 use std::collections::HashSet;
 use std::panic::resume_unwind;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{JoinHandle, spawn};
 use std::time::Instant;
@@ -1101,4 +1102,71 @@ fn callers_share_one_connection_to_a_near_server_if_they_are_some() {
     let near = [0, 1, 4, 5, 31, 32, 200].map(|callers| of(callers, true));
     assert_eq!(near, ["few", "few", "few", "one", "one", "all", "all"]);
     assert_eq!([1, 10, 100].map(|callers| of(callers, false)), ["all"; 3]);
+}
+
+/// No byte of it has left the client, so it is not unknown.
+#[test]
+fn what_was_not_sent_before_its_connection_broke_is_sent_over_another() {
+    let pool: Arc<OnceLock<Arc<Pool<Fake>>>> = Arc::default();
+    let (known, is_prepared) = (pool.clone(), AtomicBool::new(false));
+    let stage = Stage::pipelining(1, move |step| {
+        match step {
+            Receive("x") => {
+                wait_until("b is prepared", || is_prepared.load(Ordering::SeqCst));
+                return false;
+            }
+            Prepare("b") if !is_prepared.swap(true, Ordering::SeqCst) => {
+                let pool = known.get().unwrap();
+                wait_until("the connection is gone", || pool.state.lock().lines.is_empty());
+            }
+            _ => {}
+        }
+        true
+    });
+    pool.set(stage.pool.clone()).ok().unwrap();
+    let first = stage.call("x");
+    wait_until("it is sent", || stage.threads(Receive("x")).len() == 1);
+    assert_eq!(outcomes([stage.call("b")]), [Some(Ok("b"))]);
+    assert_eq!(outcomes([first]), [UNKNOWN]);
+    assert_eq!(stage.writes().last(), Some(&(2, vec!["b"])));
+}
+
+#[test]
+fn some_callers_of_a_near_server_need_one_connection() {
+    let stage = Stage::pipelining(8, |_| true);
+    // More than would have one each.
+    stage.pool.callers.fetch_add(8, std::sync::atomic::Ordering::SeqCst);
+    let hold = stage.hold("hold");
+    let behind = stage.call("a");
+    wait_until("it is sent behind", || stage.writes().len() == 2);
+    let queued = stage.queue(["b"]);
+    stage.open("hold");
+    assert_eq!(outcomes([hold, behind]), [Some(Ok("hold")), Some(Ok("a"))]);
+    assert_eq!(outcomes(queued), [Some(Ok("b"))]);
+    assert!(stage.writes().iter().all(|(connection, _)| *connection == 1));
+    assert_eq!(stage.pool.connector.steps.seen.lock().connects, 1);
+}
+
+/// A request that stays would be chosen to connect or to read for others, by nobody.
+#[test]
+fn a_caller_that_panics_leaves_the_queue_or_waits_for_what_was_taken_from_it() {
+    let stage = Stage::new(1, |_| true);
+    let pool = &stage.pool;
+    let request = |state| {
+        let queued = Arc::new(QueuedRequest::<Fake>::new("a"));
+        queued.set(state);
+        queued
+    };
+    let queued = request(RequestState::Queued);
+    pool.state.lock().queue.push_back(queued.clone());
+    drop(MustWait { pool, queued: &queued });
+    assert_eq!(stage.queued(), 0);
+    let taken = request(RequestState::InBatch);
+    std::thread::scope(|scope| {
+        let leaves = scope.spawn(|| drop(MustWait { pool, queued: &taken }));
+        std::thread::sleep(Duration::from_millis(10));
+        assert!(!leaves.is_finished());
+        taken.set(RequestState::Done(Ok("a")));
+        leaves.join().unwrap();
+    });
 }

@@ -385,7 +385,7 @@ impl Shared {
                         self.clock.advance(IO_TIMEOUT + Duration::from_millis(1));
                         let _ = socket.write_all(part);
                         part = b"1";
-                        std::thread::sleep(Duration::from_millis(20));
+                        std::thread::sleep(Duration::from_millis(100));
                     }
                     return;
                 }

@@ -280,8 +280,9 @@ fn an_undo_outlives_its_lease_while_a_request_may_run() {
 fn all_undos_together_have_one_timeout() {
     let stage = Stage::new(3);
     let (first, second) = (stage.holder(), stage.holder());
-    let other = stage.undo_of(&second, UnknownOutcomes::default());
-    let mut undos = vec![stage.undo_of(&first, UnknownOutcomes::default()), other];
+    let expires = crate::base::lease::Moment::NEVER;
+    let undo = |holder| Undo { expires, ..stage.undo_of(holder, UnknownOutcomes::default()) };
+    let mut undos = vec![undo(&first), undo(&second)];
     stage.masters[2].next("mutex_release", [Does::Stalls(2)]);
     stage.store.resolve(&mut undos);
     let left: Vec<_> = undos.iter().map(|undo| undo.holder.clone()).collect();
