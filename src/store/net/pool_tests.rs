@@ -1170,3 +1170,19 @@ fn a_caller_that_panics_leaves_the_queue_or_waits_for_what_was_taken_from_it() {
         leaves.join().unwrap();
     });
 }
+
+/// Where connections carry one batch at a time, each that is returned serves the queue.
+#[test]
+fn without_senders_every_connection_serves_all_callers() {
+    let stage = Stage::new(2, |_| true);
+    stage.pool.callers.fetch_add(8, std::sync::atomic::Ordering::SeqCst);
+    stage.pool.nearness.measured(Duration::ZERO);
+    stage.pool.state.lock().late = Duration::from_secs(60);
+    let (first, second) = (stage.hold("hold"), stage.hold("hold2"));
+    stage.pool.nearness.measured(Duration::ZERO);
+    let queued = stage.queue(["a"]);
+    stage.open("hold2");
+    assert_eq!(outcomes(queued), [Some(Ok("a"))]);
+    stage.open("hold");
+    assert_eq!(outcomes([first, second]), [Some(Ok("hold")), Some(Ok("hold2"))]);
+}

@@ -349,3 +349,39 @@ fn a_stream_with_a_twin_cannot_have_tls() {
     let error = stream.secure(&client, "localhost", deadline).err().unwrap();
     assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
 }
+
+/// On Linux a read with a timeout ends with EINTR then, although no signal is handled. The test
+/// runs itself as the process that is stopped.
+#[test]
+fn a_process_that_is_stopped_while_it_waits_reads_on() {
+    const PORT: &str = "LEASEHOLD_TEST_STOPPED";
+    if let Ok(port) = std::env::var(PORT) {
+        let address = Address::Tcp { host: "127.0.0.1".into(), port: port.parse().unwrap() };
+        let deadline = Instant::now() + LONG;
+        let mut stream = Stream::connect(&address, LONG, deadline, &Network::default()).unwrap();
+        stream.set_timeouts(LONG, LONG).unwrap();
+        stream.write_all(b"x").unwrap();
+        assert_eq!(read(stream.until(deadline)).unwrap(), b"+OK");
+        return;
+    }
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let test = "store::net::stream::tests::a_process_that_is_stopped_while_it_waits_reads_on";
+    let mut child = std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", test, "--quiet"])
+        .env(PORT, listener.local_addr().unwrap().port().to_string())
+        .stdout(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut socket = listener.accept().unwrap().0;
+    socket.read_exact(&mut [0]).unwrap();
+    for signal in ["-STOP", "-CONT"] {
+        // It begins to wait, and is stopped.
+        std::thread::sleep(SHORT);
+        let pid = child.id().to_string();
+        let sent = std::process::Command::new("kill").args([signal, &pid]).status().unwrap();
+        assert!(sent.success());
+    }
+    std::thread::sleep(SHORT);
+    socket.write_all(b"+OK").unwrap();
+    assert!(child.wait().unwrap().success());
+}

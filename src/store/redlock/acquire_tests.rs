@@ -176,12 +176,14 @@ fn a_majority_knows_the_token_before_its_holder() {
     let stage = Stage::new(3);
     stage.masters[0].set_token("l", WALL + 8);
     stage.masters[1].set_token("l", WALL + 5);
+    stage.masters[2].next("redlock_acquire", [Does::Runs.after(2)]);
     let holder = stage.holder();
     assert_eq!(granted(stage.lock(&holder).0), WALL + 9);
     assert_eq!(stage.store.token_rounds(), 1);
     let wrote = stage.masters[1].asked("redlock_token");
     assert_eq!(wrote[0].words[4..6], [holder.as_str().to_owned(), (WALL + 9).to_string()]);
     stage.unlock(&holder).0.unwrap();
+    stage.settle();
     // And this client proposes higher ones from now on.
     assert_eq!(granted(stage.lock(&stage.holder()).0), WALL + 10);
     assert_eq!(stage.store.token_rounds(), 1);

@@ -729,11 +729,22 @@ impl Stage {
 
     /// Takes the lock on all masters, and returns its token.
     pub(super) fn locked(&self, holder: &Holder) -> u64 {
+        self.settle();
         let token = granted(self.lock(holder).0);
         wait_until("all have it", || self.holding(holder) == self.masters.len());
-        self.store.nodes.iter().for_each(super::node::Node::read_unread);
+        self.settle();
         self.forget();
         token
+    }
+
+    /// No master owes an answer.
+    pub(super) fn settle(&self) {
+        for node in &self.store.nodes {
+            wait_until("its answers are read", || {
+                node.read_unread();
+                node.probe_at().is_none()
+            });
+        }
     }
 
     pub(super) fn unlock(&self, holder: &Holder) -> (Result<Released>, UnknownOutcomes) {

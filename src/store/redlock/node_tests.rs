@@ -88,7 +88,6 @@ fn a_connection_is_used_again() {
         let (_, unknowns) = stage.unlock(&holder);
         stage.undo(&holder, unknowns);
         wait_until("it is free", || stage.holding(&holder) == 0);
-        stage.store.nodes.iter().for_each(Node::read_unread);
     }
     assert!(stage.masters.iter().all(|master| master.connects() == 1));
 }
@@ -109,7 +108,9 @@ fn what_may_still_run_is_killed_before_the_next_request() {
     let node = &stage.store.nodes[0];
     let holder = stage.holder();
     stage.masters[0].next("PING", [Does::Waits]);
-    drop(node.send(Some(&holder), ping).unwrap());
+    let call = node.send(Some(&holder), ping).unwrap();
+    wait_until("it has come", || stage.asked("PING") == [1]);
+    drop(call);
     assert!(node.may_still_run(&holder) && !node.may_still_run(&stage.holder()));
     assert!(asked(node).is_some());
     assert!(!node.may_still_run(&holder));
@@ -126,7 +127,9 @@ fn a_refused_kill_is_repeated() {
     let node = &stage.store.nodes[0];
     let holder = stage.holder();
     stage.masters[0].next("PING", [Does::Waits]);
-    drop(node.send(Some(&holder), ping).unwrap());
+    let call = node.send(Some(&holder), ping).unwrap();
+    wait_until("it has come", || stage.asked("PING") == [1]);
+    drop(call);
     stage.masters[0].next("CLIENT KILL", [error("BUSY Redis is busy running a script.")]);
     assert!(asked(node).is_some());
     assert!(node.may_still_run(&holder));
@@ -283,10 +286,7 @@ fn idle_connections_that_have_ended_are_made_again() {
     assert!(stage.store.nodes().iter().all(|node| node.state() == NodeState::Voting));
     assert_eq!(stage.asked("CLIENT KILL"), [0, 0, 0]);
     // The same for what has no holder.
-    wait_until("all are answered", || {
-        stage.store.nodes.iter().for_each(Node::read_unread);
-        stage.store.nodes.iter().all(|node| node.probe_at().is_none())
-    });
+    stage.settle();
     stage.masters.iter().for_each(Master::cut);
     assert!(stage.store.inspect(&stage.name).unwrap().is_some());
     stage.masters.iter().for_each(Master::cut);
