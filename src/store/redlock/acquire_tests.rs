@@ -180,6 +180,7 @@ fn a_majority_knows_the_token_before_its_holder() {
     let holder = stage.holder();
     assert_eq!(granted(stage.lock(&holder).0), WALL + 9);
     assert_eq!(stage.store.token_rounds(), 1);
+    wait_until("it is asked", || stage.masters[1].asked("redlock_token").len() == 1);
     let wrote = stage.masters[1].asked("redlock_token");
     assert_eq!(wrote[0].words[4..6], [holder.as_str().to_owned(), (WALL + 9).to_string()]);
     stage.unlock(&holder).0.unwrap();

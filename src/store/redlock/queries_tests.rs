@@ -443,7 +443,7 @@ fn a_diagnosis_says_how_many_masters_can_be_used() {
 fn a_diagnosis_says_how_many_masters_vote_and_what_to_do_about_the_others() {
     for (new, down, severity, says, advice) in [
         (0, 0, Severity::Ok, "3 of 3 masters vote", None),
-        (1, 0, Severity::Warning, "2 of 3 masters vote", Some("wait for 101s: ")),
+        (1, 0, Severity::Warning, "2 of 3 masters vote", Some("wait for 1")),
         (2, 0, Severity::Problem, "1 of 3 masters vote: nothing can be locked", Some("wait for ")),
         (0, 1, Severity::Warning, "2 of 3 masters vote", Some("bring the others back")),
         (0, 2, Severity::Problem, "1 of 3 masters vote: nothing", Some("bring the others back")),
