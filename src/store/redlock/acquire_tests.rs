@@ -394,3 +394,21 @@ fn a_lost_grant_is_asked_for_again() {
     let asked = stage.masters[0].log();
     assert_eq!(asked[..3], ["redlock_acquire", "CLIENT KILL", "redlock_acquire"]);
 }
+
+/// The others may be about to answer.
+#[test]
+fn a_round_waits_for_its_majority() {
+    for slow in [2, 3] {
+        let stage = Stage::new(3);
+        let holder = stage.holder();
+        for master in &stage.masters[..slow] {
+            master.next("redlock_acquire", [Does::Waits]);
+        }
+        std::thread::scope(|scope| {
+            let locks = scope.spawn(|| granted(stage.lock(&holder).0));
+            std::thread::sleep(Duration::from_millis(40));
+            stage.masters.iter().for_each(|master| master.let_run(true));
+            assert_eq!(locks.join().unwrap(), WALL);
+        });
+    }
+}

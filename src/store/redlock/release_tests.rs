@@ -317,3 +317,39 @@ fn a_lock_of_a_minority_that_grants_after_all_is_found_and_freed() {
     assert_eq!(stage.masters[2].log(), ["redlock_acquire", "mutex_release"]);
     assert_eq!(stage.holding(&holder), 0);
 }
+
+/// Otherwise the client would remember every hold that it ever had.
+#[test]
+fn where_a_hold_is_is_known_as_long_as_it_may_be_there() {
+    let stage = Stage::new(3);
+    stage.masters[2].goes_down();
+    let known = |holder| [0, 1, 2].map(|n| stage.store.nodes_of(holder).contains(n));
+    let (kept, released, undone) = (stage.holder(), stage.holder(), stage.holder());
+    granted(stage.lock(&kept).0);
+    assert_eq!(known(&kept), [true, true, false]);
+    assert_eq!(known(&released), [true; 3], "of this one nothing is known");
+    stage.unlock(&kept).0.unwrap();
+    assert_eq!(known(&kept), [true; 3], "it is gone, and forgotten");
+    granted(stage.lock(&undone).0);
+    stage.masters[1].goes_down();
+    let mut undos = vec![stage.undo_of(&undone, UnknownOutcomes::default())];
+    stage.store.resolve(&mut undos);
+    assert_eq!((undos.len(), known(&undone)), (1, [true, true, false]));
+    stage.masters[1].comes_back();
+    stage.undo(&undone, undos.remove(0).unknowns);
+    assert_eq!(known(&undone), [true; 3]);
+}
+
+#[test]
+fn a_release_waits_for_its_majority() {
+    let stage = Stage::new(3);
+    let holder = stage.holder();
+    stage.locked(&holder);
+    stage.all_do("mutex_release", &Does::Waits);
+    std::thread::scope(|scope| {
+        let unlocks = scope.spawn(|| stage.unlock(&holder).0.unwrap());
+        std::thread::sleep(Duration::from_millis(40));
+        stage.masters.iter().for_each(|master| master.let_run(true));
+        assert_eq!(unlocks.join().unwrap(), freed(0));
+    });
+}
