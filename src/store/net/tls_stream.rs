@@ -260,6 +260,10 @@ mod tests {
         HandshakeKind, ServerConfig, ServerConnection, StreamOwned, SupportedProtocolVersion,
     };
 
+    use super::super::address::Address;
+    use super::super::names::Network;
+    use super::super::stream::Stream;
+    use super::super::waker::Waker;
     use super::*;
     use crate::base::tls::Tls;
 
@@ -426,5 +430,58 @@ mod tests {
         server.sock.write_all(rest).unwrap();
         wait_until(|| stream.has_input() && stream.has_read_ahead());
         assert_eq!(stream.read_some(&mut [0; 8]).unwrap(), Some(3));
+    }
+
+    /// What a store has of a connection with TLS: the same as without.
+    #[test]
+    fn a_stream_with_tls_is_a_stream() {
+        let (config, authority) = a_server(rustls::ALL_VERSIONS);
+        let client = TlsClient::new(Tls::new().ca_pem(authority));
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let accepted = std::thread::spawn(move || {
+            let mut server =
+                Server::new(ServerConnection::new(config).unwrap(), listener.accept().unwrap().0);
+            server.conn.complete_io(&mut server.sock).unwrap();
+            server.flush().unwrap();
+            server
+        });
+        let long = Duration::from_secs(60);
+        let deadline = Instant::now() + long;
+        let network = Network::default();
+        let address = Address::Tcp { host: "127.0.0.1".to_owned(), port };
+        let stream = Stream::connect(&address, long, deadline, &network).unwrap();
+        assert!(stream.server_certificate().is_none());
+        let mut stream = stream.secure(&client, "localhost", deadline).unwrap();
+        let mut server = accepted.join().unwrap();
+        assert!(stream.server_certificate().is_some_and(|der| der.len() > 100));
+        assert!(!stream.is_exposed() && !stream.has_input() && !stream.has_read_ahead());
+        stream.set_timeouts(long, long).unwrap();
+        let mut asked = |text: &[u8]| {
+            let mut bytes = vec![0; text.len()];
+            server.read_exact(&mut bytes).unwrap();
+            assert_eq!(bytes, text);
+            server.write_all(b"+OK").unwrap();
+        };
+        let mut bytes = [0; 8];
+        stream.within(deadline).write_all(b"HELLO").unwrap();
+        asked(b"HELLO");
+        assert_eq!(stream.within(deadline).read(&mut bytes).unwrap(), 3);
+        stream.twin().write_all(b"PING").unwrap();
+        asked(b"PING");
+        wait_until(|| stream.has_input());
+        assert!(stream.has_read_ahead(), "poll does not report it any more");
+        let waker = Waker::new().unwrap();
+        assert_eq!(stream.until_woken(&waker, long).read(&mut bytes).unwrap(), 3);
+        stream.write_all(b"GET").unwrap();
+        asked(b"GET");
+        assert_eq!(stream.until(deadline).read(&mut bytes).unwrap(), 3);
+        let nothing = stream.now().read(&mut bytes).unwrap_err();
+        assert_eq!(nothing.kind(), io::ErrorKind::WouldBlock);
+        let counts = network.traffic.counts();
+        assert_eq!((counts.opened, counts.sent, counts.received), (1, 12, 9), "without TLS's own");
+        stream.shutdown();
+        assert_eq!(stream.read(&mut bytes).unwrap(), 0);
+        assert_eq!(network.traffic.counts().broken, 0);
     }
 }
