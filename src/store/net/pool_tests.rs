@@ -516,7 +516,8 @@ fn after_a_failed_connect_the_queue_waits_for_the_connection_that_is_left() {
     let callers = stage.queue(["a", "b"]);
     stage.open("hold");
     wait_until("the connect has failed", || {
-        stage.connections() == (1, 0) && stage.threads(Connect).len() == 3
+        // Those who wait may try again.
+        stage.connections() == (1, 0) && stage.threads(Connect).len() >= 3
     });
     assert_eq!(stage.queued(), 2);
     stage.open("hold2");
