@@ -385,3 +385,20 @@ fn a_process_that_is_stopped_while_it_waits_reads_on() {
     socket.write_all(b"+OK").unwrap();
     assert!(child.wait().unwrap().success());
 }
+
+#[test]
+fn the_rest_of_a_reply_is_waited_for_until_its_deadline() {
+    for (mut stream, mut other, _) in both() {
+        stream.set_timeouts(LONG, LONG).unwrap();
+        let mut reply = stream.until(Instant::now() + LONG);
+        other.write_all(b"+").unwrap();
+        assert_eq!(read(&mut reply).unwrap(), b"+");
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                std::thread::sleep(SHORT);
+                other.write_all(b"OK").unwrap();
+            });
+            assert_eq!(read(&mut reply).unwrap(), b"OK");
+        });
+    }
+}
