@@ -1187,3 +1187,20 @@ fn without_senders_every_connection_serves_all_callers() {
     stage.open("hold");
     assert_eq!(outcomes([first, second]), [Some(Ok("hold")), Some(Ok("hold2"))]);
 }
+
+/// It leaves the connection that many share to them.
+#[test]
+fn what_goes_alone_takes_a_connection_that_serves_no_others() {
+    let stage = Stage::pipelining(2, |_| true);
+    let hold = stage.hold("hold");
+    assert_eq!(outcomes([stage.call("A")]), [Some(Ok("A"))]);
+    stage.open("hold");
+    hold.join().unwrap().unwrap();
+    wait_until("both are free", || stage.connections() == (2, 2));
+    stage.pool.callers.fetch_add(8, std::sync::atomic::Ordering::SeqCst);
+    for (name, connection) in [("b", 1), ("B", 2), ("c", 1), ("C", 2)] {
+        stage.pool.nearness.measured(Duration::ZERO);
+        assert_eq!(ask(&stage.pool, name), Ok(name));
+        assert_eq!(stage.writes().last(), Some(&(connection, vec![name])));
+    }
+}
