@@ -105,8 +105,9 @@ impl ScheduledJob {
     handle_methods!(name, lease, cancel);
 
     /// How long the store remembers the attempts and the success of an occurrence: 1 s to 365 days,
-    /// a day if not set. The first call reports a time out of range. Choose more than the time by
-    /// which callers can be late, and more than the job takes.
+    /// a day if not set; after an attempt that has failed, for the [`pause`](Self::pause) in
+    /// addition. The first call reports a time out of range. Choose more than the time by which
+    /// callers can be late, and more than the job takes.
     #[must_use]
     pub fn keep(mut self, keep: Duration) -> Self {
         self.keep = keep;

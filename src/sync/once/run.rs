@@ -125,7 +125,12 @@ impl JobRun {
             // After the hold was given up nothing renews it.
             let patience = hold.remaining().min(client.config.outage_timeout);
             let by = job.by();
-            let ended = EndJob { job: name, holder: hold.holder(), by: &by, end, keep: job.keep };
+            // Without the record nobody would know of the pause, nor of the attempts.
+            let keep = match end {
+                AttemptEnd::Failed { pause } => job.keep + pause,
+                AttemptEnd::Done => job.keep,
+            };
+            let ended = EndJob { job: name, holder: hold.holder(), by: &by, end, keep };
             hold.release_by(|unknowns| repeat_end(client, &ended, patience, unknowns))
         })
     }

@@ -264,6 +264,22 @@ pub(super) fn records_are_kept_for_their_time(case: &mut Case) {
     assert!(matches!(refused(&first), Once::Passed { .. }));
 }
 
+pub(super) fn a_pause_outlasts_the_time_for_which_records_are_kept(case: &mut Case) {
+    let [a, b] = clients(case);
+    let job = |client: &LockClient| client.once(&case.name, "1").keep(ms(1000)).pause(LONG);
+    fail(&job(&a));
+    if !case.is_over_zookeeper() {
+        // There a record stays until the next occurrence begins.
+        let other = b.once(format!("{}-too", case.name), "1").keep(ms(1000)).attempts(1);
+        fail(&other);
+        wait_until("a later record is gone", || {
+            other.run(|_| Ok::<_, ()>(())).is_ok_and(|once| matches!(once, Once::Done(())))
+        });
+    }
+    let refused = refused(&job(&b));
+    assert!(matches!(refused, Once::Pausing { .. }), "{refused:?}");
+}
+
 pub(super) fn the_last_fire_time_is_that_of_the_store(case: &mut Case) {
     let [a, b] = clients(case);
     let hourly = Every::new(Duration::from_secs(3600));

@@ -162,6 +162,7 @@ macro_rules! contract_of {
                 of_a_job a_run_that_was_forced_out_records_nothing,
                 of_a_job a_late_end_touches_no_other_occurrence,
                 of_a_job records_are_kept_for_their_time,
+                of_a_job a_pause_outlasts_the_time_for_which_records_are_kept,
                 of_a_job the_last_fire_time_is_that_of_the_store,
                 of_a_job what_cannot_be_a_job_is_refused,
                 of_a_job_over_a_network a_lost_reply_records_at_most_one_success,
