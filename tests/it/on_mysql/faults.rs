@@ -145,6 +145,27 @@ fn the_host_that_takes_writes_is_used() {
     assert!(two.number_of("SELECT COUNT(*) FROM leasehold_lock") == 1);
 }
 
+/// A replica that nobody has made read-only: some clients could have their locks there.
+#[test]
+fn two_hosts_that_take_writes_are_refused() {
+    let (one, two) = (Mysql::start(), Mysql::start());
+    let url = |ports: [u16; 2]| {
+        let hosts = ports.map(|port| format!("127.0.0.1:{port}")).join(",");
+        format!("mysql://app:secret@{hosts}/test")
+    };
+    let both = url([one.port(), two.port()]);
+    let error = LockClient::open(&both).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error:?}");
+    assert!(error.to_string().contains("read_only"), "{error}");
+    two.query("SET GLOBAL read_only=1");
+    LockClient::open(&both).unwrap().lock("job").unwrap().unlock().unwrap();
+    // One that is down, and one server under two names.
+    two.kill();
+    LockClient::open(&both).unwrap().lock("job").unwrap().unlock().unwrap();
+    let twice = url([one.port(), one.port()]).replacen("127.0.0.1", "localhost", 1);
+    LockClient::open(&twice).unwrap().lock("job").unwrap().unlock().unwrap();
+}
+
 /// The row is locked by a transaction that is not one of a client: a try cannot say who has the
 /// lock, and a call that waits goes on.
 #[test]

@@ -10,17 +10,21 @@ use super::connection::{
 use super::log_in::{Greeting, log_in};
 use super::packet::{PacketReader, Set, Transport, malformed};
 use super::schema::{self, Schema};
-use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::error::{Error, ErrorKind, Result, invalid};
+use crate::base::log;
 use crate::base::random;
 #[cfg(feature = "tls-core")]
 use crate::store::database::SslMode;
 use crate::store::database::{self, Protocol};
 use crate::store::net::{self, Address, PooledConnector, Stream};
 
-/// What is known from the last connections: the tables were found, and are those of this release.
+/// What is known from the last connections. `schema`: the tables were found, and are those of this
+/// release.
 #[derive(Default)]
 pub(crate) struct Known {
     schema: AtomicBool,
+    /// The other hosts were asked whether they take writes, too.
+    others: AtomicBool,
 }
 
 pub(crate) type Connector = database::Connector<(), Known>;
@@ -28,6 +32,10 @@ pub(crate) type Pool = net::Pool<Connector>;
 
 /// For the very first connection: another client may be creating the tables at the same time.
 const PATIENCE: Duration = Duration::from_secs(10);
+
+/// The longest time that the first connection of a client takes to ask the other hosts: one of them
+/// may be down.
+const OTHERS: Duration = Duration::from_secs(1);
 
 /// A grant is a transaction of its own, and nothing waits for rows for longer than a second, the
 /// least that MySQL knows. READ COMMITTED locks no gaps.
@@ -48,7 +56,50 @@ const READS_ONLY: &str = "/*M!100600 @@tx_read_only*//*!80000 @@transaction_read
 impl Connector {
     /// A connection to the host that takes writes.
     pub(crate) fn connect(&self) -> Result<Connection> {
-        self.connect_by(|_, address, within| self.connect_to(address, within))
+        self.connect_by(|place, address, within| {
+            let connection = self.connect_to(address, within)?;
+            self.check_others(place, connection.session())?;
+            Ok(connection)
+        })
+    }
+
+    /// Checks that no other host takes writes as well, such as a replica that nobody has made
+    /// read-only: the locks of some clients would be there. The first connection of a client asks
+    /// them. One that does not answer now is not asked again. `mark`: that of the connection.
+    fn check_others(&self, place: usize, mark: &str) -> Result<()> {
+        let hosts = &self.server.url.hosts;
+        if hosts.len() == 1 || self.server.known.others.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let deadline = Instant::now() + self.io_timeout.min(OTHERS);
+        // It may be the same server under another name.
+        let question = Request::new(format!(
+            "SELECT IS_USED_LOCK('{mark}') IS NOT NULL,@@global.read_only,{READS_ONLY}"
+        ));
+        for (_, other) in hosts.iter().enumerate().filter(|(other, _)| *other != place) {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
+            }
+            let asked = self.connect_bare(other, left).and_then(|mut connection| {
+                let answer = connection.ask(&question).map_err(MysqlFailure::into_error)?;
+                connection.say_goodbye();
+                answer.last()
+            });
+            let set = asked.inspect_err(|e| log::debug!("{other:?} is not asked: {}", e.chain()));
+            let facts = set.ok().and_then(|set| set.rows.into_iter().next()).unwrap_or_default();
+            let is_off = |column: usize| {
+                matches!(facts.get(column).and_then(Option::as_deref), Some("0" | "OFF"))
+            };
+            if is_off(0) && is_off(1) && is_off(2) {
+                let one = &hosts[place];
+                return Err(invalid(format!(
+                    "{one:?} and {other:?} both take writes, so a lock could be held in both: set read_only on the replicas"
+                )));
+            }
+        }
+        self.server.known.others.store(true, Ordering::Release);
+        Ok(())
     }
 
     /// The tables may be gone: the next connection looks.
