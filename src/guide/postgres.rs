@@ -171,7 +171,9 @@
 //!
 //! With `sql`, nobody else gets the lock before your transaction ends, and a waiter asks again
 //! every 20 ms until then. With `sql_at_commit`, your transaction fails if somebody else got the
-//! lock, and nobody has to wait. Run either before you read what you will write. A write hold that
+//! lock, and nobody has to wait; in a session in which triggers do not fire
+//! (`session_replication_role = replica`) it is as `sql`. Run either before you read what you will
+//! write. A write hold that
 //! is downgraded lets readers in at once, even before the commit. A writer whose lease has ended is
 //! stale even if only a reader has got the lock since. In `REPEATABLE READ` and `SERIALIZABLE` a
 //! late holder gets SQLSTATE 40001 instead of LH001, and a transaction that was prepared (`PREPARE

@@ -1366,11 +1366,17 @@ BEGIN
   END IF;
 END $$;
 
--- fence_at_commit: the same check when the transaction commits. Until then nobody has to wait.
+-- fence_at_commit: the same check when the transaction commits. Until then nobody has to wait. At
+-- once in a session in which triggers do not fire.
 CREATE OR REPLACE FUNCTION leasehold_v1.fence_at_commit(p_name text, p_token bigint) RETURNS void
-    LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
-  INSERT INTO leasehold.fenced (name, token) VALUES (p_name, p_token)
-$$;
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+  IF current_setting('session_replication_role') = 'replica' THEN
+    PERFORM leasehold_v1.fence(p_name, p_token);
+  ELSE
+    INSERT INTO leasehold.fenced (name, token) VALUES (p_name, p_token);
+  END IF;
+END $$;
 CREATE OR REPLACE FUNCTION leasehold_v1.check_fenced() RETURNS trigger LANGUAGE plpgsql
   SET search_path = pg_catalog, pg_temp AS $$
 BEGIN

@@ -195,6 +195,16 @@ fn all_works(server: &Postgres, url: &str, prefix: &str) {
         a.latch("latch").count_down().unwrap();
         waits.join().unwrap();
     });
+    // In a session that has the settings.
+    let fence = guards[0].fence_sql().unwrap();
+    let fenced = |what: &str, token: i64| {
+        let call = format!("SELECT leasehold_v1.{what}('{}', {token})", fence.name());
+        server.connect().batch_execute(&format!("BEGIN; {call}; COMMIT"))
+    };
+    for what in ["fence", "fence_at_commit"] {
+        fenced(what, fence.token().as_i64()).unwrap();
+        assert!(fenced(what, fence.token().as_i64() - 1).is_err(), "{prefix} {what}");
+    }
     let job = a.once("job", "2026-11-23T02:00Z");
     assert!(matches!(job.run(|_| Ok::<_, ()>(())).unwrap(), Once::Done(())));
     assert!(matches!(job.run(|_| Ok::<_, ()>(())).unwrap(), Once::AlreadyDone { .. }));
