@@ -54,8 +54,7 @@ impl MemoryState {
         let known = self.job(job, now);
         let has_begun = known.begun.as_ref().is_some_and(|begun| begun.holder == *holder);
         if has_begun && let Some(record) = known.records.get(&job.occurrence) {
-            // At least 1: it may have been forgotten since.
-            return Ok(JobState::Begun { attempt: record.attempts.max(1) });
+            return Ok(JobState::Begun { attempt: record.attempts });
         }
         if let Some(refusal) = known.refusal(&job.occurrence, most, now) {
             return Ok(refusal);

@@ -5,8 +5,8 @@ use std::time::Instant;
 use super::MysqlStore;
 use super::requests::{NOW, text};
 use super::wire::{
-    Answer, Connection, Connector, LOOK, MysqlFailure, Request, Row, Schema, Set, found,
-    is_supported,
+    Answer, Connection, Connector, LOOK, MysqlFailure, READS_ONLY, Request, Row, Schema, Set,
+    found, is_supported,
 };
 use crate::base::advice::Advice;
 use crate::base::error::{Error, ErrorKind, Result};
@@ -45,7 +45,7 @@ fn examine(connector: &Connector, host: &Address, asked: &Diagnose<'_>, wanted: 
     let outcome = connector.connect_bare(host, connector.io_timeout).and_then(|mut connection| {
         examined.add(reachable(began.elapsed()));
         examined.add(secured(connection.stream(), &*connector.server.clock));
-        let facts = ask(&mut connection, FACTS)?;
+        let facts = ask(&mut connection, &format!("{FACTS},{READS_ONLY}"))?;
         let row = facts.last().and_then(|set| set.rows.first()).ok_or_else(no_answer)?;
         for finding in about_server(row, wanted) {
             examined.add(finding);
@@ -71,7 +71,7 @@ fn ask(connection: &mut Connection, sql: &str) -> Result<Vec<Set>> {
 }
 
 fn takes_writes(facts: &Row) -> bool {
-    matches!(text(facts, 1), Some("0" | "OFF"))
+    [1, 8].iter().all(|&column| matches!(text(facts, column), Some("0" | "OFF")))
 }
 
 fn about_server(facts: &Row, wanted: u64) -> Vec<Finding> {

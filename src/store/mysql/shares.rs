@@ -67,7 +67,7 @@ pub(super) fn move_fence(name: &LockName) -> String {
 }
 
 /// A read hold: the name must be free or read, and no writer must wait, unless the holder reads
-/// already. `is_fenced`: the name has a fence, which the first reader has to pass.
+/// already. `is_fenced`: the name has a fence.
 ///
 /// Answers (the last statement) 1 row or more; 0: look why. Repeat-safe: the share of the holder is
 /// found, and only its end moves.
@@ -82,9 +82,8 @@ pub(super) fn read(acquire: &Acquire<'_>, is_fenced: bool) -> Request {
         ),
         format!(
             "UPDATE leasehold_lock SET token=GREATEST(token+1,@now),holder={readers},level=0,\
-             ends=GREATEST(IF(@holder={readers},@ends,0),@now+{lease}) WHERE name={key} AND (@own=1 OR @barred=0) \
-             AND (@holder={readers} AND @ends>@now AND fenced={} OR (@holder IS NULL OR @ends<=@now) AND {})",
-            u8::from(is_fenced),
+             ends=GREATEST(IF(@holder={readers},@ends,0),@now+{lease}) WHERE name={key} AND {} \
+             AND (@holder IS NULL OR @ends<=@now OR @holder={readers}) AND (@own=1 OR @barred=0)",
             may_pass(is_fenced)
         ),
         "SET @taken=ROW_COUNT()".to_owned(),

@@ -1463,8 +1463,7 @@ DECLARE now timestamptz;
 BEGIN
   PERFORM FROM leasehold.lock WHERE name = p_name AND holder = p_holder FOR NO KEY UPDATE;
   IF NOT FOUND THEN status := 8; value := 0; RETURN; END IF;
-  -- At least 1: it may have been forgotten since.
-  SELECT 1, greatest(d.attempts, 1) INTO status, value FROM leasehold.done d
+  SELECT 1, d.attempts INTO status, value FROM leasehold.done d
     WHERE d.name = p_name AND d.occurrence = p_occurrence AND d.holder = p_holder
       AND d.at IS NULL;
   IF FOUND THEN RETURN; END IF;

@@ -115,8 +115,8 @@ fn a_try_does_not_wait_for_a_fence() {
     assert!(b.semaphore("job").try_set_permits(2).unwrap().is_new());
 }
 
-/// Readers of a name that was fenced once lock its fence for a moment, one after the other: none
-/// takes another one for a transaction that is fenced.
+/// Readers of a name that was fenced once lock its fence for a moment, one after the other behind
+/// the row of the name: none takes another one for a transaction that is fenced.
 #[test]
 fn readers_do_not_take_each_other_for_a_fence() {
     let server = Mysql::shared();

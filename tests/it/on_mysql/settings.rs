@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use leasehold::observe::{Check, Severity};
 use leasehold::{ErrorKind, LockClient};
 
 use crate::rig::{Mysql, ms, wait_until};
@@ -135,6 +136,9 @@ fn a_server_whose_transactions_only_read_is_read_only() {
     server.query(&format!("SET GLOBAL {variable}=1"));
     let error = LockClient::open(&server.tcp_url("")).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::ReadOnly, "{error:?}");
+    let found = client.diagnose();
+    let role = found.findings().iter().find(|finding| finding.check() == Check::Role).unwrap();
+    assert_eq!(role.severity(), Severity::Problem, "{found:?}");
     guard.extend(Duration::from_secs(60)).unwrap();
     server.end_connections();
     let error = client.try_lock("other").unwrap_err();

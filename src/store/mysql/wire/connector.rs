@@ -44,14 +44,15 @@ const OTHERS: Duration = Duration::from_secs(1);
 /// `completion_type` a COMMIT begins a transaction, and what is granted in that is never committed;
 /// a limit for rows, for tables that are joined or for the time of a statement refuses some
 /// requests, or leaves out a part of an answer. `/*M!` is for MariaDB alone, `/*!8` for MySQL.
-const SESSION: &str = "SET SESSION autocommit=1,completion_type=0,sql_mode=0,time_zone='+00:00',\
+const SESSION: &str = "SET SESSION autocommit=1,completion_type=0,sql_mode='',time_zone='+00:00',\
                        innodb_lock_wait_timeout=1,lock_wait_timeout=1,sql_select_limit=18446744073709551615,\
-                       sql_big_selects=1,sql_safe_updates=0,unique_checks=1,foreign_key_checks=1\
+                       sql_big_selects=1,sql_safe_updates=0\
                        /*M!100600 ,max_statement_time=0*//*!80000 ,max_execution_time=0*/;\
                        SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED";
 
-/// Whether new transactions may write: a server can be made read-only in this way, too.
-const READS_ONLY: &str = "/*M!100600 @@tx_read_only*//*!80000 @@transaction_read_only*/";
+/// Whether new transactions only read: a server can be made read-only in this way, too.
+pub(crate) const READS_ONLY: &str =
+    "0/*M!100600 |@@tx_read_only*//*!80000 |@@transaction_read_only*/";
 
 impl Connector {
     /// A connection to the host that takes writes.

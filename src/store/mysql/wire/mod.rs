@@ -19,7 +19,7 @@ mod server_error;
 
 pub(super) use connection::{Answer, Connection, MysqlFailure, Request, UnknownOutcome};
 pub(crate) use connector::Known;
-pub(super) use connector::{Connector, Pool, is_supported};
+pub(super) use connector::{Connector, Pool, READS_ONLY, is_supported};
 pub(super) use packet::{Row, Set};
 pub use schema::MYSQL_SCHEMA;
 pub(super) use schema::{LOOK, Schema, found};
