@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use leasehold::{LockClient, OwnedMutexGuard};
+use leasehold::{ErrorKind, LockClient, OwnedMutexGuard};
 use parking_lot::Mutex;
 
 use super::{server, url_of_both};
@@ -125,6 +125,30 @@ fn what_an_asynchronous_standby_did_not_have_is_told_as_lost() {
     next.unlock().unwrap();
     kept.unlock().unwrap();
     drop((forgotten, client, other));
+    standby.assert_clean();
+}
+
+/// An old primary that goes on beside the new one: some clients could have their locks there.
+#[test]
+fn two_primaries_of_one_cluster_are_refused() {
+    let (primary, standby) = server!(with_standby(""));
+    let url = url_of_both(&primary, &standby);
+    let client = LockClient::open(&url).unwrap();
+    client.lock("k").unwrap().unlock().unwrap();
+    drop(client);
+    standby.promote();
+    wait_until("there are two", || {
+        standby.number_of("SELECT pg_is_in_recovery()::int::bigint") == 0
+    });
+    for url in [url, url_of_both(&standby, &primary)] {
+        let error = LockClient::open(&url).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error:?}");
+        assert!(error.to_string().contains("both take writes"), "{error}");
+    }
+    primary.stop("fast");
+    let client = LockClient::open(&url_of_both(&primary, &standby)).unwrap();
+    client.lock("k").unwrap().unlock().unwrap();
+    drop(client);
     standby.assert_clean();
 }
 

@@ -74,7 +74,7 @@ impl Connector {
     pub(crate) fn connect(&self) -> Result<Connection> {
         self.connect_by(|place, address, within| {
             let connection = self.connect_to(address, within)?;
-            self.check_system(place, connection.boot().system)?;
+            self.check_system(place, connection.boot())?;
             self.note(address, &connection);
             Ok(connection)
         })

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use super::connection::Connection;
 use super::connector::{Connector, OWN_PATH};
 use super::messages::malformed;
+use super::outcome::Boot;
 use crate::base::error::{Error, Result, invalid};
 use crate::base::log;
 use crate::store::net::Address;
@@ -14,13 +15,14 @@ use crate::store::net::Address;
 const OTHERS: Duration = Duration::from_secs(1);
 
 impl Connector {
-    /// Checks that all hosts belong to one database cluster. If they did not, the locks of some
-    /// clients would be in one cluster and those of others in another, and each lock could be held
-    /// twice.
+    /// Checks that all hosts belong to one database cluster, and that no other one takes writes,
+    /// such as an old primary that has come back. Otherwise the locks of some clients would be at
+    /// one host and those of others at another, and each lock could be held twice.
     ///
     /// The first connection of a client asks the other hosts as well. A host that does not answer
-    /// now is checked when it is connected to.
-    pub(super) fn check_system(&self, place: usize, system: u64) -> Result<()> {
+    /// now is checked when it is connected to, for the cluster alone.
+    pub(super) fn check_system(&self, place: usize, boot: Boot) -> Result<()> {
+        let system = boot.system;
         let hosts = &self.server.url.hosts;
         if hosts.len() == 1 {
             return Ok(());
@@ -39,7 +41,12 @@ impl Connector {
                 break;
             }
             match self.ask_system(other, left) {
-                Ok(found) if found == system => {}
+                // The same server may have two names.
+                Ok((found, primary)) if found == system => {
+                    if primary.is_some_and(|started| started != boot.started) {
+                        return Err(another_primary(&hosts[place], other));
+                    }
+                }
                 Ok(_) => return Err(another_cluster(other, &format!("{:?}", hosts[place]))),
                 Err(error) => log::debug!(
                     "{other:?} is not compared with the other hosts now: {}",
@@ -51,15 +58,21 @@ impl Connector {
         Ok(())
     }
 
-    /// Which database cluster a host belongs to, whatever its role.
-    fn ask_system(&self, address: &Address, timeout: Duration) -> Result<u64> {
+    /// Which database cluster a host belongs to; and when it has started, if it takes writes.
+    fn ask_system(&self, address: &Address, timeout: Duration) -> Result<(u64, Option<i64>)> {
         let (mut transport, _) = self.either_way(address, timeout, |left, with_tls| {
             self.log_in_once(address, left, with_tls)
         })?;
-        let question = format!("{OWN_PATH}; SELECT system_identifier FROM pg_control_system()");
+        let question = format!(
+            "{OWN_PATH}; SELECT system_identifier, CASE WHEN NOT pg_is_in_recovery() \
+             THEN (extract(epoch FROM pg_postmaster_start_time()) * 1000000.0)::bigint END \
+             FROM pg_control_system()"
+        );
         let rows = Connection::simple(&mut transport, &question)?.map_err(|e| e.to_error())?;
-        let found = rows.first().and_then(|row| row.first()?.as_deref()?.parse().ok());
-        found.ok_or_else(|| malformed(address))
+        let number = |place: usize| rows.first()?.get(place)?.as_deref();
+        let system = number(0).and_then(|system| system.parse().ok());
+        let started = number(1).and_then(|started| started.parse().ok());
+        Ok((system.ok_or_else(|| malformed(address))?, started))
     }
 }
 
@@ -68,6 +81,15 @@ fn another_cluster(address: &Address, than: &str) -> Error {
     let why = format!(
         "{address:?} belongs to another database cluster than {than}: a lock could be held in both; name the primary and \
          its standbys only (after a restore or pg_upgrade, start the clients anew)"
+    );
+    invalid(why)
+}
+
+#[cold]
+fn another_primary(one: &Address, other: &Address) -> Error {
+    let why = format!(
+        "{one:?} and {other:?} both take writes, so a lock could be held in both: stop the one that is no longer the \
+         primary, or make it a standby"
     );
     invalid(why)
 }
