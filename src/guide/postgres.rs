@@ -186,13 +186,13 @@
 //! host of another one is refused with `InvalidInput`, because locks could be held in both. The
 //! first connection of a client asks the other hosts too, for a second at most, and each is checked
 //! when it is connected to. If two of them take writes, because an old primary goes on beside the
-//! new one, the first connection is refused in the same way. After a restore or `pg_upgrade` of several hosts, restart the clients.
-//! When a standby is promoted, clients find it, and renew all holds there at once. **With an
-//! asynchronous standby a fail-over may forget the last grants**: a lock that the standby did not
-//! have yet is free for others, and its holder learns of that at its next renewal. Tokens still
-//! grow, so a fence refuses the late holder. If the promoted standby was synchronous
-//! (`synchronous_standby_names`, `synchronous_commit` at `on` or more), no grant is forgotten. A
-//! restart or a crash of the server forgets no lock.
+//! new one, the first connection is refused in the same way. After a restore or `pg_upgrade` of
+//! several hosts, restart the clients. When a standby is promoted, clients find it, and renew all
+//! holds there at once. **With an asynchronous standby a fail-over may forget the last grants**: a
+//! lock that the standby did not have yet is free for others, and its holder learns of that at its
+//! next renewal. Tokens still grow, so a fence refuses the late holder. If the promoted standby was
+//! synchronous (`synchronous_standby_names`, `synchronous_commit` at `on` or more), no grant is
+//! forgotten. A restart or a crash of the server forgets no lock.
 //!
 //! # The server's clock
 //!
