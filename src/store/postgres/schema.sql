@@ -1497,7 +1497,8 @@ BEGIN
   PERFORM FROM leasehold.done WHERE name = p_name AND occurrence = p_occurrence
     AND holder = p_holder AND at IS NOT NULL;
   IF FOUND AND (is_held OR is_done) THEN
-    NULL;
+    UPDATE leasehold.done SET ends = clock_timestamp() + leasehold_v1.span(p_keep)
+      WHERE name = p_name AND occurrence = p_occurrence;
   ELSIF NOT is_held THEN
     RETURN 0;
   ELSE

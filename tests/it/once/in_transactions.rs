@@ -3,7 +3,7 @@
 use leasehold::fencing::TransactionFence;
 use leasehold::{ErrorKind, LockClient, Once};
 
-use crate::rig::{Postgres, Server};
+use crate::rig::{Postgres, Server, ms, wait_until};
 use crate::support::Clients;
 
 /// Adds interest, and records that in the same transaction.
@@ -46,6 +46,28 @@ fn work_and_record_are_committed_together() {
     assert!(matches!(add_interest(&server, &client, || ()), Once::AlreadyDone { .. }));
     assert_eq!(balance(&server), 1);
     drop(client);
+    server.assert_clean();
+}
+
+/// The record is kept from the end of the run on, however long that was.
+#[test]
+fn a_committed_success_is_kept_as_long_as_any_other() {
+    let (server, client) = prepared();
+    let job = client.once("interest", "2026-11").keep(ms(3000));
+    let outcome = job.run(|run| {
+        let done = run.done_sql().unwrap();
+        let token = done.token().as_i64();
+        let values: [&(dyn postgres::types::ToSql + Sync); 3] =
+            [&done.name(), &done.occurrence(), &token];
+        server.connect().execute(done.sql(), &values).unwrap();
+        let kept = "SELECT count(*) FROM leasehold.done WHERE ends > clock_timestamp()";
+        wait_until("the time since its begin is over", || server.number_of(kept) == 0);
+        Ok::<_, ()>(())
+    });
+    assert!(matches!(outcome.unwrap(), Once::Done(())));
+    let again = job.run(|_| Ok::<_, ()>(())).unwrap();
+    assert!(matches!(again, Once::AlreadyDone { .. }), "{again:?}");
+    drop((job, client));
     server.assert_clean();
 }
 
