@@ -797,7 +797,7 @@ impl Stage {
     }
 }
 
-fn store_of(urls: &[String], clock: &Arc<TestClock>, client: Client) -> RedlockStore {
+pub(super) fn store_of(urls: &[String], clock: &Arc<TestClock>, client: Client) -> RedlockStore {
     let connector = |url: &String| Connector {
         endpoint: Endpoint::parse(url).unwrap().into(),
         client_name: "test".into(),

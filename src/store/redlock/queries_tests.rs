@@ -469,3 +469,40 @@ fn a_diagnosis_says_how_many_masters_vote_and_what_to_do_about_the_others() {
         }
     }
 }
+
+/// The address of a server whose certificate nobody has signed.
+#[cfg(feature = "tls")]
+fn uncertified() -> String {
+    let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+    let key = rustls::pki_types::PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();
+    let provider = std::sync::Arc::new(rustls::crypto::ring::default_provider());
+    let config = rustls::ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(vec![made.cert.der().clone()], key)
+        .unwrap();
+    let config = std::sync::Arc::new(config);
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    std::thread::spawn(move || {
+        // Two connects at most for each client.
+        for mut socket in listener.incoming().take(8).flatten() {
+            let mut server = rustls::ServerConnection::new(config.clone()).unwrap();
+            let _ = server.complete_io(&mut socket);
+        }
+    });
+    format!("rediss://localhost:{port}")
+}
+
+#[cfg(feature = "tls")]
+#[test]
+fn one_expired_certificate_is_no_worse_than_one_master_that_is_down() {
+    let stage = Stage::lazy(2, Client::default());
+    let mut urls: Vec<String> = stage.masters.iter().map(Master::url).collect();
+    urls.push(uncertified());
+    let connect = |urls: &[String]| store_of(urls, &stage.clock, Client::default()).connect_now();
+    connect(&urls).unwrap();
+    urls[0] = uncertified();
+    assert_eq!(connect(&urls).unwrap_err().kind(), ErrorKind::Tls);
+}
