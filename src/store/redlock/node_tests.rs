@@ -348,3 +348,12 @@ fn a_closed_master_keeps_no_connection() {
     let error = not_sent(stage.store.nodes[0].send(None, ping).err());
     assert_eq!(error.kind(), ErrorKind::Closed);
 }
+
+/// Otherwise every call of an outage would have to be undone there.
+#[test]
+fn what_was_to_go_over_a_connection_that_had_ended_was_not_sent() {
+    let stage = Stage::new(1);
+    stage.masters[0].goes_down();
+    let error = not_sent(stage.store.nodes[0].send(Some(&stage.holder()), ping).err());
+    assert_eq!(error.kind(), ErrorKind::Unreachable);
+}
