@@ -31,7 +31,8 @@ impl Moment {
     }
 }
 
-fn nanos(duration: Duration) -> u64 {
+/// At most `u64::MAX`, which is some 580 years.
+pub(crate) fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
@@ -264,23 +265,23 @@ impl Lease {
     }
 
     fn session_ends(&self) -> Moment {
-        self.session.as_ref().map_or(Moment::NEVER, |session| session.until())
+        match &self.session {
+            Some(session) => session.until(),
+            None => Moment::NEVER,
+        }
     }
 
     /// The state at `now`. Past the end it is `Lost`, for good.
     pub(crate) fn state(&self, now: Moment) -> LeaseState {
-        self.step(now, |mark, until| (mark, until))
+        let (mark, until) = unpack(self.word.load(Ordering::Acquire));
+        if mark.is_live() && now >= until.min(self.session_ends()) {
+            return self.step(now, |mark, until| (mark, until));
+        }
+        mark.state()
     }
 
     pub(crate) fn is_held(&self, now: Moment) -> bool {
-        let (mark, until) = unpack(self.word.load(Ordering::Acquire));
-        match mark {
-            Mark::Held | Mark::Suspect if now < until && now < self.session_ends() => true,
-            Mark::Held | Mark::Suspect => {
-                matches!(self.state(now), LeaseState::Held | LeaseState::Suspect)
-            }
-            Mark::Lost(_) | Mark::Released => false,
-        }
+        matches!(self.state(now), LeaseState::Held | LeaseState::Suspect)
     }
 
     /// How and when it was lost or closed, if somebody has seen that.
@@ -346,14 +347,15 @@ impl Lease {
             if !mark.is_live() {
                 return mark.state();
             }
-            let (next, at) = self.end_by(now, until).unwrap_or((to, now));
+            let end = self.end_by(now, until);
+            let (next, at) = end.unwrap_or((to, now));
             match self.word.compare_exchange_weak(
                 word,
                 pack(next, at),
                 Ordering::AcqRel,
                 Ordering::Acquire,
             ) {
-                Ok(_) if next == to => return mark.state(),
+                Ok(_) if end.is_none() => return mark.state(),
                 Ok(_) => return LeaseState::Lost,
                 Err(seen) => word = seen,
             }
@@ -394,9 +396,6 @@ impl Lease {
     /// Whether the lease is over at `now`, by its own end or by that of its session: how, and since
     /// when.
     fn end_by(&self, now: Moment, until: Moment) -> Option<(Mark, Moment)> {
-        if now < until && self.session.is_none() {
-            return None;
-        }
         let session_ends = self.session_ends();
         if now < until && now < session_ends {
             return None;

@@ -48,7 +48,6 @@ struct KindFacts {
     tells: bool,
 }
 
-#[derive(PartialEq, Eq)]
 enum HeldBy {
     /// One, who excludes all others.
     One,
@@ -61,7 +60,6 @@ enum HeldBy {
 
 /// What a call that waits leaves in every store. (A store that queues all waiters has a place for
 /// each.)
-#[derive(PartialEq, Eq)]
 enum Leaves {
     Nothing,
     /// It keeps new readers out.
@@ -92,12 +90,12 @@ impl Kind {
 
     /// Whether a holder excludes all others.
     pub(crate) fn is_exclusive(self) -> bool {
-        self.facts().held_by == HeldBy::One
+        matches!(self.facts().held_by, HeldBy::One)
     }
 
     /// Whether all who read hold it together.
     pub(crate) fn is_read(self) -> bool {
-        self.facts().held_by == HeldBy::Readers
+        matches!(self.facts().held_by, HeldBy::Readers)
     }
 
     /// Whether it has a holder, and not a number: neither permits nor the count of a latch.
@@ -107,7 +105,7 @@ impl Kind {
 
     /// Whether somebody can have it, or a part of it.
     pub(crate) fn can_be_held(self) -> bool {
-        self.facts().held_by != HeldBy::Nobody
+        !matches!(self.facts().held_by, HeldBy::Nobody)
     }
 
     /// Whether what somebody has of it ends by itself when nothing renews it.
@@ -117,12 +115,12 @@ impl Kind {
 
     /// Whether every store has a queue for it, in which each waiter has a place.
     pub(crate) fn has_queue(self) -> bool {
-        self.facts().leaves == Leaves::Place
+        matches!(self.facts().leaves, Leaves::Place)
     }
 
     /// Whether a call that waits leaves something in every store: a place, or a marker.
     pub(crate) fn leaves_marker(self) -> bool {
-        self.facts().leaves != Leaves::Nothing
+        !matches!(self.facts().leaves, Leaves::Nothing)
     }
 
     /// Whether a waiter is woken by a message. If not, the store's answer says how long it waits.

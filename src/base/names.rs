@@ -31,12 +31,12 @@ impl Names {
         kind: Kind,
         make: impl FnOnce() -> Result<Arc<LockName>>,
     ) -> Result<Arc<LockName>> {
-        let known = |names: &Kinds| names.iter().find(|known| known.kind == kind).cloned();
-        let recent = self.recent.try_read();
-        if let Some(known) = recent.as_ref().and_then(|recent| known(recent.get(name)?)) {
-            return Ok(known);
+        if let Some(recent) = self.recent.try_read()
+            && let Some(kinds) = recent.get(name)
+            && let Some(known) = of_kind(kinds, kind)
+        {
+            return Ok(known.clone());
         }
-        drop(recent);
         let made = make()?;
         if let Some(mut recent) = self.recent.try_write() {
             if recent.len() >= MOST_KEPT && !recent.contains_key(name) {
@@ -44,13 +44,17 @@ impl Names {
             }
             let names = recent.entry(made.name.clone()).or_default();
             // Another thread may have made it as well.
-            match known(names) {
-                Some(known) => return Ok(known),
+            match of_kind(names, kind) {
+                Some(known) => return Ok(known.clone()),
                 None => names.push(made.clone()),
             }
         }
         Ok(made)
     }
+}
+
+fn of_kind(names: &Kinds, kind: Kind) -> Option<&Arc<LockName>> {
+    names.iter().find(|known| known.kind == kind)
 }
 
 /// Several names written as one, for errors and logs.

@@ -14,7 +14,7 @@ use crate::lease::store_hold::Admission;
 use crate::os::{self, thread::ThreadId};
 use crate::report::record::CallRecord;
 use crate::store::{Acquire, Acquired, Granted, TokenRule, UnknownOutcomes, Waiting};
-use crate::wait::attempt::{AcquireAttempt, Tried};
+use crate::wait::attempt::{AcquireAttempt, Tried, Wanted};
 use crate::wait::client_state::ClientState;
 use crate::wait::contend::contend;
 use crate::wait::contender::{Contender, Helped};
@@ -200,19 +200,29 @@ fn acquire(
     owner: Owner,
     record: &mut CallRecord,
 ) -> Result<Option<Hold>> {
-    let mut attempt = AcquireAttempt::new(
-        client,
-        name,
+    let wanted = Wanted {
+        all: std::slice::from_ref(name),
+        primitive: name.kind.into(),
         permits,
-        terms.lease,
-        terms.token,
-        terms.cancel.as_ref(),
-    )?;
-    attempt.writes(terms.data.as_ref());
-    let mut call = LockCall { attempt, terms, owner };
-    let acquired = call.take(deadline);
-    call.attempt.end_wait(record);
-    acquired
+        lease: terms.lease,
+        token: terms.token,
+    };
+    let mut attempt = AcquireAttempt::new(client, name, wanted, terms.cancel.as_ref())?;
+    if let Some(data) = &terms.data {
+        attempt.writes(data);
+    }
+    let passes_on = client.store.passes_on();
+    let mut call = LockCall {
+        attempt,
+        terms,
+        owner,
+        takes_turns: passes_on && name.kind == Kind::Mutex && terms.may_pass_on(),
+        joins: passes_on && name.kind.is_read() && terms.renewed,
+    };
+    if let Some(hold) = call.join_at_once()? {
+        return Ok(Some(hold));
+    }
+    contend(&mut call, deadline, record)
 }
 
 /// A call that acquires a hold.
@@ -220,6 +230,10 @@ struct LockCall<'a> {
     attempt: AcquireAttempt<'a>,
     terms: &'a Terms,
     owner: Owner,
+    /// Its hold may pass on to other threads of the client, and theirs to it.
+    takes_turns: bool,
+    /// It may share a hold with other threads of the client.
+    joins: bool,
 }
 
 impl<'a> Contender<'a> for LockCall<'a> {
@@ -245,23 +259,36 @@ impl Helped for LockCall<'_> {
     type Won = Hold;
 
     fn queues_with_others(&self) -> bool {
-        self.joins()
+        self.joins
+    }
+
+    /// A call that does not wait never gets a parked hold: while threads wait, the lock is not free
+    /// for it.
+    fn barge(&mut self) -> Result<Option<Hold>> {
+        let AcquireAttempt { client, name, .. } = self.attempt;
+        if !self.takes_turns {
+            return Ok(None);
+        }
+        match client.local_queues.barge(&name.key, self.terms.lease, self.terms.token) {
+            Some(parked) => self.take_over(parked),
+            None => Ok(None),
+        }
     }
 
     fn draw_tokens(&mut self, tokens: u32) {
         self.attempt.tokens =
-            if self.takes_turns() && self.terms.token == TokenRule::On { tokens } else { 1 };
+            if self.takes_turns && self.terms.token == TokenRule::On { tokens } else { 1 };
     }
 
     fn piggyback(&mut self) -> Piggyback {
         self.attempt.begin_request();
-        Piggyback::new(&self.attempt.request(true), self.takes_turns() || self.joins())
+        Piggyback::new(&self.attempt.request(true), self.takes_turns || self.joins)
     }
 
     fn take_over(&mut self, admission: Admission) -> Result<Option<Hold>> {
-        let Self { attempt, terms, owner } = self;
+        let Self { attempt, terms, owner, .. } = self;
         let how =
-            if admission.hold().is_shared_within() { HandOver::Joined } else { HandOver::PassedOn };
+            if admission.hold.is_shared_within() { HandOver::Joined } else { HandOver::PassedOn };
         let hold = Hold::succeed(attempt.client, admission, terms.user(*owner))?;
         if hold.is_some() {
             attempt.client.seen.observer.handed_over(attempt.name, how);
@@ -270,7 +297,7 @@ impl Helped for LockCall<'_> {
     }
 
     fn take_grant(&mut self, token: u64) -> Result<Option<Hold>> {
-        let Self { attempt, terms, owner } = self;
+        let Self { attempt, terms, owner, .. } = self;
         let granted = attempt.granted_by_release(token).filter(|_| terms.renewed);
         let Some((granted, until)) = granted else {
             return Ok(None);
@@ -284,7 +311,7 @@ impl Helped for LockCall<'_> {
         }
         attempt.note_granted();
         let hold = Hold::begin(client, hold, terms.user(*owner))?;
-        terms.begin_min_hold(&hold.tenure.store_hold);
+        hold.tenure.store_hold.begin_min_hold(terms.min_hold);
         client.seen.observer.handed_over(attempt.name, HandOver::WithRelease);
         Ok(Some(hold))
     }
@@ -310,43 +337,13 @@ impl Helped for LockCall<'_> {
 }
 
 impl LockCall<'_> {
-    fn take(&mut self, deadline: Deadline) -> Result<Option<Hold>> {
+    /// Joins the read hold of another thread of the client, if there is one. Threads that wait for
+    /// the lock come first.
+    fn join_at_once(&mut self) -> Result<Option<Hold>> {
         let AcquireAttempt { client, name, .. } = self.attempt;
-        // A call that does not wait never gets a parked hold: while threads wait, the lock is not
-        // free for it.
-        if deadline != Deadline::Now
-            && self.takes_turns()
-            && let Some(parked) =
-                client.local_queues.barge(&name.key, self.terms.lease, self.terms.token)
-            && let Some(hold) = self.take_over(parked)?
-        {
-            return Ok(Some(hold));
+        if !self.joins || client.local_queues.is_occupied(&name.key) {
+            return Ok(None);
         }
-        // Threads that wait for the lock come first.
-        if self.joins()
-            && !client.local_queues.is_occupied(&name.key)
-            && let Some(hold) = self.join()?
-        {
-            return Ok(Some(hold));
-        }
-        contend(self, deadline)
-    }
-
-    /// Whether its hold may pass on to other threads of the client, and theirs to it.
-    fn takes_turns(&self) -> bool {
-        let Self { attempt, terms, .. } = self;
-        attempt.name.kind == Kind::Mutex && terms.may_pass_on() && attempt.client.store.passes_on()
-    }
-
-    /// Whether it may share a hold with other threads of the client.
-    fn joins(&self) -> bool {
-        let Self { attempt, terms, .. } = self;
-        attempt.name.kind.is_read() && terms.renewed && attempt.client.store.passes_on()
-    }
-
-    /// Joins the read hold of another thread of the client, if there is one.
-    fn join(&mut self) -> Result<Option<Hold>> {
-        let AcquireAttempt { client, name, .. } = self.attempt;
         match client.holds.admit_reader(&name.key, self.terms.lease) {
             Some(admission) => self.take_over(admission),
             None => Ok(None),
@@ -355,9 +352,7 @@ impl LockCall<'_> {
 
     /// Turns a grant into a hold, unless its lease ended before the reply arrived.
     fn begin(&mut self, granted: Granted) -> Result<Hold> {
-        let takes_turns = self.takes_turns();
-        let joins = self.joins();
-        let Self { attempt, terms, owner } = self;
+        let Self { attempt, terms, owner, takes_turns, joins } = self;
         let client = attempt.client;
         let mut hold =
             client.watchdog.granted(attempt.asked(granted.sent_at, terms.renewed), granted);
@@ -365,15 +360,15 @@ impl LockCall<'_> {
             attempt.give_up();
             return Err(granted_too_late().for_name(&attempt.name.name));
         }
-        if takes_turns {
+        if *takes_turns {
             hold = hold.passing_on(attempt.tokens);
         }
-        if joins {
+        if *joins {
             hold = hold.open_to_readers();
         }
         let hold = Hold::begin(client, hold, terms.user(*owner))?;
-        terms.begin_min_hold(&hold.tenure.store_hold);
-        if joins {
+        hold.tenure.store_hold.begin_min_hold(terms.min_hold);
+        if *joins {
             client.local_queues.let_readers_join(&hold.tenure.store_hold);
         }
         Ok(hold)

@@ -101,7 +101,7 @@ fn is_staged() -> bool {
     // It leaves its acquire in the queue after it has entered its wait.
     std::thread::sleep(Duration::from_millis(50));
     drop(first);
-    let taken = client.local_queues.take_piggyback(&hold);
+    let taken = client.local_queues.find(&hold.asked.name.key).unwrap().take_piggyback(&hold);
     client.notifications.notify(&topic);
     let is_staged = taken.is_some();
     if let Some(taken) = taken {

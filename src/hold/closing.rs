@@ -10,7 +10,8 @@ use crate::base::lease::Moment;
 use crate::hold::guarded::Hold;
 use crate::hold::leaving::Leaving;
 use crate::hold::permits;
-use crate::os::{self};
+use crate::os;
+use crate::report::spans::HoldEnd;
 use crate::store::Undo;
 use crate::wait::client_state::ClientState;
 
@@ -132,8 +133,10 @@ impl ClientState {
     fn tell_ends(&self, mut closed: Vec<Hold>, deadline: Instant) {
         let observer = &self.seen.observer;
         closed.retain(|hold| observer.has_listener() || hold.tenure.has_span());
-        self.loss_callbacks
-            .call_user_until(closed.into_iter().map(|hold| move || hold.tell_end()), deadline);
+        self.loss_callbacks.call_user_until(
+            closed.into_iter().map(|hold| move || hold.tell_end(HoldEnd::Released)),
+            deadline,
+        );
     }
 
     fn give_back_permits(&self, deadline: Instant) -> Vec<Unconfirmed> {

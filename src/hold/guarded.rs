@@ -34,7 +34,7 @@ impl Hold {
     /// released.
     pub(crate) fn begin(client: &Arc<ClientState>, granted: StoreHold, user: User) -> Result<Self> {
         let admission = granted.admit_first();
-        let store_hold = admission.hold().clone();
+        let store_hold = admission.hold.clone();
         let hold = Self::of(client, Tenure::begin(admission, user));
         client.holds.insert(&store_hold);
         let watched = client.watchdog.watch(&store_hold);
@@ -67,13 +67,13 @@ impl Hold {
             notify_at_thread_exit(&self.client);
         }
         // A close that took all holds just before this one entered has not seen it.
-        let entered = watched
-            .and_then(|()| if self.client.life.is_closed() { Err(closed()) } else { Ok(()) });
-        if let Err(e) = entered {
-            let _ = self.release_all();
-            return Err(e.for_name(self.name()));
-        }
-        Ok(self)
+        let e = match watched {
+            Ok(()) if self.client.life.is_closed() => closed(),
+            Ok(()) => return Ok(self),
+            Err(e) => e,
+        };
+        let _ = self.release_all();
+        Err(e.for_name(self.name()))
     }
 
     pub(super) fn of(client: &Arc<ClientState>, tenure: Arc<Tenure>) -> Self {
@@ -96,7 +96,8 @@ impl Hold {
         key: &str,
         thread: ThreadId,
     ) -> Option<Self> {
-        client.holds.of_thread(key, thread).map(|tenure| Self::of(client, tenure))
+        let tenure = client.holds.of_thread(key, thread)?;
+        Some(Self::of(client, tenure))
     }
 
     pub(crate) fn is_forked(&self) -> bool {
@@ -331,7 +332,7 @@ impl Hold {
         if before == LeaseState::Lost {
             self.client.loss_callbacks.report_of_owner(&self.tenure);
         }
-        self.tell_end_as(HoldEnd::Forgotten);
+        self.tell_end(HoldEnd::Forgotten);
         held
     }
 
@@ -365,7 +366,7 @@ impl Taken for Hold {
         {
             self.tenure.keep_span(span);
             // A close in between has not seen the span.
-            self.tell_end();
+            self.tell_end(HoldEnd::Released);
         }
     }
 }

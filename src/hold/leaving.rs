@@ -1,9 +1,12 @@
 //! A level of a hold that was given up in this process, and has yet to be given up in the store.
 
+use std::sync::Arc;
+
 use crate::base::error::Result;
 use crate::base::lock_name::Kind;
 use crate::hold::guarded::Hold;
 use crate::store::{HandedOver, HoldCounts, NextUp, Release, Released, Topic, UnknownOutcomes};
+use crate::wait::local_queue::LocalQueue;
 use crate::wait::piggyback::TakenPiggyback;
 
 /// The duty to give up the level in the store, and what is needed for that.
@@ -18,7 +21,9 @@ pub(crate) struct Leaving {
     pub(crate) hold: Hold,
     /// What the holder has left after the release.
     pub(crate) counts: HoldCounts,
-    /// How many messages this client's waiters had received before.
+    /// The threads of this client that wait for the lock, if it is given up.
+    queue: Option<Arc<LocalQueue>>,
+    /// How many messages they had received before.
     received_before: u64,
     is_over: bool,
 }
@@ -44,15 +49,20 @@ impl Drop for Leaving {
 impl Leaving {
     pub(super) fn new(hold: &Hold, counts: HoldCounts) -> Self {
         // Made before anything that may panic.
-        let mut leaving = Self { hold: hold.clone(), counts, received_before: 0, is_over: false };
-        let queues = &hold.client.local_queues;
-        if queues.counts_messages(&hold.tenure.store_hold) {
-            // The client is about to yield, and counts messages from this release on: those that
-            // nobody has read yet must not count as later ones. Or it has yielded, and messages
-            // since then show that others have held the lock.
-            hold.client.notifications.catch_up();
+        let mut leaving =
+            Self { hold: hold.clone(), counts, queue: None, received_before: 0, is_over: false };
+        if counts == HoldCounts::NONE {
+            leaving.queue = hold.client.local_queues.find(&hold.tenure.lock_name().key);
         }
-        leaving.received_before = queues.messages(&hold.tenure.lock_name().key).unwrap_or(0);
+        if let Some(queue) = &leaving.queue {
+            if queue.counts_messages(&hold.tenure.store_hold) {
+                // The client is about to yield, and counts messages from this release on: those
+                // that nobody has read yet must not count as later ones. Or it has yielded, and
+                // messages since then show that others have held the lock.
+                hold.client.notifications.catch_up();
+            }
+            leaving.received_before = queue.messages();
+        }
         leaving
     }
 
@@ -79,20 +89,20 @@ impl Leaving {
 
     /// The acquire of this client's next thread, if it can be sent with the release.
     fn next_acquire(&self) -> Option<TakenPiggyback> {
-        let Hold { client, .. } = &self.hold;
-        // A client that has stopped waiting acquires nothing for any of its threads.
-        if self.counts != HoldCounts::NONE
-            || client.life.has_stopped()
-            || self.hold.tenure.store_hold.is_kept()
-        {
+        let client = &self.hold.client;
+        let store_hold = &self.hold.tenure.store_hold;
+        if self.queue.is_none() && store_hold.next.is_none() {
             return None;
         }
-        let store_hold = &self.hold.tenure.store_hold;
-        match (store_hold.asked.name.kind, &store_hold.next) {
-            (Kind::Mutex | Kind::Write | Kind::Read, _) => {
-                client.local_queues.take_piggyback(store_hold)
+        // A client that has stopped waiting acquires nothing for any of its threads.
+        if self.counts != HoldCounts::NONE || client.life.has_stopped() || store_hold.is_kept() {
+            return None;
+        }
+        match (store_hold.asked.name.kind, &self.queue, &store_hold.next) {
+            (Kind::Mutex | Kind::Write | Kind::Read, Some(queue), _) => {
+                queue.take_piggyback(store_hold)
             }
-            (Kind::Fair, Some(next)) => client.local_queues.take_piggyback_of(next),
+            (Kind::Fair, _, Some(next)) => client.local_queues.take_piggyback_of(next),
             _ => None,
         }
     }

@@ -91,7 +91,9 @@ impl TakenPermits {
 
     fn end_span(&self, end: HoldEnd) {
         let span = self.span.lock().take();
-        self.client.seen.observer.end_span(span, |span| span.end_hold(end));
+        if let Some(span) = span {
+            self.client.seen.observer.end_span(span, |span| span.end_hold(end));
+        }
     }
 
     pub(crate) fn give_back(&self) -> Result<()> {
@@ -125,7 +127,8 @@ impl TakenPermits {
 
     fn send_back(&self) -> Result<()> {
         let Self { client, name, holder, permits, .. } = self;
-        let received_before = client.local_queues.messages(&name.key).unwrap_or(0);
+        let received_before =
+            client.local_queues.find(&name.key).map_or(0, |queue| queue.messages());
         match try_to_give_back(client, name, holder, *permits) {
             Ok(Released::Freed { listeners, .. }) => {
                 client.notify_freed(name, RunLength::ONE, listeners, received_before);

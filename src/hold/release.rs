@@ -13,6 +13,7 @@ use crate::os::thread::ThreadId;
 use crate::report::spans::HoldEnd;
 use crate::store::{HoldCounts, Released, UnknownOutcomes};
 use crate::wait::client_state::ClientState;
+use crate::wait::life::Call;
 
 impl OnThreadExit for ClientState {
     /// Releases what the thread still holds.
@@ -34,7 +35,7 @@ impl OnThreadExit for ClientState {
         // Last: a logger, a listener or a tracer that blocks must not keep a lock from others.
         for hold in holds {
             log::warn!("a thread ended with a hold of {:?}: releasing it", hold.name());
-            hold.tell_end();
+            hold.tell_end(HoldEnd::Released);
         }
     }
 }
@@ -45,7 +46,8 @@ impl Hold {
         if self.client.is_forked() {
             return self.client.check_usable().map_err(|e| e.for_name(self.name()));
         }
-        self.send_and_tell(|| self.leave_one(side), Leaving::send)
+        let call = self.client.life.count_call();
+        self.send_and_tell(call, self.leave_one(side), Leaving::send)
     }
 
     /// Gives up the hold, which has one level, by a request of the caller that releases it and does
@@ -61,14 +63,12 @@ impl Hold {
         if self.client.is_forked() {
             return self.client.check_usable().map_err(|e| e.for_name(self.name()));
         }
-        let leave = || {
-            self.tenure.remove_count(Side::Main);
-            let now = self.tenure.now();
-            let before = self.tenure.release(now);
-            self.observe_end(before, now);
-            self.left_all(before, now)
-        };
-        self.send_and_tell(leave, |leaving| leaving.send_by(send))
+        let call = self.client.life.count_call();
+        self.tenure.remove_count(Side::Main);
+        let now = self.tenure.now();
+        let before = self.tenure.release(now);
+        self.observe_end(before, now);
+        self.send_and_tell(call, self.left_all(before, now), |leaving| leaving.send_by(send))
     }
 
     /// The lease has left this state now, because the hold is given up.
@@ -83,13 +83,9 @@ impl Hold {
     }
 
     /// Notifies the listener and the tracer that the hold was given up, if it was. Called after the
-    /// release was sent, because the next holder waits for that.
-    pub(crate) fn tell_end(&self) {
-        self.tell_end_as(HoldEnd::Released);
-    }
-
-    /// `released`: the end of a hold that was given up and neither lost nor closed.
-    pub(super) fn tell_end_as(&self, released: HoldEnd) {
+    /// release was sent, because the next holder waits for that. `released`: the end of a hold that
+    /// was neither lost nor closed.
+    pub(crate) fn tell_end(&self, released: HoldEnd) {
         let observer = &self.client.seen.observer;
         if !observer.is_watched() {
             return;
@@ -105,7 +101,9 @@ impl Hold {
             LeaseState::Released => released,
             LeaseState::Closed => HoldEnd::Closed,
         };
-        observer.end_span(self.tenure.take_span(), |span| span.end_hold(end));
+        if let Some(span) = self.tenure.take_span() {
+            observer.end_span(span, |span| span.end_hold(end));
+        }
         if state != LeaseState::Lost && self.tenure.begin_telling() {
             let name = self.tenure.lock_name();
             let held = self.tenure.held();
@@ -119,12 +117,11 @@ impl Hold {
     /// the server, if anything.
     pub(crate) fn leave_one(&self, side: Side) -> Result<Option<Leaving>> {
         self.tenure.remove_count(side);
-        let released = || self.tenure.state() == LeaseState::Released;
         match (self.tenure.counts(), side) {
             (HoldCounts::NONE, _) => self.leave_all(),
             // Released as a whole already, because its thread has ended: as for the outermost
             // level, there is nothing left to do or to report.
-            _ if released() => Ok(None),
+            _ if self.tenure.state() == LeaseState::Released => Ok(None),
             // The server does not know of this level.
             (HoldCounts { main: 1.., .. }, Side::Read) => self.ensure_held().map(|()| None),
             (counts, _) => self.ensure_held().map(|()| Some(Leaving::new(self, counts))),
@@ -133,21 +130,26 @@ impl Hold {
 
     /// Gives up the hold whatever its count.
     pub(super) fn release_all(&self) -> Result<()> {
-        self.send_and_tell(|| self.leave_all(), Leaving::send)
+        let call = self.client.life.count_call();
+        self.send_and_tell(call, self.leave_all(), Leaving::send)
     }
 
+    /// `call`: counted before the lease left its live states, so that a close that finds it
+    /// released waits for this call.
     fn send_and_tell(
         &self,
-        leave: impl FnOnce() -> Result<Option<Leaving>>,
+        call: Call,
+        leaving: Result<Option<Leaving>>,
         send: impl FnOnce(Leaving) -> Result<()>,
     ) -> Result<()> {
-        // Counted before the lease leaves its live states: a close that finds it released waits for
-        // this call.
-        let call = self.client.life.count_call();
-        let outcome = leave().and_then(|leaving| leaving.map_or(Ok(()), send));
+        let outcome = match leaving {
+            Ok(Some(leaving)) => send(leaving),
+            Ok(None) => Ok(()),
+            Err(e) => Err(e),
+        };
         // A close need not wait for the listener: nothing is left to release.
         drop(call);
-        self.tell_end();
+        self.tell_end(HoldEnd::Released);
         outcome
     }
 
@@ -169,7 +171,10 @@ impl Hold {
     /// Called after the tenure has ended: of all the threads that may end it now, only one sees it
     /// live. A suspect hold is released: the store has not confirmed its last renewal.
     fn park(&self) -> bool {
-        !self.client.life.has_stopped() && self.client.local_queues.park(&self.tenure)
+        match self.client.local_queues.find(&self.tenure.lock_name().key) {
+            Some(queue) => !self.client.life.has_stopped() && queue.park(&self.tenure),
+            None => false,
+        }
     }
 
     /// [`leave_all`](Self::leave_all) for a client that is closed: threads that wait for a

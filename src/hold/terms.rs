@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::base::data::HoldData;
 use crate::base::error::{Result, invalid};
 use crate::base::limits::{LONGEST_LEASE, check_lease, in_words, zero_max_hold};
-use crate::lease::records::{Owner, StoreHold, User};
+use crate::lease::records::{Owner, User};
 use crate::signal::cancel::CancelToken;
 use crate::store::{LockStore, TokenRule};
 use crate::wait::client_state::Config;
@@ -49,7 +49,7 @@ impl Terms {
         if !self.renewed {
             check_lease(self.lease)?;
         }
-        if self.max_hold.is_some_and(|most| most.is_zero()) {
+        if self.max_hold == Some(Duration::ZERO) {
             return Err(zero_max_hold());
         }
         if let Some(data) = &self.data {
@@ -102,13 +102,8 @@ impl Terms {
         self.renewed && self.min_hold.is_zero() && self.data.is_none()
     }
 
-    /// The user has got this hold.
-    pub(crate) fn begin_min_hold(&self, hold: &StoreHold) {
-        hold.begin_min_hold(self.min_hold);
-    }
-
     pub(crate) fn user(&self, owner: Owner) -> User {
-        let max_hold = self.max_hold.filter(|_| self.renewed);
+        let max_hold = if self.renewed { self.max_hold } else { None };
         User { owner, reentrant: self.reentrant, max_hold }
     }
 }

@@ -52,20 +52,22 @@ impl HoldTable {
     /// The last guard of the tenure has been given up: the hold leaves the table with its last
     /// user.
     pub(crate) fn remove(&self, tenure: &Tenure) {
-        let hold = &tenure.store_hold;
-        self.remove_unless_used(hold, |hold| hold.forget(tenure));
+        let mut map = self.map.lock();
+        // Nobody is admitted to an unused hold.
+        if tenure.store_hold.forget(tenure) {
+            Self::take_out(&mut map, &tenure.store_hold);
+        }
     }
 
-    /// Removes the hold if `is_unused`. Nobody is admitted to an unused hold.
-    pub(super) fn remove_unless_used(
-        &self,
-        hold: &Arc<StoreHold>,
-        is_unused: impl FnOnce(&StoreHold) -> bool,
-    ) {
+    /// Removes a hold whose last user never began, unless it has others.
+    pub(super) fn remove_unused(&self, hold: &Arc<StoreHold>) {
         let mut map = self.map.lock();
-        if !is_unused(hold) {
-            return;
+        if hold.is_unused() {
+            Self::take_out(&mut map, hold);
         }
+    }
+
+    fn take_out(map: &mut HashMap<Arc<str>, Entries>, hold: &Arc<StoreHold>) {
         if let Some(holds) = map.get_mut(&hold.asked.name.key) {
             holds.retain(|other| !Arc::ptr_eq(other, hold));
             if holds.is_empty() {

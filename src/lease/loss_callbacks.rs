@@ -142,7 +142,7 @@ impl LossCallbacks {
             let observer = self.observer.clone();
             let loss = tenure.loss_now();
             self.call_user(move || {
-                observer.end_span(Some(span), |span| span.end_hold(HoldEnd::Lost(loss)));
+                observer.end_span(span, |span| span.end_hold(HoldEnd::Lost(loss)));
             });
         }
     }

@@ -8,7 +8,6 @@ mod ending;
 mod give_up;
 pub(crate) mod hold_table;
 pub(crate) mod loss_callbacks;
-mod min_hold;
 pub(crate) mod records;
 mod renewal_batch;
 pub(crate) mod renewal_failures;

@@ -59,15 +59,13 @@ pub(crate) struct StoreHold {
     pub(super) has_others: AtomicBool,
     pub(super) visits: Visits,
     pub(super) release_race: ReleaseRace,
-    pub(super) min_hold: MinHold,
+    /// Until when the lock stays taken, in nanoseconds, or one of the special values in
+    /// [`give_up`](crate::lease::give_up). Only one word, because every hold has it and few use
+    /// it.
+    pub(super) kept_until: AtomicU64,
     pub(super) users: Mutex<Users>,
     pub(super) caretaker: Arc<dyn Caretaker>,
 }
-
-/// Until when the lock stays taken, in nanoseconds, or one of the special values in
-/// [`min_hold`](crate::lease::min_hold). Only one word, because every hold has it and few use it.
-#[derive(Debug, Default)]
-pub(super) struct MinHold(pub(super) AtomicU64);
 
 /// The last question that a renewal has brought: others ask the holder for its lock.
 #[derive(Debug, Default)]
@@ -168,10 +166,4 @@ pub(super) struct Visits {
     pub(super) sent: AtomicU64,
     /// Whether others ask for the lock; `None` for a hold without data.
     pub(super) asked_for: Option<Box<AskedFor>>,
-}
-
-impl Default for Visits {
-    fn default() -> Self {
-        Self { due: AtomicU64::new(NOT_SCHEDULED), sent: AtomicU64::new(0), asked_for: None }
-    }
 }

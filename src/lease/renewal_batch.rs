@@ -12,25 +12,26 @@ use crate::base::loss::RenewalFailure;
 use crate::lease::callbacks::OnTrouble;
 use crate::lease::records::{StoreHold, Tenure};
 use crate::lease::renewal_failures::News;
-use crate::lease::renewal_thread::{RenewalRound, RenewalTable, RenewalThread};
+use crate::lease::renewal_thread::RenewalRound;
 use crate::lease::schedule::tick;
+use crate::lease::watchdog::{RenewalTable, Watchdog};
 use crate::os::atomic::Ordering;
 use crate::store::{Renewal, Renewed};
 
 /// A batch that is out for renewal. Its holds are put back when it is dropped, even by a panic:
 /// otherwise they would never be renewed again.
 pub(super) struct Batch<'a> {
-    inner: &'a RenewalThread,
-    /// When it was taken: see [`RenewalThread::generation`].
+    watchdog: &'a Watchdog,
+    /// When it was taken: see [`Watchdog::generation`].
     generation: u64,
     holds: Vec<(Arc<StoreHold>, Moment)>,
 }
 
 impl Drop for Batch<'_> {
     fn drop(&mut self) {
-        let mut table = self.inner.table.lock();
+        let mut table = self.watchdog.table.lock();
         // The store may have confirmed them just before a lock was forced open.
-        let is_old = self.generation < self.inner.generation();
+        let is_old = self.generation < self.watchdog.generation();
         for (hold, due) in self.holds.drain(..) {
             // Checked under the table's mutex. A release changes the state first and then takes the
             // mutex to leave the table: either its new state is seen here, or it finds the hold in
@@ -44,12 +45,12 @@ impl Drop for Batch<'_> {
                     } else {
                         hold.period()
                     }));
-                    self.inner.enter(&mut table, &hold, due);
+                    self.watchdog.enter(&mut table, &hold, due);
                 }
                 // The hold ended while its renewal was under way, and the renewal failed. The next
                 // visit reports that, and undoes what may remain in the store.
                 LeaseState::Lost if due < Moment::NEVER => {
-                    self.inner.enter(&mut table, &hold, hold.now());
+                    self.watchdog.enter(&mut table, &hold, hold.now());
                 }
                 LeaseState::Lost | LeaseState::Released | LeaseState::Closed => {}
             }
@@ -57,7 +58,7 @@ impl Drop for Batch<'_> {
     }
 }
 
-impl RenewalThread {
+impl Watchdog {
     /// Takes what is due out of the table. `None` if nothing is.
     pub(super) fn take_due(&self, table: &mut RenewalTable, now: Moment) -> Option<Batch<'_>> {
         let due = table.due.take_due(now).into_iter();
@@ -68,7 +69,7 @@ impl RenewalThread {
         if holds.is_empty() {
             None
         } else {
-            Some(Batch { inner: self, generation: self.generation(), holds })
+            Some(Batch { watchdog: self, generation: self.generation(), holds })
         }
     }
 

@@ -2,66 +2,23 @@
 //! outcomes.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::base::lease::{LeaseState, Moment};
 use crate::base::log;
 use crate::base::random::Backoff;
 use crate::lease::announcer::{Announcer, HeldNow};
-use crate::lease::hold_table::HoldTable;
-use crate::lease::loss_callbacks::LossCallbacks;
-use crate::lease::records::{Caretaker, HoldRequest, StoreHold};
+use crate::lease::records::{HoldRequest, StoreHold};
 use crate::lease::renewal_failures::Outages;
-use crate::lease::schedule::Schedule;
-use crate::lease::undos::Undos;
-use crate::os::{
-    self, Condvar, Mutex,
-    atomic::{AtomicU64, Ordering},
-};
-use crate::signal::clock::{Clock, ClockReading};
+use crate::lease::watchdog::{AT_WORK, RenewalTable, Watchdog, log_dropped};
+use crate::os;
+use crate::signal::clock::ClockReading;
 use crate::signal::worker::Phase;
-use crate::store::{HoldCounts, LockStore, Undo, UnknownOutcomes};
-
-/// Called with the key of a lock when a hold of this client has ended: threads that wait for it are
-/// notified.
-pub(crate) type OnEnd = Box<dyn Fn(&str) + Send + Sync>;
-
-/// What it plans while it works: nothing is earlier.
-pub(super) const AT_WORK: Moment = Moment::from_nanos(0);
-
-pub(super) struct RenewalThread {
-    pub(super) client_name: String,
-    /// `None` if the client does not announce who it is.
-    pub(super) announcer: Option<Arc<Announcer>>,
-    pub(super) store: Arc<dyn LockStore>,
-    pub(super) clock: Arc<dyn Clock>,
-    pub(super) loss_callbacks: Arc<LossCallbacks>,
-    pub(super) on_end: OnEnd,
-    pub(super) holds: Arc<HoldTable>,
-    pub(super) generation: AtomicU64,
-    pub(super) table: Mutex<RenewalTable>,
-    pub(super) changed: Condvar,
-}
-
-/// Guarded by one mutex, which is never held during I/O.
-#[derive(Default)]
-pub(super) struct RenewalTable {
-    pub(super) due: Schedule,
-    pub(super) undos: Undos,
-    /// When the thread plans to wake up; it is notified of anything that is due earlier. `None`:
-    /// not before it is notified.
-    pub(super) planned: Option<Moment>,
-    /// All holds must be visited now, whenever they are due.
-    pub(super) visit_all: bool,
-    /// Set with the request to stop: until when the thread continues to resolve.
-    pub(super) resolve_until: Option<Instant>,
-    pub(super) phase: Phase,
-}
+use crate::store::{HoldCounts, Undo, UnknownOutcomes};
 
 /// Reports every lease in the table as lost when the thread ends, even by a panic: nothing renews
 /// them any more.
-struct RenewalExit<'a>(&'a RenewalThread);
+struct RenewalExit<'a>(&'a Watchdog);
 
 impl Drop for RenewalExit<'_> {
     fn drop(&mut self) {
@@ -83,68 +40,7 @@ impl Drop for RenewalExit<'_> {
     }
 }
 
-impl RenewalThread {
-    pub(super) fn enter(&self, table: &mut RenewalTable, hold: &Arc<StoreHold>, due: Moment) {
-        let visit = table.due.enter(hold, due);
-        if table.planned.is_none_or(|planned| visit < planned) {
-            self.changed.notify_all();
-        }
-    }
-
-    /// [`enter`](Self::enter) for a hold that was not in the table before.
-    pub(super) fn enter_new(&self, table: &mut RenewalTable, hold: &Arc<StoreHold>, due: Moment) {
-        let is_doubtful = hold.asked.generation < self.generation();
-        if is_doubtful {
-            hold.lease.suspect(hold.now());
-        }
-        self.enter(table, hold, if is_doubtful { hold.now() } else { due });
-    }
-
-    /// Counts the events after which earlier grants may be gone: a lock was forced open, another
-    /// server has the holds, or the machine was paused. Read it before a request is sent. A hold
-    /// that was asked for before the last event enters as Suspect and is visited at once, whatever
-    /// the event was: one request too many does no harm.
-    pub(super) fn generation(&self) -> u64 {
-        self.generation.load(Ordering::Acquire)
-    }
-
-    /// Raises the [generation](Self::generation) and makes these holds Suspect and due. Raised
-    /// first, under the mutex under which a hold enters: one that is not among them is detected
-    /// there.
-    pub(super) fn mistrust(
-        &self,
-        table: &mut RenewalTable,
-        holds: impl FnOnce() -> Vec<Arc<StoreHold>>,
-    ) {
-        self.generation.fetch_add(1, Ordering::AcqRel);
-        let now = self.now();
-        for hold in holds() {
-            hold.lease.suspect(now);
-            // One that is out with a batch comes back with it, and is due at once.
-            if table.due.leave(&hold) {
-                self.enter(table, &hold, now);
-            }
-        }
-    }
-
-    /// The holds under this key may be gone, and so may others that are on their way.
-    pub(super) fn mistrust_under(&self, key: &str) {
-        self.mistrust(&mut self.table.lock(), || self.holds.under(key));
-    }
-
-    /// All holds are visited at once.
-    pub(super) fn visit_all(&self) {
-        self.table.lock().visit_all = true;
-        self.changed.notify_all();
-    }
-
-    /// Returns the oldest undo, if it was dropped because there were too many.
-    pub(super) fn remember(&self, table: &mut RenewalTable, undo: Undo) -> Option<Undo> {
-        let oldest = table.undos.add(undo);
-        self.changed.notify_all();
-        oldest
-    }
-
+impl Watchdog {
     pub(super) fn run(&self) {
         let _exit_guard = RenewalExit(self);
         self.table.lock().planned = Some(AT_WORK);
@@ -237,13 +133,6 @@ impl RenewalThread {
         self.announcer.as_deref().filter(is_due)
     }
 
-    /// Removes the announcement of this client, if there is one.
-    pub(super) fn withdraw(&self, answers: bool) {
-        if let Some(announcer) = &self.announcer {
-            announcer.withdraw(&*self.store, self.clock.now(), answers);
-        }
-    }
-
     fn sleep(
         &self,
         table: &mut os::MutexGuard<'_, RenewalTable>,
@@ -295,7 +184,7 @@ impl RenewalThread {
 
     pub(super) fn take_back(&self, hold: &StoreHold) {
         let undo = hold.undo(HoldCounts::NONE, UnknownOutcomes::default());
-        let oldest = self.remember(&mut self.table.lock(), undo);
+        let oldest = self.add_undo(&mut self.table.lock(), undo);
         log_dropped(oldest);
     }
 
@@ -329,7 +218,7 @@ impl RenewalThread {
         }
         let before = undos.len();
         let not_before = self.clock.now().plus(round.resolve_pause.next());
-        let mut batch = UndoBatch { inner: self, left: None, not_before };
+        let mut batch = UndoBatch { watchdog: self, left: None, not_before };
         self.store.resolve(&mut undos);
         // One batch a round: what is due for renewal goes first.
         let progress = undos.len() < before;
@@ -346,43 +235,14 @@ impl RenewalThread {
 /// Undos that are being resolved. If that panics, all of them are put back, and tried again after a
 /// pause.
 struct UndoBatch<'a> {
-    inner: &'a RenewalThread,
+    watchdog: &'a Watchdog,
     left: Option<Vec<Undo>>,
     not_before: Moment,
 }
 
 impl Drop for UndoBatch<'_> {
     fn drop(&mut self) {
-        self.inner.table.lock().undos.end(self.left.take(), self.not_before);
-    }
-}
-
-impl Caretaker for RenewalThread {
-    fn now(&self) -> Moment {
-        self.clock.now()
-    }
-
-    fn give_up(&self, hold: &Arc<StoreHold>) {
-        // In the same order as every release: a renewal that is answered later revives nothing.
-        hold.lease.release(self.now());
-        let mut table = self.table.lock();
-        table.due.leave(hold);
-        let undo = hold.undo(HoldCounts::NONE, UnknownOutcomes::default());
-        let _ = self.remember(&mut table, undo);
-        drop(table);
-        self.holds.remove_unless_used(hold, StoreHold::is_unused);
-        (self.on_end)(&hold.asked.name.key);
-    }
-}
-
-/// Call it without the table's mutex: a logger may block, and nothing would be renewed until it
-/// returned.
-pub(super) fn log_dropped(undo: Option<Undo>) {
-    if let Some(Undo { name, .. }) = undo {
-        log::warn!(
-            "too many unknown outcomes: {:?} stays as it is until its lease ends",
-            name.name
-        );
+        self.watchdog.table.lock().undos.end(self.left.take(), self.not_before);
     }
 }
 

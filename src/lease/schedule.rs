@@ -45,13 +45,8 @@ impl Schedule {
         due
     }
 
-    /// Returns false if it was not in the schedule.
-    pub(crate) fn leave(&mut self, hold: &StoreHold) -> bool {
-        self.take(hold).is_some()
-    }
-
-    /// Removes it. Returns when it would have been visited.
-    pub(crate) fn take(&mut self, hold: &StoreHold) -> Option<Moment> {
+    /// Returns when it would have been visited; `None` if it was not in the schedule.
+    pub(crate) fn leave(&mut self, hold: &StoreHold) -> Option<Moment> {
         let due = Moment::from_nanos(hold.visits.due.swap(NOT_SCHEDULED, Ordering::Relaxed));
         self.due.remove(&place(hold, due))?;
         self.forget_lease(hold);
@@ -137,12 +132,15 @@ impl StoreHold {
     /// How often it is visited. A long fixed lease is visited as often as others: its user may be
     /// forced out at any time.
     pub(crate) fn period(&self) -> Duration {
-        let longest = match self.asked.is_renewed {
-            _ if self.has_others() => LONGEST_BETWEEN_SHARED_VISITS,
-            true => Duration::MAX,
-            false => LONGEST_BETWEEN_VISITS,
+        let lease = self.asked.lease;
+        let longest = if self.has_others() {
+            LONGEST_BETWEEN_SHARED_VISITS
+        } else if self.asked.is_renewed {
+            lease
+        } else {
+            LONGEST_BETWEEN_VISITS
         };
-        self.asked.lease.min(longest) / 3
+        lease.min(longest) / 3
     }
 
     /// How long after the request for it the hold is first visited.
@@ -160,12 +158,11 @@ impl StoreHold {
     /// When it must be visited at the latest: the first end of a lease must be noticed, even that
     /// of a tenure that others outlast.
     pub(super) fn first_end(&self) -> Moment {
-        self.users
-            .lock()
-            .tenures
-            .iter()
-            .map(|tenure| tenure.own_end())
-            .fold(self.lease.until(), Moment::min)
+        let mut end = self.lease.until();
+        for tenure in &self.users.lock().tenures {
+            end = end.min(tenure.own_end());
+        }
+        end
     }
 }
 
@@ -187,7 +184,7 @@ mod tests {
             schedule.enter(hold, due);
         }
         assert_eq!(schedule.tick(), ms(2));
-        assert!(schedule.leave(&short));
+        assert!(schedule.leave(&short).is_some());
         assert_eq!(schedule.tick(), ms(1000));
         schedule.enter(&short, due);
         assert_eq!((schedule.take_due(due).len(), schedule.leases.len()), (2, 0));
@@ -203,10 +200,10 @@ mod tests {
         for hold in [&a, &b, &c] {
             assert_eq!(schedule.enter(hold, due), due);
         }
-        assert!(schedule.leave(&b) && !schedule.leave(&b));
+        assert!(schedule.leave(&b).is_some() && schedule.leave(&b).is_none());
         let mut visited = schedule.take_due(due);
         visited.sort_by_key(|hold| hold.asked.name.name.clone());
         assert!(Arc::ptr_eq(&visited[0], &a) && Arc::ptr_eq(&visited[1], &c) && visited.len() == 2);
-        assert!(!schedule.leave(&a) && schedule.take_all().is_empty());
+        assert!(schedule.leave(&a).is_none() && schedule.take_all().is_empty());
     }
 }

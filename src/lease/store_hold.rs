@@ -21,9 +21,11 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 
-use crate::base::lease::{Ends, Lease, LeaseState, LostBy, Moment, valid_until};
+use crate::base::lease::{Ends, Lease, LeaseState, LostBy, Moment, nanos, valid_until};
 use crate::lease::ending::ReleaseRace;
-use crate::lease::records::{Caretaker, HoldRequest, MinHold, StoreHold, Tenure, Users, Visits};
+use crate::lease::records::{
+    Caretaker, HoldRequest, NOT_SCHEDULED, StoreHold, Tenure, Users, Visits,
+};
 use crate::os::{
     Mutex,
     atomic::{AtomicBool, AtomicU64, Ordering},
@@ -40,24 +42,9 @@ const OPEN_TO_READERS: Duration = Duration::from_millis(4);
 #[derive(Debug)]
 #[must_use]
 pub(crate) struct Admission {
-    hold: Arc<StoreHold>,
-    is_used: bool,
-}
-
-impl Admission {
-    fn to(hold: Arc<StoreHold>) -> Self {
-        Self { hold, is_used: false }
-    }
-
-    pub(crate) fn hold(&self) -> &Arc<StoreHold> {
-        &self.hold
-    }
-
-    /// Uses it for the tenure that begins.
-    pub(super) fn begins(mut self) -> Arc<StoreHold> {
-        self.is_used = true;
-        self.hold.clone()
-    }
+    pub(crate) hold: Arc<StoreHold>,
+    /// A tenure has begun.
+    pub(super) is_used: bool,
 }
 
 impl Drop for Admission {
@@ -112,11 +99,12 @@ impl StoreHold {
             has_token: token > 0,
             has_others: AtomicBool::new(asked.name.kind.is_read()),
             visits: Visits {
+                due: AtomicU64::new(NOT_SCHEDULED),
+                sent: AtomicU64::new(0),
                 asked_for: asked.holder.data().map(|_| Box::default()),
-                ..Visits::default()
             },
             release_race: ReleaseRace::default(),
-            min_hold: MinHold::default(),
+            kept_until: AtomicU64::new(0),
             users: Mutex::new(users),
             asked,
             caretaker,
@@ -144,9 +132,9 @@ impl StoreHold {
         self
     }
 
-    /// Admits the first user. Call it once.
+    /// Admits the first user.
     pub(crate) fn admit_first(self) -> Admission {
-        Admission::to(Arc::new(self))
+        Admission { hold: Arc::new(self), is_used: false }
     }
 
     /// Admits one more reader, with this lease, unless that reader has to ask the store: a writer
@@ -166,7 +154,7 @@ impl StoreHold {
             return None;
         }
         users.members += 1;
-        Some(Admission::to(self.clone()))
+        Some(Admission { hold: self.clone(), is_used: false })
     }
 
     /// Admits the next user in place of `from`, if that is the only one and has given it up, and
@@ -201,7 +189,7 @@ impl StoreHold {
             return None;
         }
         users.tenures.clear();
-        Some(Admission::to(self.clone()))
+        Some(Admission { hold: self.clone(), is_used: false })
     }
 
     /// Whether a caller with these terms may have it instead of the one that was admitted.
@@ -230,20 +218,6 @@ impl StoreHold {
     /// Whether other threads of the client may use it at the same time.
     pub(crate) fn is_shared_within(&self) -> bool {
         self.users.lock().open_until > Moment::from_nanos(0)
-    }
-
-    /// Makes the tenure of an admission, from its fencing token and whether it is the first.
-    pub(super) fn begin(&self, make: impl FnOnce(u64, bool) -> Arc<Tenure>) -> Arc<Tenure> {
-        let mut users = self.users.lock();
-        let is_first = users.turns == 0;
-        if !is_first {
-            users.token += u64::from(users.token > 0);
-            users.spare_tokens = users.spare_tokens.map(|spare| spare.saturating_sub(1));
-        }
-        users.turns = users.turns.saturating_add(1);
-        let tenure = make(users.token, is_first);
-        users.tenures.push(tenure.clone());
-        tenure
     }
 
     /// The tenure has ended, so the hold is no longer kept for it. True if it was the last to
@@ -338,10 +312,6 @@ impl Users {
         self.members -= 1;
         self.members == 0
     }
-}
-
-fn nanos(duration: Duration) -> u64 {
-    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
 impl fmt::Debug for StoreHold {

@@ -19,7 +19,7 @@ pub(crate) fn granted(
     granted_by(&watchdog(clock), name, kind, lease)
 }
 
-fn granted_by(watchdog: &Watchdog, name: &str, kind: Kind, lease: Duration) -> StoreHold {
+fn granted_by(watchdog: &Arc<Watchdog>, name: &str, kind: Kind, lease: Duration) -> StoreHold {
     let name = Arc::new(LockName::new("", name, kind).unwrap());
     let holder = ClientId::random(Duration::from_secs(5)).fresh_holder();
     let primitive = kind.into();
@@ -39,7 +39,7 @@ fn granted_by(watchdog: &Watchdog, name: &str, kind: Kind, lease: Duration) -> S
 }
 
 /// A plain lock with its one user.
-pub(crate) fn hold_of(watchdog: &Watchdog, name: &str, lease: Duration) -> Arc<StoreHold> {
+pub(crate) fn hold_of(watchdog: &Arc<Watchdog>, name: &str, lease: Duration) -> Arc<StoreHold> {
     let admission = granted_by(watchdog, name, Kind::Mutex, lease).admit_first();
     Tenure::begin(admission, USER).store_hold.clone()
 }
@@ -173,7 +173,7 @@ fn what_is_learnt_of_a_hold_all_its_users_know() {
     assert_eq!(Tenure::begin(on_its_way, USER).state(), LeaseState::Lost);
     let first = first(&clock, 9);
     let passed = passes(&first).unwrap();
-    passed.hold().lose();
+    passed.hold.lose();
     assert_eq!(
         (first.state(), Tenure::begin(passed, USER).state()),
         (LeaseState::Released, LeaseState::Lost)

@@ -40,24 +40,33 @@ impl Side {
 
 impl Tenure {
     /// Begins the tenure that was admitted, with one level.
-    pub(crate) fn begin(admission: Admission, user: User) -> Arc<Self> {
-        let hold = admission.begins();
-        hold.begin(|token, is_first| {
-            let since = if is_first { hold.asked.at } else { hold.now() };
-            let side = if hold.asked.name.kind.is_read() { Side::Read } else { Side::Main };
-            Arc::new(Self {
-                store_hold: hold.clone(),
-                user,
-                thread: os::thread::current(),
-                token,
-                since,
-                own: Lease::new(Moment::NEVER),
-                counts: AtomicU64::new(side.one()),
-                marks: EndMarks::default(),
-                listeners: Mutex::new(None),
-                ended: Condvar::new(),
-            })
-        })
+    pub(crate) fn begin(mut admission: Admission, user: User) -> Arc<Self> {
+        let hold = admission.hold.clone();
+        let mut users = hold.users.lock();
+        let mut since = hold.asked.at;
+        if users.turns > 0 {
+            since = hold.now();
+            users.token += u64::from(users.token > 0);
+            users.spare_tokens = users.spare_tokens.map(|spare| spare.saturating_sub(1));
+        }
+        users.turns = users.turns.saturating_add(1);
+        let side = if hold.asked.name.kind.is_read() { Side::Read } else { Side::Main };
+        let tenure = Arc::new(Self {
+            store_hold: hold.clone(),
+            user,
+            thread: os::thread::current(),
+            token: users.token,
+            since,
+            own: Lease::new(Moment::NEVER),
+            counts: AtomicU64::new(side.one()),
+            marks: EndMarks::default(),
+            listeners: Mutex::new(None),
+            ended: Condvar::new(),
+        });
+        users.tenures.push(tenure.clone());
+        drop(users);
+        admission.is_used = true;
+        tenure
     }
 
     pub(crate) fn lock_name(&self) -> &Arc<LockName> {
@@ -121,11 +130,13 @@ impl Tenure {
     /// When it ends, whatever happens to the hold. [`Moment::NEVER`] if no end is left to notice:
     /// otherwise a visit for it would be followed by the next one at once.
     pub(super) fn own_end(&self) -> Moment {
-        let end_of_loss = || {
-            let (how, at) = self.own.lost()?;
-            (how != LostBy::Closing && !self.marks.has_left()).then_some(at)
-        };
-        self.own.live_until().or_else(end_of_loss).unwrap_or(Moment::NEVER)
+        if let Some(end) = self.own.live_until() {
+            return end;
+        }
+        match self.own.lost() {
+            Some((how, at)) if how != LostBy::Closing && !self.marks.has_left() => at,
+            _ => Moment::NEVER,
+        }
     }
 
     pub(crate) fn remaining(&self) -> Duration {

@@ -1,4 +1,5 @@
-//! The watchdog of a client, as holds and calls use it. Its thread is in `renewal_thread`.
+//! The watchdog of a client: which holds it renews, which undos it resolves, and how holds and calls
+//! tell it. What its thread does is in [`renewal_thread`](crate::lease::renewal_thread).
 //!
 //! Holds enter and leave a table under a short mutex instead of sending commands over a channel:
 //! taking and freeing a lock must not wake the thread each time (two context switches a cycle), and
@@ -13,20 +14,52 @@ use crate::base::log;
 use crate::lease::announcer::Announcer;
 use crate::lease::hold_table::HoldTable;
 use crate::lease::loss_callbacks::LossCallbacks;
-use crate::lease::records::{HoldRequest, StoreHold};
-#[cfg(feature = "testing")]
-use crate::lease::renewal_thread::AT_WORK;
-use crate::lease::renewal_thread::{OnEnd, RenewalTable, RenewalThread, log_dropped};
-use crate::os::{Condvar, Mutex, atomic::AtomicU64};
+use crate::lease::records::{Caretaker, HoldRequest, StoreHold};
+use crate::lease::schedule::Schedule;
+use crate::lease::undos::Undos;
+use crate::os::{
+    Condvar, Mutex,
+    atomic::{AtomicU64, Ordering},
+};
 use crate::signal::clock::Clock;
-#[cfg(feature = "testing")]
-use crate::signal::worker::Phase;
-use crate::signal::worker::Worker;
-use crate::store::{Granted, LockStore, Undo};
+use crate::signal::worker::{Phase, Worker};
+use crate::store::{Granted, HoldCounts, LockStore, Undo, UnknownOutcomes};
+
+/// Called with the key of a lock when a hold of this client has ended: threads that wait for it are
+/// notified.
+pub(crate) type OnEnd = Box<dyn Fn(&str) + Send + Sync>;
+
+/// What the thread plans while it works: nothing is earlier.
+pub(super) const AT_WORK: Moment = Moment::from_nanos(0);
 
 pub(crate) struct Watchdog {
-    inner: Arc<RenewalThread>,
+    pub(super) client_name: String,
+    /// `None` if the client does not announce who it is.
+    pub(super) announcer: Option<Arc<Announcer>>,
+    pub(super) store: Arc<dyn LockStore>,
+    pub(super) clock: Arc<dyn Clock>,
+    pub(super) loss_callbacks: Arc<LossCallbacks>,
+    pub(super) on_end: OnEnd,
+    pub(super) holds: Arc<HoldTable>,
+    generation: AtomicU64,
+    pub(super) table: Mutex<RenewalTable>,
+    pub(super) changed: Condvar,
     worker: Worker,
+}
+
+/// Guarded by one mutex, which is never held during I/O.
+#[derive(Default)]
+pub(super) struct RenewalTable {
+    pub(super) due: Schedule,
+    pub(super) undos: Undos,
+    /// When the thread plans to wake up; it is notified of anything that is due earlier. `None`:
+    /// not before it is notified.
+    pub(super) planned: Option<Moment>,
+    /// All holds must be visited now, whenever they are due.
+    pub(super) visit_all: bool,
+    /// Set with the request to stop: until when the thread continues to resolve.
+    pub(super) resolve_until: Option<Instant>,
+    pub(super) phase: Phase,
 }
 
 impl Watchdog {
@@ -38,8 +71,8 @@ impl Watchdog {
         loss_callbacks: Arc<LossCallbacks>,
         on_end: OnEnd,
         holds: Arc<HoldTable>,
-    ) -> Self {
-        let inner = Arc::new(RenewalThread {
+    ) -> Arc<Self> {
+        let watchdog = Arc::new(Self {
             client_name,
             announcer,
             store,
@@ -50,19 +83,20 @@ impl Watchdog {
             generation: AtomicU64::new(0),
             table: Mutex::default(),
             changed: Condvar::new(),
+            worker: Worker::default(),
         });
-        let told = Arc::downgrade(&inner);
-        inner.store.tell_losses(Box::new(move || {
-            if let Some(inner) = told.upgrade() {
-                inner.visit_all();
+        let told = Arc::downgrade(&watchdog);
+        watchdog.store.tell_losses(Box::new(move || {
+            if let Some(watchdog) = told.upgrade() {
+                watchdog.visit_all();
             }
         }));
-        Self { inner, worker: Worker::default() }
+        watchdog
     }
 
     /// A hold as the store has granted it, for its first user.
-    pub(crate) fn granted(&self, asked: HoldRequest, granted: Granted) -> StoreHold {
-        StoreHold::granted(asked, granted, self.inner.clone())
+    pub(crate) fn granted(self: &Arc<Self>, asked: HoldRequest, granted: Granted) -> StoreHold {
+        StoreHold::granted(asked, granted, self.clone())
     }
 
     /// From now on the hold is renewed (or inspected, if its lease is fixed), until it leaves or
@@ -70,28 +104,63 @@ impl Watchdog {
     ///
     /// # Errors
     /// When the thread cannot be started: the caller must not rely on a lease that is not renewed.
-    pub(crate) fn watch(&self, hold: &Arc<StoreHold>) -> Result<(), Error> {
-        let mut table = self.inner.table.lock();
-        self.start(&mut table)?;
-        self.inner.enter_new(&mut table, hold, hold.first_due());
+    pub(crate) fn watch(self: &Arc<Self>, hold: &Arc<StoreHold>) -> Result<(), Error> {
+        let mut table = self.table.lock();
+        self.ensure_runs(&mut table)?;
+        let mut due = hold.first_due();
+        if hold.asked.generation < self.generation() {
+            due = hold.now();
+            hold.lease.suspect(due);
+        }
+        self.enter(&mut table, hold, due);
         Ok(())
+    }
+
+    pub(super) fn enter(&self, table: &mut RenewalTable, hold: &Arc<StoreHold>, due: Moment) {
+        let visit = table.due.enter(hold, due);
+        if !matches!(table.planned, Some(planned) if planned <= visit) {
+            self.changed.notify_all();
+        }
+    }
+
+    /// Counts the events after which earlier grants may be gone: a lock was forced open, another
+    /// server has the holds, or the machine was paused. Read it before a request is sent, and
+    /// [store](HoldRequest) it with what the request is granted. A hold that was asked for before
+    /// the last event enters as Suspect and is visited at once, whatever the event was: one request
+    /// too many does no harm.
+    pub(crate) fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Acquire)
+    }
+
+    /// Raises the [generation](Self::generation) and makes these holds Suspect and due. Raised
+    /// first, under the mutex under which a hold enters: one that is not among them is detected
+    /// there.
+    pub(super) fn mistrust(
+        &self,
+        table: &mut RenewalTable,
+        holds: impl FnOnce() -> Vec<Arc<StoreHold>>,
+    ) {
+        self.generation.fetch_add(1, Ordering::AcqRel);
+        let now = self.now();
+        for hold in holds() {
+            hold.lease.suspect(now);
+            // One that is out with a batch comes back with it, and is due at once.
+            if table.due.leave(&hold).is_some() {
+                self.enter(table, &hold, now);
+            }
+        }
     }
 
     /// The holds under this key may be gone, and so may others that were asked for before now: they
     /// become Suspect, and the store is asked at once.
-    pub(crate) fn mistrust(&self, key: &str) {
-        self.inner.mistrust_under(key);
-    }
-
-    /// Read it before a request, and [store](HoldRequest) it with what the request is granted.
-    pub(crate) fn generation(&self) -> u64 {
-        self.inner.generation()
+    pub(crate) fn mistrust_under(&self, key: &str) {
+        self.mistrust(&mut self.table.lock(), || self.holds.under(key));
     }
 
     /// Called after the lease left its live states and *before* the release is sent: a renewal that
     /// runs after the release then finds no hold, and its reply finds a lease that nothing revives.
     pub(crate) fn leave(&self, hold: &StoreHold) {
-        self.inner.table.lock().due.leave(hold);
+        self.table.lock().due.leave(hold);
     }
 
     /// From now on the hold only reads, and others may hold the lock as well: its first inspection
@@ -100,29 +169,30 @@ impl Watchdog {
         // Set before the table's mutex is taken. If a batch has the hold, it puts the hold back
         // under that mutex, and must see by then that it only reads, to compute when it is due.
         hold.only_reads();
-        let mut table = self.inner.table.lock();
-        if table.due.leave(hold) {
-            self.inner.enter(&mut table, hold, hold.now().plus(hold.first_visit()));
+        let mut table = self.table.lock();
+        if table.due.leave(hold).is_some() {
+            self.enter(&mut table, hold, hold.now().plus(hold.first_visit()));
         }
     }
 
-    #[cfg(test)]
-    pub(crate) fn now(&self) -> Moment {
-        self.inner.clock.now()
+    /// All holds are visited at once.
+    pub(super) fn visit_all(&self) {
+        self.table.lock().visit_all = true;
+        self.changed.notify_all();
     }
 
     /// Makes everything due now: a test has moved the clock, or changed the content of the store.
     #[cfg(feature = "testing")]
-    pub(crate) fn visit_all(&self) {
-        self.inner.table.lock().undos.hasten();
-        self.inner.visit_all();
+    pub(crate) fn recheck(&self) {
+        self.table.lock().undos.hasten();
+        self.visit_all();
     }
 
     /// Whether its thread has done what is due, and sleeps.
     #[cfg(feature = "testing")]
     pub(crate) fn is_settled(&self) -> bool {
-        let now = self.inner.clock.now();
-        let table = self.inner.table.lock();
+        let now = self.now();
+        let table = self.table.lock();
         let is_due = || table.due.is_due(now) || table.undos.due().is_some_and(|due| due <= now);
         match table.phase {
             Phase::NotStarted | Phase::Ended => true,
@@ -133,7 +203,7 @@ impl Watchdog {
     }
 
     /// Undoes an acquisition in the background, as soon as the server can be asked.
-    pub(crate) fn undo(&self, undo: Undo) {
+    pub(crate) fn undo(self: &Arc<Self>, undo: Undo) {
         let name = undo.name.name.clone();
         match self.remember(undo) {
             Ok(oldest) => log_dropped(oldest),
@@ -146,65 +216,101 @@ impl Watchdog {
     ///
     /// # Errors
     /// When the thread cannot be started: the lock stays taken until its lease ends.
-    pub(crate) fn remember(&self, undo: Undo) -> Result<Option<Undo>, Error> {
-        let mut table = self.inner.table.lock();
-        self.start(&mut table)?;
-        Ok(self.inner.remember(&mut table, undo))
+    pub(crate) fn remember(self: &Arc<Self>, undo: Undo) -> Result<Option<Undo>, Error> {
+        let mut table = self.table.lock();
+        self.ensure_runs(&mut table)?;
+        Ok(self.add_undo(&mut table, undo))
+    }
+
+    /// Returns the oldest undo, if it was dropped because there were too many.
+    pub(super) fn add_undo(&self, table: &mut RenewalTable, undo: Undo) -> Option<Undo> {
+        let oldest = table.undos.add(undo);
+        self.changed.notify_all();
+        oldest
     }
 
     /// The undos that wait to be resolved, and until when the last hold can remain of those that
     /// the thread is resolving now.
     pub(crate) fn unresolved(&self) -> (Vec<Undo>, Option<Moment>) {
-        let table = self.inner.table.lock();
+        let table = self.table.lock();
         (table.undos.waiting().to_vec(), table.undos.standing_until())
     }
 
     /// How many undos are not done, including those that the thread is resolving.
     pub(crate) fn open_undos(&self) -> usize {
-        self.inner.table.lock().undos.open()
+        self.table.lock().undos.open()
     }
 
     /// Asks the thread to end after a last attempt to resolve what is unresolved, and waits for it
     /// until `deadline`. Returns false if it is still blocked in I/O; it ends afterwards.
     pub(crate) fn stop(&self, deadline: Instant) -> bool {
-        let mut table = self.inner.table.lock();
+        let mut table = self.table.lock();
         table.resolve_until = Some(deadline);
-        self.worker.stop(table, |table| &mut table.phase, &self.inner.changed, deadline)
+        self.worker.stop(table, |table| &mut table.phase, &self.changed, deadline)
     }
 
     /// Removes the announcement of this client. Called after the thread has ended, because the
     /// thread could write it anew. `answers`: the server has just answered other requests. Blocks
     /// for the I/O timeout of renewals if the server hangs.
     pub(crate) fn withdraw(&self, answers: bool) {
-        self.inner.withdraw(answers);
+        if let Some(announcer) = &self.announcer {
+            announcer.withdraw(&*self.store, self.now(), answers);
+        }
     }
 
     /// A call of this client waits where others can see it: announces who the client is, if it does
     /// so at once. If that fails, only people miss it.
-    pub(crate) fn introduce(&self) {
-        if self
-            .inner
-            .announcer
-            .as_ref()
-            .is_some_and(|announcer| announcer.is_unknown(self.inner.clock.now()))
+    pub(crate) fn introduce(self: &Arc<Self>) {
+        if self.announcer.as_ref().is_some_and(|announcer| announcer.is_unknown(self.now()))
+            && self.begin().is_ok()
         {
-            let mut table = self.inner.table.lock();
-            if self.start(&mut table).is_ok() {
-                self.inner.changed.notify_all();
-            }
+            self.changed.notify_all();
         }
     }
 
     /// Starts the thread now, for a store that needs maintenance before anything is held.
-    pub(crate) fn begin(&self) -> Result<(), Error> {
-        self.start(&mut self.inner.table.lock())
+    pub(crate) fn begin(self: &Arc<Self>) -> Result<(), Error> {
+        self.ensure_runs(&mut self.table.lock())
     }
 
-    fn start(&self, table: &mut RenewalTable) -> Result<(), Error> {
-        let inner = self.inner.clone();
-        let phase = &mut table.phase;
-        self.worker
-            .start(phase, format_args!("lh-renew-{}", self.inner.client_name), move || inner.run())
+    /// # Errors
+    /// The thread has ended, or cannot be started.
+    fn ensure_runs(self: &Arc<Self>, table: &mut RenewalTable) -> Result<(), Error> {
+        if matches!(table.phase, Phase::Running) {
+            return Ok(());
+        }
+        let watchdog = self.clone();
+        let name = format_args!("lh-renew-{}", self.client_name);
+        self.worker.start(&mut table.phase, name, move || watchdog.run())
+    }
+}
+
+impl Caretaker for Watchdog {
+    fn now(&self) -> Moment {
+        self.clock.now()
+    }
+
+    fn give_up(&self, hold: &Arc<StoreHold>) {
+        // In the same order as every release: a renewal that is answered later revives nothing.
+        hold.lease.release(self.now());
+        let mut table = self.table.lock();
+        table.due.leave(hold);
+        let undo = hold.undo(HoldCounts::NONE, UnknownOutcomes::default());
+        let _ = self.add_undo(&mut table, undo);
+        drop(table);
+        self.holds.remove_unused(hold);
+        (self.on_end)(&hold.asked.name.key);
+    }
+}
+
+/// Call it without the table's mutex: a logger may block, and nothing would be renewed until it
+/// returned.
+pub(super) fn log_dropped(undo: Option<Undo>) {
+    if let Some(Undo { name, .. }) = undo {
+        log::warn!(
+            "too many unknown outcomes: {:?} stays as it is until its lease ends",
+            name.name
+        );
     }
 }
 
@@ -222,7 +328,7 @@ pub(super) mod tests {
     const SPAN: Duration = Duration::from_secs(600);
 
     /// A watchdog over an empty store: every hold that it visits is lost.
-    pub(in crate::lease) fn watchdog(clock: &Arc<FakeClock>) -> Watchdog {
+    pub(in crate::lease) fn watchdog(clock: &Arc<FakeClock>) -> Arc<Watchdog> {
         let store = Arc::new(MemoryStore::new(&Arc::new(Memory::new()), SPAN));
         let losses = Arc::new(LossCallbacks::new(Arc::new(Observer::default())));
         let holds = Arc::new(HoldTable::new(SPAN));
@@ -251,9 +357,9 @@ pub(super) mod tests {
         watchdog.watch(&here).unwrap();
         watchdog.watch(&other).unwrap();
         for hold in [&here, &other] {
-            watchdog.inner.holds.insert(hold);
+            watchdog.holds.insert(hold);
         }
-        watchdog.mistrust(&late.asked.name.key);
+        watchdog.mistrust_under(&late.asked.name.key);
         assert!(is_lost_soon(&here, || ()));
         watchdog.watch(&late).unwrap();
         assert!(is_lost_soon(&late, || ()));
@@ -272,7 +378,7 @@ pub(super) mod tests {
         let here = hold_of(&watchdog, "a", SPAN);
         let late = hold_of(&watchdog, "b", SPAN);
         watchdog.watch(&here).unwrap();
-        watchdog.inner.holds.insert(&here);
+        watchdog.holds.insert(&here);
         // More than once: the thread may not have read the clock before the first jump.
         assert!(is_lost_soon(&here, || clock.jump_wall(SPAN)));
         watchdog.watch(&late).unwrap();

@@ -126,21 +126,20 @@ impl Observer {
         primitive: Primitive,
         names: &[Arc<LockName>],
         outcome: Outcome<'_>,
-        waited: Option<(&Arc<LockName>, Duration)>,
+        waited: Option<&(Arc<LockName>, Duration)>,
     ) {
-        self.of(primitive).ended(outcome, waited.map(|(_, time)| time));
+        let mut time = None;
+        if let Some((name, waited)) = waited {
+            time = Some(*waited);
+            let counters = self.contended(name);
+            counters.ended(outcome, time);
+            self.promote(name, &counters);
+        }
+        self.of(primitive).ended(outcome, time);
         for name in names {
-            match waited.filter(|(awaited, _)| Arc::ptr_eq(awaited, name)) {
-                Some((_, time)) => {
-                    let counters = self.contended(name);
-                    counters.ended(outcome, Some(time));
-                    self.promote(name, &counters);
-                }
-                None => {
-                    if let Some(counters) = name.counters.get() {
-                        counters.ended(outcome, None);
-                    }
-                }
+            let is_counted = matches!(waited, Some((awaited, _)) if Arc::ptr_eq(awaited, name));
+            if !is_counted && let Some(counters) = name.counters.get() {
+                counters.ended(outcome, None);
             }
         }
     }
@@ -178,7 +177,7 @@ impl Observer {
 
     /// Whether a listener or a tracer may want to know of the end of a hold.
     pub(crate) fn is_watched(&self) -> bool {
-        cfg!(feature = "tracing") || self.has_listener()
+        cfg!(feature = "tracing") || self.listener.is_some()
     }
 
     /// Whether a wait that begins is reported to a listener or a tracer.
@@ -220,12 +219,10 @@ impl Observer {
         })?
     }
 
-    pub(crate) fn end_span(&self, span: Option<Span>, end: impl FnOnce(&Span)) {
-        if let Some(span) = span {
-            // Two calls: a tracer that panics while it is unwound by a panic ends the process.
-            let _ = self.without_panics("tracer", || end(&span));
-            let _ = self.without_panics("tracer", || span.close());
-        }
+    pub(crate) fn end_span(&self, span: Span, end: impl FnOnce(&Span)) {
+        // Two calls: a tracer that panics while it is unwound by a panic ends the process.
+        let _ = self.without_panics("tracer", || end(&span));
+        let _ = self.without_panics("tracer", || span.close());
     }
 
     /// Notifies the listener of something that happened to one lock.
@@ -282,8 +279,9 @@ mod tests {
     }
 
     fn call(observer: &Observer, name: &Arc<LockName>, waited: Option<Duration>) {
-        let waited = waited.map(|time| (name, time));
-        observer.call_ended(Primitive::Mutex, std::slice::from_ref(name), Outcome::Granted, waited);
+        let waited = waited.map(|time| (name.clone(), time));
+        let names = std::slice::from_ref(name);
+        observer.call_ended(Primitive::Mutex, names, Outcome::Granted, waited.as_ref());
     }
 
     #[test]

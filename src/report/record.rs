@@ -65,10 +65,13 @@ impl Observer {
             Ok(None) => Outcome::TimedOut,
             Err(error) => Outcome::Failed(error),
         };
-        let waited = waited.as_ref().map(|(name, time)| (name, *time));
-        self.call_ended(primitive, names, outcome, waited);
-        self.end_span(span, |span| span.end_wait(outcome));
-        if let Ok(Some(taken)) = &result {
+        self.call_ended(primitive, names, outcome, waited.as_ref());
+        if let Some(span) = span {
+            self.end_span(span, |span| span.end_wait(outcome));
+        }
+        if Span::may_be_wanted()
+            && let Ok(Some(taken)) = &result
+        {
             taken.begin_span();
         }
         if self.has_listener() {

@@ -12,11 +12,11 @@ use crate::base::log;
 use crate::base::primitive::Primitive;
 use crate::hold::permits::TakenPermits;
 use crate::report::record::Taken;
-use crate::store::{Count, CountAnswer, Granted, TokenRule};
+use crate::store::{Count, CountAnswer, Granted};
 use crate::sync::handle::{Handle, handle_methods, waiting_method};
 use crate::sync::remote_counter::{Counter, drain};
 use crate::sync::semaphore::SetPermits;
-use crate::wait::attempt::{AcquireAttempt, Tried};
+use crate::wait::attempt::{AcquireAttempt, Tried, Wanted};
 use crate::wait::client_state::ClientState;
 use crate::wait::contend::contend;
 use crate::wait::contender::Contender;
@@ -169,12 +169,14 @@ impl CountingSemaphore {
             std::slice::from_ref(&name),
             deadline,
             |record| {
-                let attempt =
-                    AcquireAttempt::new(client, &name, permits, TAKEN_TTL, TokenRule::Off, cancel)?;
+                let attempt = AcquireAttempt::new(
+                    client,
+                    &name,
+                    Wanted::permits(&name, permits, TAKEN_TTL),
+                    cancel,
+                )?;
                 let mut call = PermitCall { attempt, permits };
-                let permit = contend(&mut call, deadline);
-                call.attempt.end_wait(record);
-                permit
+                contend(&mut call, deadline, record)
             },
         )
     }

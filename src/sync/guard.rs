@@ -269,9 +269,14 @@ impl<H: HeldLock, B> Guard<H, B> {
         let callbacks = self.callbacks.take(|| self.held.parts()[0].is_forked());
         let outcome = end(&self.held, self.side);
         let parts = self.held.parts();
-        let loss = || Hold::first_loss_of(parts).unwrap_or_else(|| parts[0].tenure().loss_now());
-        parts[0].finish_callbacks(callbacks, &outcome, loss);
-        if outcome.as_ref().is_err_and(|e| e.kind() == ErrorKind::Lost) {
+        if !callbacks.is_empty() {
+            let loss =
+                || Hold::first_loss_of(parts).unwrap_or_else(|| parts[0].tenure().loss_now());
+            parts[0].finish_callbacks(callbacks, &outcome, loss);
+        }
+        if let Err(e) = &outcome
+            && e.kind() == ErrorKind::Lost
+        {
             // The watchdog may not have noticed the loss, and no longer checks the hold.
             for line in parts.iter().filter_map(|hold| hold.tenure().loss_to_log()) {
                 log::warn!("{line}");

@@ -50,9 +50,15 @@ impl<N> Handle<N> {
     /// errors.
     pub(crate) fn usable_as(&self, label: impl FnOnce(&N) -> String) -> Result<&N> {
         let name = self.name.as_ref().map_err(Clone::clone)?;
-        let usable =
-            self.terms.check(&*self.client.store).and_then(|()| self.client.check_usable());
-        usable.map(|()| name).map_err(|e| e.for_name(&label(name)))
+        match self.check() {
+            Ok(()) => Ok(name),
+            Err(e) => Err(e.for_name(&label(name))),
+        }
+    }
+
+    fn check(&self) -> Result<()> {
+        self.terms.check(&*self.client.store)?;
+        self.client.check_usable()
     }
 }
 
@@ -93,7 +99,11 @@ impl Handle {
 
     /// The name for a call that acquires `kind`. If it cannot be used, the call counts as refused.
     pub(crate) fn begin(&self, kind: Kind) -> Result<Arc<LockName>> {
-        self.name_of_kind(kind).inspect_err(|e| self.client.seen.observer.refused(kind.into(), e))
+        let name = self.name_of_kind(kind);
+        if let Err(e) = &name {
+            self.client.seen.observer.refused(kind.into(), e);
+        }
+        name
     }
 
     pub(crate) fn for_thread(
@@ -177,7 +187,7 @@ impl Handle {
             // A hold that was granted while the request was under way may be missing from the list
             // above, so the store is asked whether it was the one forced out. That is also needed
             // after an error, because the request may have run.
-            self.client.watchdog.mistrust(&name.key);
+            self.client.watchdog.mistrust_under(&name.key);
             self.client.local_queues.notify(&name.key);
         }
         freed
@@ -191,7 +201,7 @@ fn side_of(kind: Kind) -> Side {
 
 /// The guard from an acquire without a deadline, which ends with a grant or an error.
 pub(crate) fn without_deadline<G>(acquired: Result<Option<G>>) -> Result<G> {
-    acquired.map(|guard| guard.expect("an acquire without a deadline does not time out"))
+    Ok(acquired?.expect("an acquire without a deadline does not time out"))
 }
 
 /// The four forms of a waiting method: block, try once, block for a duration, block until an

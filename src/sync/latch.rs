@@ -8,10 +8,10 @@ use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::lock_name::Kind;
 use crate::base::primitive::Primitive;
 use crate::os;
-use crate::store::{Count, TokenRule};
+use crate::store::Count;
 use crate::sync::handle::{Handle, handle_methods};
 use crate::sync::remote_counter::Counter;
-use crate::wait::attempt::{AcquireAttempt, Tried};
+use crate::wait::attempt::{AcquireAttempt, Tried, Wanted};
 use crate::wait::client_state::ClientState;
 use crate::wait::contend::contend;
 use crate::wait::contender::Contender;
@@ -189,11 +189,9 @@ impl CountDownLatch {
             deadline,
             |record| {
                 let attempt =
-                    AcquireAttempt::new(client, &name, 1, RECHECK, TokenRule::Off, cancel)?;
+                    AcquireAttempt::new(client, &name, Wanted::permits(&name, 1, RECHECK), cancel)?;
                 let mut waiter = LatchCall { attempt, opened: None };
-                let opened = contend(&mut waiter, deadline);
-                waiter.attempt.end_wait(record);
-                opened
+                contend(&mut waiter, deadline, record)
             },
         )?;
         Ok(opened.is_some())

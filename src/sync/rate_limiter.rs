@@ -9,10 +9,10 @@ use crate::base::limits::{LONGEST_LEASE, MOST_PERMITS, TAKEN_TTL, check_count, i
 use crate::base::lock_name::Kind;
 use crate::base::primitive::Primitive;
 use crate::os;
-use crate::store::{Rate, RateChange, TokenRule};
+use crate::store::{Rate, RateChange};
 use crate::sync::handle::{Handle, handle_methods};
 use crate::sync::remote_counter::repeat;
-use crate::wait::attempt::{AcquireAttempt, Tried};
+use crate::wait::attempt::{AcquireAttempt, Tried, Wanted};
 use crate::wait::client_state::ClientState;
 use crate::wait::contend::contend;
 use crate::wait::contender::Contender;
@@ -190,7 +190,8 @@ impl RateLimiter {
     fn change(&self, change: RateChange) -> Result<bool> {
         let client = &self.handle.client;
         let name = self.handle.usable()?;
-        let _call = client.life.begin_call().map_err(|e| e.for_name(&name.name))?;
+        let _call = client.life.count_call();
+        client.life.ensure_open().map_err(|e| e.for_name(&name.name))?;
         let rates = client.store.rates().map_err(|e| e.for_name(&name.name))?;
         let done =
             repeat(client, name, |id, unknowns| rates.change_rate(name, change, id, unknowns))
@@ -216,12 +217,14 @@ impl RateLimiter {
             std::slice::from_ref(&name),
             deadline,
             |record| {
-                let attempt =
-                    AcquireAttempt::new(client, &name, permits, UNDONE, TokenRule::Off, cancel)?;
+                let attempt = AcquireAttempt::new(
+                    client,
+                    &name,
+                    Wanted::permits(&name, permits, UNDONE),
+                    cancel,
+                )?;
                 let mut call = RateCall { attempt };
-                let taken = contend(&mut call, deadline);
-                call.attempt.end_wait(record);
-                taken
+                contend(&mut call, deadline, record)
             },
         )?;
         Ok(taken.is_some())

@@ -62,7 +62,8 @@ impl<'a> Counter<'a> {
     pub(crate) fn change(&self, change: Count) -> Result<CountAnswer> {
         let client = &self.handle.client;
         let name = self.handle.usable()?;
-        let _call = client.life.begin_call().map_err(|e| e.for_name(&name.name))?;
+        let _call = client.life.count_call();
+        client.life.ensure_open().map_err(|e| e.for_name(&name.name))?;
         let counts = client.store.counts().map_err(|e| e.for_name(&name.name))?;
         let ask = |id: &str, unknowns: &mut _| counts.count(name, change, id, unknowns);
         let answer = repeat(client, name, ask).map_err(|e| e.for_name(&name.name))?;

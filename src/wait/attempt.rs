@@ -50,13 +50,21 @@ pub(crate) struct AcquireAttempt<'a> {
 }
 
 /// What a call asks for.
-pub(super) struct Wanted<'a> {
+pub(crate) struct Wanted<'a> {
     /// All names that it takes under its holder, and therefore has to undo.
-    pub(super) all: &'a [Arc<LockName>],
-    pub(super) primitive: Primitive,
-    pub(super) permits: u32,
-    pub(super) lease: Duration,
-    pub(super) token: TokenRule,
+    pub(crate) all: &'a [Arc<LockName>],
+    pub(crate) primitive: Primitive,
+    pub(crate) permits: u32,
+    pub(crate) lease: Duration,
+    pub(crate) token: TokenRule,
+}
+
+impl<'a> Wanted<'a> {
+    /// Permits of one name without a fencing token, or a latch.
+    pub(crate) fn permits(name: &'a Arc<LockName>, permits: u32, lease: Duration) -> Self {
+        let all = std::slice::from_ref(name);
+        Self { all, primitive: name.kind.into(), permits, lease, token: TokenRule::Off }
+    }
 }
 
 /// The result of one try.
@@ -68,38 +76,23 @@ pub(crate) enum Tried<T> {
 }
 
 impl<'a> AcquireAttempt<'a> {
+    /// `name`: the one that it wants; for several names taken as one, any of them.
+    ///
+    /// # Errors
+    /// `Closed`; and why it does not begin to wait, unless it only re-enters holds of its thread:
+    /// that is no wait.
     pub(crate) fn new(
         client: &'a Arc<ClientState>,
         name: &'a Arc<LockName>,
-        permits: u32,
-        lease: Duration,
-        token: TokenRule,
+        wanted: Wanted<'a>,
         cancel: Option<&'a CancelToken>,
     ) -> Result<Self> {
-        let mut attempt =
-            Self::of_all(client, name, std::slice::from_ref(name), lease, token, cancel)?;
-        (attempt.wanted.permits, attempt.wanted.primitive) = (permits, name.kind.into());
-        Ok(attempt)
-    }
-
-    /// For several names taken as one. `all`: those that are not held yet; `name`: one of all names
-    /// that were asked for.
-    pub(crate) fn of_all(
-        client: &'a Arc<ClientState>,
-        name: &'a Arc<LockName>,
-        all: &'a [Arc<LockName>],
-        lease: Duration,
-        token: TokenRule,
-        cancel: Option<&'a CancelToken>,
-    ) -> Result<Self> {
-        let call = client.life.begin_call().map_err(|e| e.for_name(&name.name))?;
-        let holder = fresh_holder(client, name.kind);
-        let wanted = Wanted { all, primitive: Primitive::Multi, permits: 1, lease, token };
+        let only_reenters = wanted.all.is_empty();
         let attempt = Self {
             client,
             name,
             wanted,
-            holder,
+            holder: fresh_holder(client, name.kind),
             cancel,
             tokens: 1,
             generation: 0,
@@ -107,43 +100,46 @@ impl<'a> AcquireAttempt<'a> {
             may_wait: false,
             announced: None,
             wait: None,
-            call,
+            call: client.life.count_call(),
         };
-        // A call that only re-enters holds of its own thread has nothing to wait for.
-        if all.is_empty() { Ok(attempt) } else { attempt.ensure_waits().map(|()| attempt) }
+        // Only once the call is counted: a close either sees the call and waits for it, or the call
+        // sees the close.
+        if only_reenters {
+            client.life.ensure_open().map_err(|e| e.for_name(&name.name))?;
+        } else {
+            attempt.ensure_waits()?;
+        }
+        Ok(attempt)
     }
 
     /// Its grant writes this data beside the hold. Call it before the first request.
-    pub(crate) fn writes(&mut self, data: Option<&HoldData>) {
-        if data.is_some() {
-            self.holder = self.holder.clone().with_data(data.cloned());
-        }
+    pub(crate) fn writes(&mut self, data: &HoldData) {
+        self.holder = self.holder.clone().with_data(Some(data.clone()));
     }
 
     /// # Errors
     /// Why it stopped waiting and sends no more requests: `Closed`, `Cancelled`.
     pub(crate) fn ensure_waits(&self) -> Result<()> {
-        let waits = self.client.life.ensure_waits();
-        let waits =
-            waits.and_then(|()| if self.is_cancelled() { Err(cancelled()) } else { Ok(()) });
-        waits.map_err(|e| e.for_name(&self.name.name))
+        if self.is_ended() { Err(self.why_ended()) } else { Ok(()) }
     }
 
     /// Whether it has stopped waiting and sends no more requests.
     pub(crate) fn is_ended(&self) -> bool {
-        self.client.life.has_stopped() || self.is_cancelled()
+        self.client.life.has_stopped() || matches!(self.cancel, Some(token) if token.is_cancelled())
     }
 
-    fn is_cancelled(&self) -> bool {
-        self.cancel.is_some_and(CancelToken::is_cancelled)
+    #[cold]
+    fn why_ended(&self) -> Error {
+        let why = self.client.life.ensure_waits().err().unwrap_or_else(cancelled);
+        why.for_name(&self.name.name)
     }
 
     /// The outcome of the call. If it was ended during an outage, the error reports that it was
     /// ended, as its caller asked, and not the outage.
     pub(crate) fn end<T>(&self, outcome: Result<T>) -> Result<T> {
-        match (outcome, self.ensure_waits()) {
-            (Err(e), Err(ended)) if e.kind().is_outage() => Err(ended.caused_by(e)),
-            (outcome, _) => outcome,
+        match outcome {
+            Err(e) if e.kind().is_outage() && self.is_ended() => Err(self.why_ended().caused_by(e)),
+            outcome => outcome,
         }
     }
 
@@ -185,14 +181,17 @@ impl<'a> AcquireAttempt<'a> {
     }
 
     pub(crate) fn ask(&mut self, waits: bool) -> Result<Tried<Granted>> {
-        let place = self.ask_for_place(waits);
+        let gets_place = waits && self.name.kind.has_queue();
+        let before = if gets_place { Some(self.before_request()) } else { None };
         for split in 0..MAX_SPLITS {
             let acquired = self.ask_with(|attempt, unknowns| {
                 attempt.note_marker(waits);
                 attempt.client.store.acquire(&attempt.request(waits), unknowns)
             });
             let Ok(Acquired::Split { round }) = acquired else {
-                self.note_place(place, &acquired);
+                if let Some(before) = before {
+                    self.note_place(&before, &acquired);
+                }
                 return self.judge(acquired);
             };
             // After pauses of equal length each caller would get a part again.
@@ -216,12 +215,12 @@ impl<'a> AcquireAttempt<'a> {
     /// keeps new readers out. In a store that queues all waiters, each has a place.
     fn leaves_marker(&self) -> bool {
         let kind = self.name.kind;
-        kind.leaves_marker() || kind.can_be_held() && self.client.store.queues_all()
+        kind.leaves_marker() || self.client.store.queues_all() && kind.can_be_held()
     }
 
     /// Whether a request that waits gets a place in a queue in the store.
     pub(super) fn takes_place(&self) -> bool {
-        self.name.kind.has_queue() || self.leaves_marker() && self.client.store.queues_all()
+        self.name.kind.has_queue() || self.client.store.queues_all() && self.leaves_marker()
     }
 
     /// Whether it has a place in a queue in the store, and sends its own requests.
@@ -248,24 +247,27 @@ impl<'a> AcquireAttempt<'a> {
     ) -> Result<Tried<Granted>> {
         self.note_marker(true);
         self.traces.unknowns = unknowns;
-        self.replace_spent();
+        if let Some(spent) = self.traces.unknowns.take_spent() {
+            self.replace_spent(spent);
+        }
         self.judge(acquired)
     }
 
     fn judge(&mut self, acquired: Result<Acquired>) -> Result<Tried<Granted>> {
         let name = &self.name.name;
-        match acquired.map_err(|e| e.for_name(name))? {
-            Acquired::Granted(granted) => {
+        match acquired {
+            Ok(Acquired::Granted(granted)) => {
                 (self.traces.has_marker, self.traces.queued) = (false, false);
                 Ok(Tried::Won(granted))
             }
-            Acquired::Busy { ttl } | Acquired::Queued { ttl, .. } => {
+            Ok(Acquired::Busy { ttl } | Acquired::Queued { ttl, .. }) => {
                 self.traces.queued = self.traces.has_marker;
                 Ok(Tried::Busy(ttl))
             }
-            Acquired::Split { .. } => Ok(Tried::Busy(None)),
-            Acquired::TooFew { permits } => Err(too_few(self.name, permits)),
-            Acquired::Gone => Err(never_held(name)),
+            Ok(Acquired::Split { .. }) => Ok(Tried::Busy(None)),
+            Ok(Acquired::TooFew { permits }) => Err(too_few(self.name, permits)),
+            Ok(Acquired::Gone) => Err(never_held(name)),
+            Err(e) => Err(e.for_name(name)),
         }
     }
 

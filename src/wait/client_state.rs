@@ -53,7 +53,7 @@ pub(crate) struct ClientState {
     pub(crate) holds: Arc<HoldTable>,
     pub(crate) names: Names,
     pub(crate) local_queues: Arc<LocalQueues>,
-    pub(crate) watchdog: Watchdog,
+    pub(crate) watchdog: Arc<Watchdog>,
     pub(crate) notifications: Notifications,
     pub(crate) loss_callbacks: Arc<LossCallbacks>,
     pub(crate) seen: Seen,
@@ -174,13 +174,14 @@ impl ClientState {
         listeners: Option<u64>,
         received_before: u64,
     ) {
-        let listeners = listeners.unwrap_or(0);
-        // Few others publish on this topic in between, so the next message is usually this
-        // client's.
-        let own = u64::from(listeners > 0 && self.notifications.is_subscribed(&Topic::freed(name)));
-        let messages =
-            Messages { received: received_before, own: own * self.store.messages_per_release() };
-        let others = if self.store.counts_own_listener() { listeners - own } else { listeners };
+        let mut messages = Messages { received: received_before, own: 0 };
+        let mut others = listeners.unwrap_or(0);
+        if others > 0 && self.notifications.is_subscribed(&Topic::freed(name)) {
+            // Few others publish on this topic in between, so the next message is usually this
+            // client's.
+            messages.own = self.store.messages_per_release();
+            others -= u64::from(self.store.counts_own_listener());
+        }
         self.local_queues.released(&name.key, run, others, messages);
     }
 
@@ -200,7 +201,7 @@ impl ClientState {
     #[cfg(feature = "testing")]
     pub(crate) fn recheck(&self) {
         if !self.is_forked() {
-            self.watchdog.visit_all();
+            self.watchdog.recheck();
             self.loss_callbacks.recheck();
             self.local_queues.notify_all();
         }

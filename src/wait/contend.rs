@@ -2,14 +2,14 @@
 //! if the lock is taken, it queues behind the threads of its client, and then leads their queue in
 //! the [wait loop](crate::wait::wait_loop).
 
-use std::time::Duration;
-
 use crate::base::deadline::Deadline;
 use crate::base::error::Result;
+use crate::report::record::CallRecord;
 use crate::signal::event::Event;
 use crate::wait::attempt::{AcquireAttempt, Tried, begin_wait};
 use crate::wait::contender::Contender;
 use crate::wait::local_queue::{EnqueueOutcome, Entry};
+pub(crate) use crate::wait::machine::Answer;
 use crate::wait::wait_loop::{LeadEnd, has_answer, lead, try_first};
 
 /// Blocks until the contender has won, or until the deadline (`None`).
@@ -20,9 +20,12 @@ use crate::wait::wait_loop::{LeadEnd, has_answer, lead, try_first};
 pub(crate) fn contend<'a, C: Contender<'a>>(
     contender: &mut C,
     deadline: Deadline,
+    record: &mut CallRecord,
 ) -> Result<Option<C::Won>> {
     let outcome = try_or_wait(contender, deadline);
-    contender.attempt().end(outcome)
+    let attempt = contender.attempt();
+    attempt.end_wait(record);
+    attempt.end(outcome)
 }
 
 fn try_or_wait<'a, C: Contender<'a>>(
@@ -38,9 +41,16 @@ fn try_or_wait<'a, C: Contender<'a>>(
     contender.attempt().may_wait = true;
     let first = match try_at_once(contender)? {
         Some(Tried::Won(won)) => return Ok(Some(won)),
-        Some(Tried::Busy(ttl)) => Some(ttl),
+        Some(Tried::Busy(ttl)) => Some(Answer::before_queueing(ttl)),
         None => None,
     };
+    // Before it queues: the leader may be waking up for a hold that is parked for it.
+    if first.is_none()
+        && let Some(helped) = contender.helped()
+        && let Some(won) = helped.barge()?
+    {
+        return Ok(Some(won));
+    }
     queue_up(contender, deadline, first)
 }
 
@@ -79,12 +89,12 @@ fn try_at_once<'a, C: Contender<'a>>(contender: &mut C) -> Result<Option<Tried<C
     contender.try_once(false).map(Some)
 }
 
-/// Blocks in the local queue of the name that the attempt waits for. `first`: how long the lock is
-/// taken, as far as is known, if a request was just sent.
+/// Blocks in the local queue of the name that the attempt waits for. `first`: the answer to a
+/// request that was just sent.
 pub(crate) fn queue_up<'a, C: Contender<'a>>(
     contender: &mut C,
     deadline: Deadline,
-    mut first: Option<Option<Duration>>,
+    mut first: Option<Answer>,
 ) -> Result<Option<C::Won>> {
     let AcquireAttempt { client, name, .. } = *contender.attempt();
     let mut entry = Entry::AtTheEnd;
@@ -131,7 +141,7 @@ pub(crate) fn queue_up<'a, C: Contender<'a>>(
         if first.is_none() {
             match try_first(contender)? {
                 Tried::Won(won) => return Ok(Some(won)),
-                Tried::Busy(ttl) => first = Some(ttl),
+                Tried::Busy(ttl) => first = Some(Answer::before_queueing(ttl)),
             }
         }
         client.local_queues.end_outage(&name.key);

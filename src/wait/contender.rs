@@ -29,6 +29,10 @@ pub(crate) trait Helped {
     /// because a hold that one of them is granted may serve all.
     fn queues_with_others(&self) -> bool;
 
+    /// Takes a hold that is parked for the leader of its queue, which is waking up: the calling
+    /// thread runs.
+    fn barge(&mut self) -> Result<Option<Self::Won>>;
+
     /// The acquire that a thread of this client may send right after its release of the lock.
     fn piggyback(&mut self) -> Piggyback;
 

@@ -282,10 +282,12 @@ impl Fairness {
         let drawn = u64::from(self.tokens.max(run.turns));
         self.spare_tokens =
             (self.spare_tokens + earned).saturating_sub(drawn).min(u64::from(MOST_TOKENS));
-        let wanted = match waiters {
-            true if run.turns >= self.tokens => run.turns.saturating_mul(4),
-            true => run.turns.saturating_mul(2).max(self.tokens / 8 * 7),
-            false => self.tokens / 2,
+        let wanted = if !waiters {
+            self.tokens / 2
+        } else if run.turns >= self.tokens {
+            run.turns.saturating_mul(4)
+        } else {
+            run.turns.saturating_mul(2).max(self.tokens / 8 * 7)
         };
         wanted.min(MOST_TOKENS).min(u32::try_from(self.spare_tokens).unwrap_or(MOST_TOKENS)).max(1)
     }

@@ -20,18 +20,18 @@ use crate::wait::attempt::AcquireAttempt;
 use crate::wait::leftovers::BeforeRequest;
 
 impl AcquireAttempt<'_> {
-    /// Call it before a request. `None`: it gets no place.
-    pub(super) fn ask_for_place(&self, waits: bool) -> Option<BeforeRequest> {
-        (waits && self.name.kind.has_queue()).then(|| BeforeRequest {
+    /// Call it before a request that may get a place.
+    pub(super) fn before_request(&self) -> BeforeRequest {
+        BeforeRequest {
             at: self.client.clock.now(),
             is_certain: self.is_certain(),
             generation: self.generation,
-        })
+        }
     }
 
     /// Call it with the answer to that request.
-    pub(super) fn note_place(&mut self, before: Option<BeforeRequest>, answer: &Result<Acquired>) {
-        let (Some(before), Ok(Acquired::Queued { is_new, .. })) = (before, answer) else { return };
+    pub(super) fn note_place(&mut self, before: &BeforeRequest, answer: &Result<Acquired>) {
+        let Ok(Acquired::Queued { is_new, .. }) = answer else { return };
         let had_one = self.traces.queued;
         let queues_again = had_one && (*is_new || before.generation != self.generation);
         self.traces.place.is_another |= queues_again || !before.is_certain;

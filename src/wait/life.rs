@@ -46,15 +46,12 @@ impl Life {
     /// # Errors
     /// `Closed`, with a message that says which of the two.
     pub(crate) fn ensure_waits(&self) -> Result<()> {
-        match self.has_stopped() {
-            false => Ok(()),
-            true if self.is_closed() => Err(closed()),
-            true => {
-                let why =
-                    "the client has stopped waiting: it takes no new lock, and keeps what it holds";
-                Err(Error::new(ErrorKind::Closed, why))
-            }
+        self.ensure_open()?;
+        if !self.stops.is_cancelled() {
+            return Ok(());
         }
+        let why = "the client has stopped waiting: it takes no new lock, and keeps what it holds";
+        Err(Error::new(ErrorKind::Closed, why))
     }
 
     pub(crate) fn stop_waiting(&self) {
@@ -104,17 +101,14 @@ impl Life {
         outcome
     }
 
-    /// Counts a call, until the returned value is dropped.
-    ///
     /// # Errors
-    /// `Closed`. The call is counted before the state is checked: a close either sees the call and
-    /// waits for it, or the call sees the close.
-    pub(crate) fn begin_call(self: &Arc<Self>) -> Result<Call> {
-        let call = self.count_call();
-        if self.is_closed() { Err(closed()) } else { Ok(call) }
+    /// `Closed`.
+    pub(crate) fn ensure_open(&self) -> Result<()> {
+        if self.is_closed() { Err(closed()) } else { Ok(()) }
     }
 
-    /// Counts a call that a close waits for and does not refuse: a release.
+    /// Counts a call, until the returned value is dropped: a close waits for it. A call that a close
+    /// refuses is counted before it checks for a close, so that one of the two sees the other.
     pub(crate) fn count_call(self: &Arc<Self>) -> Call {
         *self.calls.lock() += 1;
         Call(self.clone())

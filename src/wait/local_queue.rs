@@ -23,7 +23,8 @@ use crate::wait::fairness::Messages;
 use crate::wait::leader::{Leader, Membership, QueueTable};
 use crate::wait::piggyback::{Piggyback, TakenPiggyback};
 pub(crate) use crate::wait::queue_map::Entry;
-use crate::wait::queue_map::{LocalQueue, Placed, QueueMap, QueueState, QueuesByHolder};
+pub(crate) use crate::wait::queue_map::LocalQueue;
+use crate::wait::queue_map::{Placed, QueueMap, QueueState, QueuesByHolder};
 use crate::wait::waiter::{Became, Waiter};
 
 #[derive(Debug, Default)]
@@ -83,11 +84,16 @@ impl LocalQueues {
         Leader { membership, has_waited: false, piggyback: None }
     }
 
+    /// The queue of the name. `None`: no thread of this client waits for it, and no turns of other
+    /// clients are remembered.
+    pub(crate) fn find(&self, name: &str) -> Option<Arc<LocalQueue>> {
+        self.map.lock().get(name).cloned()
+    }
+
     /// Whether a new caller has to queue: a thread of this client waits for the name, or this
     /// client has to yield to others.
     pub(crate) fn is_occupied(&self, name: &str) -> bool {
-        let map = self.map.lock();
-        map.get(name).is_some_and(|local_queue| {
+        self.find(name).is_some_and(|local_queue| {
             let state = local_queue.state.lock();
             state.leader || state.comes_later()
         })
@@ -166,71 +172,18 @@ impl LocalQueues {
         Membership { table: QueueTable::ByKey(&self.map), local_queue, name: name.clone() }
     }
 
-    /// The acquire of the leader, to be sent right behind the release of `hold`. `None` if this
-    /// client has to yield to others.
-    pub(crate) fn take_piggyback(&self, hold: &StoreHold) -> Option<TakenPiggyback> {
-        let map = self.map.lock();
-        let local_queue = map.get(&hold.asked.name.key)?;
-        let mut state = local_queue.state.lock();
-        if state.piggyback.is_none() || !state.fairness.begin_hand_over(hold.run()) {
-            state.fairness.note_left_free();
-            return None;
-        }
-        let piggyback = state.take_piggyback()?;
-        Some(TakenPiggyback::new(
-            piggyback,
-            state.fairness.tokens(true),
-            local_queue.event.round(),
-            None,
-        ))
-    }
-
-    /// Whether the messages received before the release of `hold` have to be counted.
-    pub(crate) fn counts_messages(&self, hold: &StoreHold) -> bool {
-        let map = self.map.lock();
-        let counts = |local_queue: &Arc<LocalQueue>| {
-            local_queue.state.lock().fairness.counts_messages(hold.run())
-        };
-        map.get(&hold.asked.name.key).is_some_and(counts)
-    }
-
-    /// Parks the hold of `tenure`, whose user has given it up, for the leader. False if no thread
-    /// of this client can take it over, or if other clients must come first: then it has to be
-    /// released.
-    pub(crate) fn park(&self, tenure: &Arc<Tenure>) -> bool {
-        let map = self.map.lock();
-        let Some(local_queue) = map.get(&tenure.lock_name().key) else { return false };
-        let mut state = local_queue.state.lock();
-        let QueueState { parking, fairness, piggyback, .. } = &mut *state;
-        // A hold that is already parked here was lost, and nobody has noticed yet.
-        let Some(piggyback) = piggyback.as_ref().filter(|_| parking.is_free()) else {
-            return false;
-        };
-        let Some(admission) = piggyback.succeeds(tenure, |run| fairness.goes_on(run)) else {
-            return false;
-        };
-        // Beside other clients a run has few turns, so each should go to a different thread.
-        if parking.park(admission, fairness.knows_others()) {
-            let local_queue = local_queue.clone();
-            drop(state);
-            drop(map);
-            local_queue.event.notify();
-        }
-        true
-    }
-
     /// Takes the hold that is parked for the leader, for the calling thread, which runs while the
     /// leader wakes up and wants this lease and token rule.
     pub(crate) fn barge(&self, name: &str, lease: Duration, token: TokenRule) -> Option<Admission> {
         let map = self.map.lock();
         let mut state = map.get(name)?.state.lock();
-        state.parking.barge(|admission| admission.hold().fits(lease, token))
+        state.parking.barge(|admission| admission.hold.fits(lease, token))
     }
 
     /// Lets the readers next in the queue join this read hold, which the leader of the queue has
     /// just begun: up to the first writer, so that they do not overtake it.
     pub(crate) fn let_readers_join(&self, hold: &Arc<StoreHold>) {
-        let Some(local_queue) = self.map.lock().get(&hold.asked.name.key).cloned() else { return };
+        let Some(local_queue) = self.find(&hold.asked.name.key) else { return };
         let mut joined = SmallVec::<[Arc<Waiter>; 8]>::new();
         let mut state = local_queue.state.lock();
         while let Some(next) = state.waiters.front() {
@@ -259,16 +212,10 @@ impl LocalQueues {
 
     /// The server has answered a new caller: the leader need not wait for its next attempt.
     pub(crate) fn end_outage(&self, name: &str) {
-        let local_queue = self.map.lock().get(name).cloned();
-        if let Some(local_queue) = local_queue {
+        if let Some(local_queue) = self.find(name) {
             local_queue.state.lock().outage = None;
             local_queue.event.notify();
         }
-    }
-
-    /// How many messages the waiters of a name have received; `None` if the name has no queue.
-    pub(crate) fn messages(&self, name: &str) -> Option<u64> {
-        self.map.lock().get(name).map(|local_queue| local_queue.event.messages())
     }
 
     /// A thread of this client freed the lock after this run: the leader of its queue need not wait
@@ -302,8 +249,7 @@ impl LocalQueues {
 
     /// A release of this client has ended, and may not have freed the lock: the leader tries again.
     pub(crate) fn notify(&self, name: &str) {
-        let local_queue = self.map.lock().get(name).cloned();
-        if let Some(local_queue) = local_queue {
+        if let Some(local_queue) = self.find(name) {
             local_queue.event.notify();
         }
     }
@@ -330,6 +276,54 @@ impl LocalQueues {
             }
             local_queue.event.end_wait();
         }
+    }
+}
+
+/// What a thread that gives up the lock does with the threads that wait for it. If the queue has
+/// left the map since it was found, nobody waits in it: then all of this does nothing.
+impl LocalQueue {
+    /// How many messages its waiters have received.
+    pub(crate) fn messages(&self) -> u64 {
+        self.event.messages()
+    }
+
+    /// Whether the messages received before the release of `hold` have to be counted.
+    pub(crate) fn counts_messages(&self, hold: &StoreHold) -> bool {
+        self.state.lock().fairness.counts_messages(hold.run())
+    }
+
+    /// The acquire of the leader, to be sent right behind the release of `hold`. `None` if this
+    /// client has to yield to others.
+    pub(crate) fn take_piggyback(&self, hold: &StoreHold) -> Option<TakenPiggyback> {
+        let mut state = self.state.lock();
+        if state.piggyback.is_none() || !state.fairness.begin_hand_over(hold.run()) {
+            state.fairness.note_left_free();
+            return None;
+        }
+        let piggyback = state.take_piggyback()?;
+        let tokens = state.fairness.tokens(true);
+        Some(TakenPiggyback::new(piggyback, tokens, self.event.round(), None))
+    }
+
+    /// Parks the hold of `tenure`, whose user has given it up, for the leader. False if no thread
+    /// of this client can take it over, or if other clients must come first: then it has to be
+    /// released.
+    pub(crate) fn park(&self, tenure: &Arc<Tenure>) -> bool {
+        let mut state = self.state.lock();
+        let QueueState { parking, fairness, piggyback, .. } = &mut *state;
+        // A hold that is already parked here was lost, and nobody has noticed yet.
+        let Some(piggyback) = piggyback.as_ref().filter(|_| parking.is_free()) else {
+            return false;
+        };
+        let Some(admission) = piggyback.succeeds(tenure, |run| fairness.goes_on(run)) else {
+            return false;
+        };
+        // Beside other clients a run has few turns, so each should go to a different thread.
+        if parking.park(admission, fairness.knows_others()) {
+            drop(state);
+            self.event.notify();
+        }
+        true
     }
 }
 

@@ -73,11 +73,18 @@ pub(super) struct WaitTerms {
 
 /// The store's answer that the lock is taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Answer {
+pub(crate) struct Answer {
     /// The round in which it was asked for. `None`: before the call was in the queue.
     pub(super) round: Option<u64>,
     /// How long the lock is taken, if that is known.
     pub(super) ttl: Option<Duration>,
+}
+
+impl Answer {
+    /// The call is not in the queue yet.
+    pub(crate) fn before_queueing(ttl: Option<Duration>) -> Self {
+        Self { round: None, ttl }
+    }
 }
 
 /// What has happened.

@@ -74,7 +74,7 @@ mod tests {
     fn admission() -> (Admission, Arc<StoreHold>) {
         let admission =
             granted("a", Kind::Mutex, &Arc::new(FakeClock::default()), SPAN).admit_first();
-        let hold = admission.hold().clone();
+        let hold = admission.hold.clone();
         (admission, hold)
     }
 

@@ -50,7 +50,7 @@ impl QueueMap {
 pub(super) type QueuesByHolder = HashMap<Arc<str>, Arc<LocalQueue>>;
 
 #[derive(Debug, Default)]
-pub(super) struct LocalQueue {
+pub(crate) struct LocalQueue {
     pub(super) event: Arc<Event>,
     pub(super) state: Mutex<QueueState>,
 }

@@ -24,7 +24,8 @@ impl AcquireAttempt<'_> {
         &mut self,
         ask: impl FnOnce(&mut Self, &mut UnknownOutcomes) -> T,
     ) -> T {
-        let now = (!self.name.kind.has_lease()).then(|| self.client.clock.now());
+        let has_lease = self.name.kind.has_lease();
+        let now = if has_lease { None } else { Some(self.client.clock.now()) };
         if let (Some(now), Some(since)) = (now, self.traces.unknown_since)
             && now.since(since) > TAKEN_TTL / 2
         {
@@ -40,20 +41,21 @@ impl AcquireAttempt<'_> {
         drop(request);
         self.traces.unknown_since =
             if self.traces.unknowns.is_empty() { None } else { self.traces.unknown_since.or(now) };
-        self.replace_spent();
+        if let Some(spent) = self.traces.unknowns.take_spent() {
+            self.replace_spent(spent);
+        }
         self.traces.under_way = false;
         answer
     }
 
-    /// If the request has spent its holder, the next one has a fresh holder, and the spent one is
+    /// A request has spent its holder: the next one has a fresh holder, and the spent one is
     /// released.
-    pub(super) fn replace_spent(&mut self) {
-        let is_released = match self.traces.unknowns.take_spent() {
-            None => return,
-            Some(Spent::Released) => self.traces.unknowns.is_empty(),
+    pub(super) fn replace_spent(&mut self, spent: Spent) {
+        let is_released = match spent {
+            Spent::Released => self.traces.unknowns.is_empty(),
             // In the background only if that fails, or if the call must not wait for a server: the
             // next request could find the lock taken by what this one left.
-            Some(Spent::Unreleased) => !self.is_ended() && self.release_all(),
+            Spent::Unreleased => !self.is_ended() && self.release_all(),
         };
         if is_released {
             self.take_fresh_holder();

@@ -44,7 +44,7 @@ pub(super) fn lead<'a, C: Contender<'a>>(
     contender: &mut C,
     leader: &mut Leader<'_>,
     deadline: Deadline,
-    first: Option<Option<Duration>>,
+    first: Option<Answer>,
 ) -> Result<LeadEnd<C::Won>> {
     let AcquireAttempt { client, name, cancel, .. } = *contender.attempt();
     // Until the role passes on: the next leader waits by the same event.
@@ -54,7 +54,7 @@ pub(super) fn lead<'a, C: Contender<'a>>(
     // this waiter's messages as well.
     let queues = name.kind.has_queue() || client.store.queues_all() && name.kind.can_be_held();
     let begun = Happened::Begun {
-        first: first.map(|ttl| Answer { round: None, ttl }),
+        first,
         has_waited: leader.has_waited || contender.attempt().is_announced(),
         is_covered: queues
             && first.is_none()

@@ -20,9 +20,9 @@ use crate::os;
 use crate::report::record::CallRecord;
 use crate::store::{AcquireAll, AcquiredAll, Granted, Part};
 use crate::sync::guard::HeldLock;
-use crate::wait::attempt::{AcquireAttempt, Tried, never_held};
+use crate::wait::attempt::{AcquireAttempt, Tried, Wanted, never_held};
 use crate::wait::client_state::ClientState;
-use crate::wait::contend::queue_up;
+use crate::wait::contend::{Answer, queue_up};
 use crate::wait::contender::Contender;
 
 /// Takes all of the names, which are sorted and unique. `None` if the deadline passed; then none of
@@ -71,14 +71,14 @@ fn take_all(
         .filter(|(_, hold)| hold.is_none())
         .map(|(name, _)| name.clone())
         .collect();
-    let attempt = AcquireAttempt::of_all(
-        client,
-        &names[0],
-        &fresh,
-        terms.lease,
-        terms.token,
-        terms.cancel.as_ref(),
-    )?;
+    let wanted = Wanted {
+        all: &fresh,
+        primitive: Primitive::Multi,
+        permits: 1,
+        lease: terms.lease,
+        token: terms.token,
+    };
+    let attempt = AcquireAttempt::new(client, &names[0], wanted, terms.cancel.as_ref())?;
     if fresh.is_empty() {
         record.note_reentry();
     }
@@ -190,7 +190,7 @@ impl MultiLockCall<'_> {
         // leader that the other waits for.
         self.attempt.set_name(&names[at]);
         self.leads = true;
-        let step = queue_up(self, deadline, Some(ttl));
+        let step = queue_up(self, deadline, Some(Answer::before_queueing(ttl)));
         self.leads = false;
         step
     }
@@ -331,7 +331,7 @@ impl MultiLockCall<'_> {
         }
         let fresh = hold.parts().iter().zip(held.iter()).filter(|(_, own)| own.is_none());
         for (part, _) in fresh {
-            terms.begin_min_hold(&part.tenure().store_hold);
+            part.tenure().store_hold.begin_min_hold(terms.min_hold);
         }
         Ok(hold)
     }

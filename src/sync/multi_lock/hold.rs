@@ -12,6 +12,7 @@ use crate::hold::guarded::{Hold, Side};
 use crate::hold::leaving::Leaving;
 use crate::os;
 use crate::report::record::Taken;
+use crate::report::spans::HoldEnd;
 use crate::signal::cancel::CancelToken;
 use crate::signal::event::Event;
 use crate::store::{Release, Renewal, UnknownOutcomes};
@@ -128,7 +129,7 @@ impl HeldLock for MultiHold {
         }));
         let sent = if leaving.is_empty() { Ok(()) } else { self.send(leaving) };
         for part in &self.parts {
-            part.tell_end();
+            part.tell_end(HoldEnd::Released);
         }
         worst([left_here, sent].into_iter())
     }

@@ -9,8 +9,8 @@ use crate::base::error::Result;
 use crate::base::job_name::JobName;
 use crate::base::primitive::Primitive;
 use crate::os;
-use crate::store::{JobState, TokenRule};
-use crate::wait::attempt::{AcquireAttempt, Tried};
+use crate::store::JobState;
+use crate::wait::attempt::{AcquireAttempt, Tried, Wanted};
 use crate::wait::contend::contend;
 use crate::wait::contender::Contender;
 
@@ -58,13 +58,15 @@ impl ScheduledJob {
             std::slice::from_ref(&job.record),
             deadline,
             |record| {
-                let attempt =
-                    AcquireAttempt::new(client, &job.record, 1, RECHECK, TokenRule::Off, cancel)?;
+                let attempt = AcquireAttempt::new(
+                    client,
+                    &job.record,
+                    Wanted::permits(&job.record, 1, RECHECK),
+                    cancel,
+                )?;
                 let attempts = self.attempts;
                 let mut waiter = Waiter { attempt, job: &job, attempts, settled: &mut settled };
-                let ended = contend(&mut waiter, deadline);
-                waiter.attempt.end_wait(record);
-                ended
+                contend(&mut waiter, deadline, record)
             },
         )?;
         Ok(settled)
