@@ -1,8 +1,8 @@
 //! The requests that give up a hold, and how long it may remain in the store after that.
 //!
 //! A `min_hold`, the least time for which a lock stays taken however early it is given up, changes
-//! nothing but that request: the store then leaves the lock taken for the rest of the time. The code
-//! for a release, an undo or a close is not aware of it.
+//! nothing but that request: the store then leaves the lock taken for the rest of the time. The
+//! code for a release, an undo or a close is not aware of it.
 //!
 //! The stores need a separate request for that (`Release::keeps_for`), because no other one does
 //! it. A renewal with a short lease would leave the holder in place: a late renewal of it would

@@ -46,17 +46,8 @@ impl<N> Handle<N> {
         }
     }
 
-    /// The name or names, if they, the terms and the client can be used. `label` writes them for
-    /// errors.
-    pub(crate) fn usable_as(&self, label: impl FnOnce(&N) -> String) -> Result<&N> {
-        let name = self.name.as_ref().map_err(Clone::clone)?;
-        match self.check() {
-            Ok(()) => Ok(name),
-            Err(e) => Err(e.for_name(&label(name))),
-        }
-    }
-
-    fn check(&self) -> Result<()> {
+    /// Checks that the terms and the client can be used.
+    pub(crate) fn check(&self) -> Result<()> {
         self.terms.check(&*self.client.store)?;
         self.client.check_usable()
     }
@@ -77,8 +68,13 @@ impl Handle {
         self.name.as_ref().map_or("", |name| &name.name)
     }
 
+    /// The name, if it, the terms and the client can be used.
     pub(crate) fn usable(&self) -> Result<&Arc<LockName>> {
-        self.usable_as(|name| name.name.to_string())
+        let name = self.name.as_ref().map_err(Clone::clone)?;
+        match self.check() {
+            Ok(()) => Ok(name),
+            Err(e) => Err(e.for_name(&name.name)),
+        }
     }
 
     /// The name for an acquire of `kind`, such as the read side of a read-write lock.

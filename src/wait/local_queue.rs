@@ -62,7 +62,7 @@ impl Drop for AskingAtOnce<'_> {
     fn drop(&mut self) {
         let mut map = self.map.lock();
         map.asking_at_once.remove(self.name);
-        if let Some(local_queue) = map.get(self.name) {
+        if let Some(local_queue) = map.local_queues.get(self.name) {
             // Its lead only if a thread has entered: see `LocalQueues::enter`.
             let mut state = local_queue.state.lock();
             if state.leader {
@@ -87,7 +87,7 @@ impl LocalQueues {
     /// The queue of the name. `None`: no thread of this client waits for it, and no turns of other
     /// clients are remembered.
     pub(crate) fn find(&self, name: &str) -> Option<Arc<LocalQueue>> {
-        self.map.lock().get(name).cloned()
+        self.map.lock().local_queues.get(name).cloned()
     }
 
     /// Whether a new caller has to queue: a thread of this client waits for the name, or this
@@ -104,7 +104,7 @@ impl LocalQueues {
     /// the same moment would otherwise send a request each.
     pub(crate) fn ask_at_once<'s>(&'s self, name: &'s Arc<str>) -> Option<AskingAtOnce<'s>> {
         let mut map = self.map.lock();
-        if map.get(name).is_some() || !map.asking_at_once.insert(name.clone()) {
+        if map.local_queues.get(name).is_some() || !map.asking_at_once.insert(name.clone()) {
             return None;
         }
         // Not made for a caller that is not the first: its drop takes the mutex.
@@ -176,7 +176,7 @@ impl LocalQueues {
     /// leader wakes up and wants this lease and token rule.
     pub(crate) fn barge(&self, name: &str, lease: Duration, token: TokenRule) -> Option<Admission> {
         let map = self.map.lock();
-        let mut state = map.get(name)?.state.lock();
+        let mut state = map.local_queues.get(name)?.state.lock();
         state.parking.barge(|admission| admission.hold.fits(lease, token))
     }
 
@@ -229,7 +229,7 @@ impl LocalQueues {
         messages: Messages,
     ) {
         let mut map = self.map.lock();
-        let local_queue = match map.get(name) {
+        let local_queue = match map.local_queues.get(name) {
             Some(local_queue) => local_queue.clone(),
             None if others > 0 => map.entry(name).clone(),
             None => return,

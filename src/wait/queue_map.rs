@@ -27,10 +27,6 @@ pub(super) struct QueueMap {
 }
 
 impl QueueMap {
-    pub(super) fn get(&self, name: &str) -> Option<&Arc<LocalQueue>> {
-        self.local_queues.get(name)
-    }
-
     /// The local queue of the name, made if there is none.
     pub(super) fn entry(&mut self, name: &Arc<str>) -> &Arc<LocalQueue> {
         // Only when there are twice as many as the last sweep left: with many names in use, every

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use self::hold::MultiHold;
 use self::names::names_of;
 use crate::base::deadline::Deadline;
-use crate::base::error::Result;
+use crate::base::error::{Error, Result};
 use crate::base::lock_name::LockName;
 use crate::base::names::label;
 use crate::base::primitive::Primitive;
@@ -137,9 +137,11 @@ impl MultiLock {
     }
 
     fn take(&self, deadline: Deadline, owner: Owner) -> Result<Option<MultiHold>> {
-        let Handle { client, terms, .. } = &self.handle;
-        let usable = self.handle.usable_as(|names| label(names.iter()));
-        let names = usable.inspect_err(|e| client.seen.observer.refused(Primitive::Multi, e))?;
+        let Handle { client, name, terms } = &self.handle;
+        let refused = |e: &Error| client.seen.observer.refused(Primitive::Multi, e);
+        let names = name.as_ref().map_err(Clone::clone).inspect_err(refused)?;
+        let usable = self.handle.check().map_err(|e| e.for_name(&label(names.iter())));
+        usable.inspect_err(refused)?;
         acquire::take(client, names, terms, deadline, owner)
     }
 }
