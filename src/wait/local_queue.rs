@@ -104,7 +104,7 @@ impl LocalQueues {
     /// the same moment would otherwise send a request each.
     pub(crate) fn ask_at_once<'s>(&'s self, name: &'s Arc<str>) -> Option<AskingAtOnce<'s>> {
         let mut map = self.map.lock();
-        if map.local_queues.get(name).is_some() || !map.asking_at_once.insert(name.clone()) {
+        if map.local_queues.contains_key(name) || !map.asking_at_once.insert(name.clone()) {
             return None;
         }
         // Not made for a caller that is not the first: its drop takes the mutex.
