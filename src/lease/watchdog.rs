@@ -1,5 +1,5 @@
-//! The watchdog of a client: which holds it renews, which undos it resolves, and how holds and calls
-//! tell it. What its thread does is in [`renewal_thread`](crate::lease::renewal_thread).
+//! The watchdog of a client: which holds it renews, which undos it resolves, and how holds and
+//! calls tell it. What its thread does is in [`renewal_thread`](crate::lease::renewal_thread).
 //!
 //! Holds enter and leave a table under a short mutex instead of sending commands over a channel:
 //! taking and freeing a lock must not wake the thread each time (two context switches a cycle), and

@@ -107,8 +107,8 @@ impl Life {
         if self.is_closed() { Err(closed()) } else { Ok(()) }
     }
 
-    /// Counts a call, until the returned value is dropped: a close waits for it. A call that a close
-    /// refuses is counted before it checks for a close, so that one of the two sees the other.
+    /// Counts a call, until the returned value is dropped: a close waits for it. A call that a
+    /// close refuses is counted before it checks for a close, so that one of the two sees the other.
     pub(crate) fn count_call(self: &Arc<Self>) -> Call {
         *self.calls.lock() += 1;
         Call(self.clone())

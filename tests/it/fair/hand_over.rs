@@ -25,6 +25,7 @@ fn a_turn_within_a_client_costs_one_request() {
     for round in 0..2 {
         let guard = b.fair("t").lock().unwrap();
         let mut tokens = Vec::new();
+        let published = server.call_count("publish");
         let before = std::thread::scope(|s| {
             let mut waiters = Vec::new();
             for n in 0..THREADS {
@@ -49,6 +50,9 @@ fn a_turn_within_a_client_costs_one_request() {
             before
         });
         assert!(tokens.is_sorted(), "{tokens:?}");
+        // Nobody outside is to be told but the first of them.
+        let told = server.call_count("publish") - published;
+        assert!(round == 0 || told <= 1 + 2, "{told} messages for {THREADS} turns");
         // Each has sent its first attempt earlier, and each release is the grant of the next.
         let sent = server.call_count("evalsha") - before;
         assert!(round == 0 || sent <= THREADS as u64 + 4, "{sent} requests for {THREADS} turns");
@@ -106,6 +110,33 @@ fn a_lost_release_strands_nobody_and_leaves_no_lock() {
         assert!(tokens.is_sorted(), "{fault:?}: {tokens:?}");
         wait_until(&format!("{fault:?} leaves no lock"), || server.lock_keys().is_empty());
         assert!(queue(&server).is_empty(), "{fault:?}");
+    }
+}
+
+/// The next holder is of the same client, so no message tells it. Its own next look is 40 s away.
+#[test]
+fn a_lost_release_wakes_the_waiters_of_its_client() {
+    let server = Server::start();
+    let proxy = Proxy::start(&server);
+    let sha: String = server.cmd(&["SCRIPT", "LOAD", script("fair_release")]);
+    for fault in [Fault::CutRequestAt(1), Fault::CutAfterApplied, Fault::CutReplyAt(6)] {
+        let builder = LockClient::builder().url(proxy.url()).lease(LEASE).io_timeout(IO);
+        let client = builder.waiter_timeout(ms(120_000)).build().unwrap();
+        let guard = client.fair("t").lock().unwrap();
+        std::thread::scope(|s| {
+            let waiter = s.spawn(|| {
+                let guard = client.fair("t").try_lock_for(ms(20_000)).unwrap();
+                guard.expect("the release was lost, and its turn came").unlock().unwrap();
+            });
+            wait_for_queue(&server, 1);
+            wait_until("it is subscribed", || server.channels().len() == 1);
+            proxy.inject(&sha, fault);
+            // It may be repeated at once, and then succeed.
+            let _ = guard.unlock();
+            waiter.join().unwrap();
+        });
+        drop(client);
+        wait_until(&format!("{fault:?} leaves no lock"), || server.lock_keys().is_empty());
     }
 }
 

@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use leasehold::os::thread::sleep;
+use leasehold::testing::{Failure, Operation};
 use leasehold::{ErrorKind, OwnedFairMutexGuard};
 
 use crate::book::As;
@@ -92,5 +93,25 @@ pub(crate) fn granted_late() {
     threads.push(stage.spawn(|stage| stage.faults.advance(Duration::from_secs(7))));
     guard.unlock().expect("it is held");
     join_all(threads);
+    stage.end();
+}
+
+/// A release gives the lock to another thread of its client, which gets no message, and the answer
+/// is lost.
+pub(crate) fn given_within_its_client() {
+    let stage = Stage::new();
+    let guard = stage.one.fair("job").lock().expect("it is free");
+    let waiter = stage.spawn(|stage| {
+        let guard = stage.one.fair("job").lock().expect("its turn comes");
+        stage.book.section("job", As::Writer, None, &guard);
+        guard.unlock().expect("it is held");
+    });
+    wait_until("it is in the queue", || {
+        stage.other.fair("job").queue_len().expect("the store answers") == 1
+    });
+    let failure = [Failure::BeforeItRan, Failure::AfterItRan][choose(2)];
+    stage.faults.fail_next(Operation::Release, failure);
+    guard.unlock().expect_err("the answer is lost");
+    join_all([waiter]);
     stage.end();
 }

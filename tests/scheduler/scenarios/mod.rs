@@ -87,6 +87,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     soon("fair::order", fair::order),
     soon("fair::gives_up", fair::gives_up),
     within(20, "fair::granted_late", fair::granted_late),
+    soon("fair::given_within_its_client", fair::given_within_its_client),
     soon("multi::several", multi::several),
     soon("multi::beside_a_hand_over", multi::beside_a_hand_over),
     within(20, "faults::lost_replies", faults::lost_replies),
