@@ -17,7 +17,7 @@ use crate::store::{Acquire, Acquired, Granted, TokenRule, UnknownOutcomes, Waiti
 use crate::wait::attempt::{AcquireAttempt, Tried, Wanted};
 use crate::wait::client_state::ClientState;
 use crate::wait::contend::contend;
-use crate::wait::contender::{Contender, Helped};
+use crate::wait::contender::Contender;
 use crate::wait::piggyback::Piggyback;
 
 /// Re-enters the hold of the calling thread, or takes the lock for it. `None` if it could not be
@@ -250,14 +250,6 @@ impl<'a> Contender<'a> for LockCall<'a> {
         }
     }
 
-    fn helped(&mut self) -> Option<&mut dyn Helped<Won = Hold>> {
-        Some(self)
-    }
-}
-
-impl Helped for LockCall<'_> {
-    type Won = Hold;
-
     fn queues_with_others(&self) -> bool {
         self.joins
     }
@@ -280,9 +272,9 @@ impl Helped for LockCall<'_> {
             if self.takes_turns && self.terms.token == TokenRule::On { tokens } else { 1 };
     }
 
-    fn piggyback(&mut self) -> Piggyback {
+    fn piggyback(&mut self) -> Option<Piggyback> {
         self.attempt.begin_request();
-        Piggyback::new(&self.attempt.request(true), self.takes_turns || self.joins)
+        Some(Piggyback::new(&self.attempt.request(true), self.takes_turns || self.joins))
     }
 
     fn take_over(&mut self, admission: Admission) -> Result<Option<Hold>> {

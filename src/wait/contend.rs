@@ -46,8 +46,7 @@ fn try_or_wait<'a, C: Contender<'a>>(
     };
     // Before it queues: the leader may be waking up for a hold that is parked for it.
     if first.is_none()
-        && let Some(helped) = contender.helped()
-        && let Some(won) = helped.barge()?
+        && let Some(won) = contender.barge()?
     {
         return Ok(Some(won));
     }
@@ -77,8 +76,7 @@ fn try_at_once<'a, C: Contender<'a>>(contender: &mut C) -> Result<Option<Tried<C
         // Several can hold it, so only a thread that waits is a reason to queue. One that can share
         // the hold of another thread queues behind a thread that asks: if it asked as well, and a
         // writer came in between, it would wait for that writer beside a hold that it may join.
-        let queues = contender.helped().is_some_and(|helped| helped.queues_with_others());
-        if queues || client.local_queues.is_occupied(&name.key) {
+        if contender.queues_with_others() || client.local_queues.is_occupied(&name.key) {
             return Ok(None);
         }
         None
@@ -124,10 +122,8 @@ pub(crate) fn queue_up<'a, C: Contender<'a>>(
                 return outcome;
             }
             EnqueueOutcome::Joined(admission) => {
-                let helped = contender.helped();
-                if let Some(won) = helped.and_then(|helped| helped.take_over(admission).transpose())
-                {
-                    return won.map(Some);
+                if let Some(won) = contender.take_over(admission)? {
+                    return Ok(Some(won));
                 }
                 first = None;
                 continue;
@@ -165,7 +161,7 @@ fn enqueue<'a, C: Contender<'a>>(
     let mut wait = None;
     let prepare = || {
         contender.attempt().announce(deadline);
-        Some(contender.helped()?.piggyback())
+        contender.piggyback()
     };
     let enters = || wait = (!is_listed).then(|| begin_wait(client, name, primitive, deadline));
     let queued = client.local_queues.queue(name, entry, (deadline, cancel), prepare, enters);

@@ -181,9 +181,7 @@ impl<'a, C: Contender<'a>> LeaderWait<'_, '_, 'a, C> {
     fn ask(&mut self, wait: &Wait) -> Outcome<C::Won> {
         let tokens = self.leader.tokens();
         let round = self.round;
-        if let Some(helped) = self.contender.helped() {
-            helped.draw_tokens(tokens);
-        }
+        self.contender.draw_tokens(tokens);
         let tried = try_first(self.contender);
         self.judge(tried, wait, |ttl| Happened::Answered(Answer { round: Some(round), ttl }))
     }
@@ -253,20 +251,17 @@ impl<'a, C: Contender<'a>> LeaderWait<'_, '_, 'a, C> {
 
     fn leave_acquire(&mut self) {
         if self.contender.attempt().is_resolved()
-            && let Some(helped) = self.contender.helped()
+            && let Some(piggyback) = self.contender.piggyback()
         {
-            self.leader.leave_piggyback(helped.piggyback());
+            self.leader.leave_piggyback(piggyback);
         }
     }
 
     /// Processes what a thread of this client has done for the call.
     fn take_in(&mut self, outcome: PiggybackOutcome, wait: &Wait) -> Outcome<C::Won> {
-        let Some(helped) = self.contender.helped() else {
-            return ControlFlow::Continue(Happened::NothingCame);
-        };
         match outcome {
             PiggybackOutcome::NotSent => ControlFlow::Continue(Happened::NothingCame),
-            PiggybackOutcome::Parked(admission) => match helped.take_over(admission) {
+            PiggybackOutcome::Parked(admission) => match self.contender.take_over(admission) {
                 Ok(None) => ControlFlow::Continue(Happened::NothingCame),
                 won_or_failed => {
                     self.leader.forget_outage();
@@ -274,8 +269,8 @@ impl<'a, C: Contender<'a>> LeaderWait<'_, '_, 'a, C> {
                 }
             },
             PiggybackOutcome::Sent { acquired, unknowns, tokens, round } => {
-                helped.draw_tokens(tokens);
-                let tried = helped.on_piggyback_reply(acquired, unknowns);
+                self.contender.draw_tokens(tokens);
+                let tried = self.contender.on_piggyback_reply(acquired, unknowns);
                 self.judge(tried, wait, |ttl| {
                     Happened::AnsweredBeside(Answer { round: Some(round), ttl })
                 })
@@ -290,7 +285,7 @@ impl<'a, C: Contender<'a>> LeaderWait<'_, '_, 'a, C> {
         }
         let holder = &self.contender.attempt().holder;
         let token = self.leader.event().take_grant(holder.as_str())?;
-        Some(match self.contender.helped()?.take_grant(token) {
+        Some(match self.contender.take_grant(token) {
             // It has the lock in the store, and asks for it.
             Ok(None) => ControlFlow::Continue(Happened::NothingCame),
             won_or_failed => {
