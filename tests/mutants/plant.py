@@ -33,7 +33,7 @@ FOLDERS = {
     'store/net/': r'src/store/net/(?!scheduled\.rs).*',
     'store/redlock/': r'src/store/redlock/.*',
     "answers: Redis": r'src/store/redis/(script/.*|sentinel/(question|verdict)|cluster/(topology|map)'
-                      r'|wire/(reader|reply|shape|pubsub))\.rs|src/store/redis/script/.*',
+                      r'|wire/(reply|server_error|pubsub))\.rs|src/store/redis/script/.*',
     'answers: PostgreSQL': r'src/store/postgres/(requests|wire/(transport|server_error|listener|password))\.rs',
     'answers: ZooKeeper': r'src/store/zookeeper/(names|lease|wire/(jute|frames|reply|code|status))\.rs',
     'answers: certificates': r'src/store/tls/(der|binding)\.rs',

@@ -5,10 +5,9 @@ use std::time::Duration;
 
 use super::busy_poll::BusyPoll;
 use super::packing::{Awaited, Due, InFlight, SentBehind};
-use super::reply::Reply;
+use super::reply::{Reply, Shape};
 use super::request::Request;
 use super::sender::Sender;
-use super::shape::Shape;
 use super::transport::Transport;
 use super::unknown_outcome::{ConnectionFacts, RedisFailure, Remedy, UnknownOutcome};
 use crate::base::error::{Error, ErrorKind, Result};

@@ -3,9 +3,8 @@
 use std::io::{self, Read};
 
 use super::pubsub::frame;
-use super::reader::{Malformed, ReplyReader};
-use super::reply::{Reply, ServerError, fail_on_error, server_time};
-use super::shape::Shape;
+use super::reply::{Malformed, Reply, ReplyReader, Shape, fail_on_error, server_time};
+use super::server_error::ServerError;
 use crate::base::error::Error;
 use crate::base::fuzz_tests::{Dice, fuzz};
 

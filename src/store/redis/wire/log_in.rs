@@ -5,8 +5,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::reply::{Reply, ServerError};
+use super::reply::Reply;
 use super::request::Request;
+use super::server_error::ServerError;
 use crate::base::credentials::{Credentials, CredentialsProvider};
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::log;

@@ -16,12 +16,10 @@ mod log_in;
 mod packing;
 mod pool;
 mod pubsub;
-mod reader;
 mod reply;
 mod request;
-mod script;
 mod sender;
-mod shape;
+mod server_error;
 mod target;
 mod transport;
 mod unknown_outcome;
@@ -40,12 +38,9 @@ pub(crate) use pool::{Outcome, Pool};
 pub(crate) use pubsub::{
     Frame, PubSubReader, PubSubWriter, WAKE_REDISSON, listen_at, wait_for_input,
 };
-pub(crate) use reply::{
-    Redirect, Reply, WHERE_IT_IS_NOT_OFF, fail_on_error, says_unknown_command, server_time,
-};
-pub(crate) use request::{Replicas, Request};
-pub(crate) use script::{Publishing, Script, sha_of};
-pub(crate) use shape::Shape;
+pub(crate) use reply::{Reply, Shape, fail_on_error, server_time};
+pub(crate) use request::{Publishing, Replicas, Request, Script, sha_of};
+pub(crate) use server_error::{Redirect, WHERE_IT_IS_NOT_OFF, says_unknown_command};
 pub(crate) use target::{Epoch, FindMaster, Master, Target};
 pub(crate) use unknown_outcome::{RedisFailure, UnknownOutcome};
 pub(crate) use url::SENTINEL_PORT;

@@ -4,9 +4,8 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::fence::Fence;
-use super::reply::Reply;
+use super::reply::{Reply, Shape};
 use super::request::{Replicas, Request};
-use super::shape::Shape;
 use super::unknown_outcome::{ConnectionFacts, Remedy, UnknownOutcome};
 use crate::base::lease::Moment;
 
@@ -50,7 +49,7 @@ impl Due {
 
     /// The reply, or an error if the script did not run because it was too late.
     pub(super) fn judge(&self, reply: Reply) -> Reply {
-        if self.limited { reply.unless_too_late() } else { reply }
+        if self.limited && reply.status() == Some(3) { Reply::too_late() } else { reply }
     }
 }
 
@@ -86,17 +85,17 @@ impl Awaited {
         for (request, earlier) in requests {
             self.kill(earlier, &mut kills, facts, sent_at);
             request.write(out, connection_args);
-            let replicas = request.replicas();
+            let replicas = request.replicas;
             self.due.push_back(Due {
                 earlier: earlier.to_vec(),
-                shape: request.shape(),
+                shape: request.shape,
                 replicas,
-                asking: request.is_asking(),
-                limited: request.has_limit(),
+                asking: request.asking,
+                limited: request.takes_limit,
             });
-            commands += 1 + u64::from(request.is_asking());
+            commands += 1 + u64::from(request.asking);
             wait = replicas.map(|own| wait.map_or(own, |others| others.and(own))).or(wait);
-            if request.has_limit() {
+            if request.takes_limit {
                 not_after = connection_args.not_after;
             }
         }

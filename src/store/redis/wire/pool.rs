@@ -52,7 +52,7 @@ impl PooledConnector for Connector {
     /// release must not wait until a replica that hangs is given up.
     fn share_a_write(one: &RequestAfter, other: &RequestAfter) -> bool {
         one.request.may_follow() == other.request.may_follow()
-            && one.request.replicas().is_some() == other.request.replicas().is_some()
+            && one.request.replicas.is_some() == other.request.replicas.is_some()
     }
 
     fn mark_idle(connection: &mut Connection) {

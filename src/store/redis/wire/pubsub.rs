@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 
 use super::connector::Connector;
 use super::endpoint::Endpoint;
-use super::reader::ReplyReader;
-use super::reply::{Reply, ServerError};
+use super::reply::{Reply, ReplyReader};
 use super::request::Request;
+use super::server_error::ServerError;
 use super::target::Epoch;
 use super::transport::{next_reply, shake, to_error};
 use crate::base::error::{Error, ErrorKind, Result};
@@ -36,7 +36,7 @@ pub(crate) enum Frame {
     /// The node does not have the slot of the sharded channel to be subscribed.
     Moved {
         slot: u16,
-        /// The same as in [`Redirect::Moved`](super::reply::Redirect::Moved).
+        /// The same as in [`Redirect::Moved`](super::server_error::Redirect::Moved).
         address: String,
     },
     /// Any other reply, which shows that the server is alive.

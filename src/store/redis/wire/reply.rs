@@ -1,7 +1,26 @@
-//! Replies of a server, and the typed error for an error reply.
+//! Replies of the Redis protocol (RESP2): read from a socket as they come, and judged by the shape
+//! that the answer to their request must have. The `redis` crate's parser would not do, because two
+//! questions need an exact answer: whether anything was read beyond the last reply (such a
+//! connection must never be used again), and whether a reply is complete. A server sends RESP3 only
+//! to clients that ask for it, so its types are an error here.
 
-use crate::base::advice::Advice;
+use std::io::{self, Read};
+
+use super::server_error::{Redirect, ServerError, TOO_LATE};
 use crate::base::error::{Error, ErrorKind, Result};
+
+/// The size of one read.
+const CHUNK: usize = 4096;
+/// A buffer that a long reply has enlarged beyond this is not kept.
+const LARGEST_KEPT: usize = 64 << 10;
+/// The longest string that Redis sends.
+const LONGEST_STRING: usize = 512 << 20;
+/// The longest line that is not a string: a status, the text of an error.
+const LONGEST_LINE: usize = 64 << 10;
+const MOST_DIGITS: usize = 20;
+const MOST_ELEMENTS: usize = 1 << 20;
+/// No reply to leasehold's requests has lists nested deeper than two.
+const DEEPEST: usize = 4;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Reply {
@@ -84,207 +103,11 @@ impl Reply {
         self.is_logged_out() || self.is_error(TOO_LATE)
     }
 
-    /// The reply to a request with a not-after time: an error if the script refused it for that.
-    pub(super) fn unless_too_late(self) -> Self {
-        if self.status() != Some(3) {
-            return self;
-        }
+    /// What is returned for a script that refused to run after its not-after time.
+    #[cold]
+    pub(super) fn too_late() -> Self {
         Self::Error(ServerError::from(TOO_LATE))
     }
-}
-
-/// Why a node of a cluster does not serve the slot of a request. Nothing ran, except with
-/// [`Self::Partly`].
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Redirect {
-    /// The slot is at this address, `host:port`; a missing host means that of the node that sent
-    /// this.
-    Moved(String),
-    /// Only this request is for this address.
-    Ask(String),
-    /// The keys of the request are on both sides of a slot that is moving, or nobody serves the
-    /// slot.
-    Later,
-    /// A script has run up to a command on a key that had just moved.
-    Partly,
-}
-
-impl Redirect {
-    fn of(error: &ServerError) -> Option<Self> {
-        let address = || error.text.split(' ').nth(2).unwrap_or_default().to_owned();
-        match &*error.code {
-            "MOVED" => Some(Self::Moved(address())),
-            "ASK" => Some(Self::Ask(address())),
-            "TRYAGAIN" | "CLUSTERDOWN" => Some(Self::Later),
-            _ if error.text.contains(NON_LOCAL_KEY) => Some(Self::Partly),
-            _ => None,
-        }
-    }
-}
-
-/// Part of the error of a script whose own commands met a key that another node has.
-const NON_LOCAL_KEY: &str = "access a non local key";
-
-/// Leasehold's own error code for a write that too few replicas acknowledged.
-pub(super) const TOO_FEW_REPLICAS: &str = "TOOFEWREPLICAS";
-
-/// Leasehold's own error code for a script that refused to run after its not-after time. A reply
-/// that arrives is never late by itself, because its caller would have given up: the server's clock
-/// was stepped forward since the connection learned it, or has run faster than ours for long.
-const TOO_LATE: &str = "TOOLATE";
-
-/// An error reply: its code word, and its whole text including the code.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct ServerError {
-    pub(crate) code: String,
-    pub(crate) text: String,
-}
-
-impl From<&str> for ServerError {
-    fn from(text: &str) -> Self {
-        Self { code: text.split(' ').next().unwrap_or_default().to_owned(), text: text.to_owned() }
-    }
-}
-
-impl ServerError {
-    /// Redis 6.2 wraps the error of a command inside a script (`ERR Error running script (...):
-    /// WRONGTYPE ...`), so the text is searched for code words as well.
-    pub(super) fn says(&self, code: &str) -> bool {
-        self.code == code
-            || self.text.split(|c: char| !c.is_ascii_uppercase()).any(|word| word == code)
-    }
-
-    /// Whether a Redis server is known to answer leasehold's requests with this error.
-    pub(super) fn is_known(&self) -> bool {
-        let is_strange =
-            || self.is_unknown_command() || self.clone().into_error().kind() == ErrorKind::Server;
-        self.code == "NOSCRIPT" || !is_strange()
-    }
-
-    /// The server accepts the connection only to send this error, and closes it: it has too many
-    /// clients, or is in protected mode.
-    pub(super) fn refuses_connection(&self) -> bool {
-        self.is_too_many_clients() || self.says("DENIED")
-    }
-
-    fn is_unknown_command(&self) -> bool {
-        says_unknown_command(&self.text)
-    }
-
-    /// The text without the arguments of the request, which may be a whole script, or a password.
-    fn without_args(&self) -> &str {
-        self.text.split(", with args beginning with").next().unwrap_or_default()
-    }
-
-    pub(super) fn is_too_many_clients(&self) -> bool {
-        self.text.contains("max number of clients")
-    }
-
-    pub(crate) fn into_error(self) -> Error {
-        let too_few =
-            self.text.strip_prefix(TOO_FEW_REPLICAS).and_then(|rest| rest.strip_prefix(' '));
-        if let Some(why) = too_few.filter(|why| !why.is_empty()) {
-            return Error::new(ErrorKind::NotReplicated, why.to_owned());
-        }
-        if self.code == TOO_LATE {
-            let why = "the request reached the server after the I/O timeout, by the server's clock";
-            return Error::new(ErrorKind::Unreachable, why);
-        }
-        let (kind, what, advice) = self.meaning();
-        let error = Error::new(kind, format!("{what} ({})", self.without_args()));
-        match advice {
-            Some(advice) => error.advise(advice),
-            None => error,
-        }
-    }
-
-    /// The kind of the error, what went wrong, and what to do about it.
-    fn meaning(&self) -> (ErrorKind, &'static str, Option<Advice>) {
-        let says_one_of = |codes: &[&str]| codes.iter().any(|code| self.says(code));
-        let lacks_permission = self.says("NOPERM")
-            || self.text.contains("The user executing the script can't")
-            // Valkey 9.
-            || self.text.contains("ACL failure in script");
-        if self.says("WRONGPASS") {
-            (
-                ErrorKind::Denied,
-                "the server refused the user or the password",
-                Some(Advice::CheckCredentials),
-            )
-        } else if self.says("NOAUTH") {
-            (ErrorKind::Denied, "the server requires a password", Some(Advice::SetPassword))
-        } else if self.is_too_many_clients() {
-            let advice = "raise that, or close some connections";
-            (ErrorKind::NotReady, "the server has reached its maxclients", Some(advice.into()))
-        } else if lacks_permission {
-            (
-                ErrorKind::Denied,
-                "the user lacks a permission in the server's ACL",
-                Some(Advice::GrantRights),
-            )
-        } else if self.says("DENIED") {
-            (ErrorKind::Denied, "the server refuses connections from here", None)
-        } else if self.says("WRONGTYPE") || self.text.contains("not an integer") {
-            (
-                ErrorKind::WrongType,
-                "a key under this name holds something else",
-                Some(Advice::ChooseName),
-            )
-        } else if self.says("READONLY") {
-            (ErrorKind::ReadOnly, "the server is a replica", Some("connect to the primary".into()))
-        } else if self.says("UNBLOCKED") || self.text.contains("WAIT cannot be used with replica") {
-            (
-                ErrorKind::NotReplicated,
-                "the server became a replica before enough others had acknowledged the write",
-                None,
-            )
-        } else if says_one_of(&["NOREPLICAS", "MISCONF"]) {
-            (
-                ErrorKind::ReadOnly,
-                "the server takes no writes now, because it cannot save or replicate them",
-                None,
-            )
-        } else if self.says("OOM") {
-            let advice = "give it more, with the policy noeviction";
-            (ErrorKind::Full, "the server has reached its maxmemory", Some(advice.into()))
-        } else if says_one_of(&["LOADING", "BUSY", "MASTERDOWN", "TRYAGAIN", "CLUSTERDOWN"]) {
-            (ErrorKind::NotReady, "the server cannot serve now", Some("try again later".into()))
-        } else if self.text.contains("cluster support disabled") {
-            (
-                ErrorKind::Unsupported,
-                "the server is not a node of a cluster",
-                Some(Advice::ConnectToServer),
-            )
-        } else if self.text.contains(NON_LOCAL_KEY) {
-            let what = "the slot of this name is being moved to another node";
-            (ErrorKind::NotReady, what, Some("try again later".into()))
-        } else if self.is_unknown_command() {
-            let what =
-                "the server, or a proxy in front of it, does not have a command that locks need";
-            (ErrorKind::Unsupported, what, Some(WHERE_IT_IS_NOT_OFF.into()))
-        } else if says_one_of(&["MOVED", "ASK", "CROSSSLOT"]) {
-            (
-                ErrorKind::Unsupported,
-                "the server is a node of a cluster",
-                Some(Advice::ConnectToCluster),
-            )
-        } else {
-            (ErrorKind::Server, "the server answered with an error", None)
-        }
-    }
-}
-
-/// Advice where a command is missing.
-pub(crate) const WHERE_IT_IS_NOT_OFF: &str =
-    "connect to a Redis or Valkey where it is not renamed or switched off";
-
-/// Whether a text says that the server does not have a command, which a client or a script has
-/// sent. Texts of Redis 7, 6.2 and Valkey, and of Envoy.
-pub(crate) fn says_unknown_command(text: &str) -> bool {
-    let text = text.to_ascii_lowercase();
-    ["unknown command", "unknown redis command", "unsupported command"]
-        .iter()
-        .any(|words| text.contains(words))
 }
 
 /// Turns an error reply into its typed error.
@@ -311,85 +134,248 @@ pub(crate) fn server_time(reply: Reply) -> Result<u64> {
     .ok_or_else(|| Error::new(ErrorKind::Protocol, format!("TIME answered {reply:?}")))
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+/// The shape that a reply must have to be the answer to its request. Error replies fit every
+/// request. A stray frame (of a proxy, or from a bug of the server) shifts all later replies by
+/// one, and then a reply that says "granted" belongs to another lock. So a reply that does not fit
+/// ends its connection before another reply is read from it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Shape {
+    /// Checked by the caller, on a connection that no other thread uses.
+    Any,
+    Number,
+    /// A string, or nil.
+    Text,
+    /// Two numbers.
+    Pair,
+    /// A list that is not empty.
+    List,
+    /// A list of `least` to `most` values, of which the first is a number from 0 to `top` and none
+    /// is a list.
+    Status {
+        top: u8,
+        least: u8,
+        most: u16,
+        /// The holder is fresh, so status 2 (it has lost the lock) can only be the reply to another
+        /// request.
+        fresh: bool,
+    },
+    /// A number or an error for each of this many holds.
+    Each(u32),
+    /// Like `Each`, or an empty list: the master has no vote.
+    EachOrNone(u32),
+}
 
-    fn kind(text: &str) -> ErrorKind {
-        let code = text.split(' ').next().unwrap().to_owned();
-        ServerError { code, text: text.to_owned() }.into_error().kind()
+impl Shape {
+    /// The reply of most scripts: a status, and one value or two.
+    pub(crate) const fn status(top: u8) -> Self {
+        Self::Status { top, least: 2, most: 3, fresh: false }
     }
 
-    #[test]
-    fn error_answers_of_both_generations_are_understood() {
-        assert_eq!(kind("WRONGTYPE Operation against a key"), ErrorKind::WrongType);
-        assert_eq!(
-            kind("ERR Error running script (call to f_1): @user_script:9: WRONGTYPE Op"),
-            ErrorKind::WrongType
-        );
-        assert_eq!(
-            kind("ERR value is not an integer or out of range script: abc, on @user_script:3."),
-            ErrorKind::WrongType
-        );
-        assert_eq!(kind("NOPERM this user has no permissions"), ErrorKind::Denied);
-        assert_eq!(
-            kind("ERR Error running script: The user executing the script can't run this command"),
-            ErrorKind::Denied
-        );
-        assert_eq!(
-            kind("WRONGPASS invalid username-password pair or user is disabled."),
-            ErrorKind::Denied
-        );
-        assert_eq!(kind("NOAUTH Authentication required."), ErrorKind::Denied);
-        assert_eq!(kind("ERR max number of clients reached"), ErrorKind::NotReady);
-        assert_eq!(
-            kind("OOM command not allowed when used memory > 'maxmemory'."),
-            ErrorKind::Full
-        );
-        for demoted in [
-            "UNBLOCKED force unblock from blocking operation, instance state changed (master -> replica?)",
-            "ERR WAIT cannot be used with replica instances. Please also note that",
-        ] {
-            assert_eq!(kind(demoted), ErrorKind::NotReplicated);
-        }
-        assert_eq!(
-            kind("READONLY You can't write against a read only replica."),
-            ErrorKind::ReadOnly
-        );
-        assert_eq!(kind("LOADING Redis is loading the dataset in memory"), ErrorKind::NotReady);
-        assert_eq!(kind("BUSY Redis is busy running a script."), ErrorKind::NotReady);
-        assert_eq!(kind("MOVED 3999 127.0.0.1:6381"), ErrorKind::Unsupported);
-        assert_eq!(kind("ERR nobody knows"), ErrorKind::Server);
-    }
-
-    #[test]
-    fn what_is_missing_is_named_without_the_arguments() {
-        for text in [
-            "ERR unknown command 'SCRIPT', with args beginning with: 'LOAD' 's3cr3t' ",
-            "ERR unknown command `SCRIPT`, with args beginning with: `LOAD`, `s3cr3t`, ",
-            "ERR Unknown Redis command called from script script: s3cr3t, on @user_script:33.",
-            "ERR Unknown command called from script",
-            "unsupported command 'SCRIPT'",
-        ] {
-            let error = ServerError::from(text);
-            assert!(error.is_unknown_command() && !error.is_known(), "{text}");
-            let error = error.into_error();
-            assert_eq!(error.kind(), ErrorKind::Unsupported, "{text}");
-            assert!(!error.message().contains("LOAD"), "{error}");
-        }
-    }
-
-    #[test]
-    fn a_server_that_sends_what_none_sends_is_no_reason_to_panic() {
-        let time = |seconds: &str| {
-            server_time(Reply::Array([seconds, "1"].map(|text| Reply::Bytes(text.into())).into()))
-        };
-        assert_eq!(time("1763700000").unwrap(), 1_763_700_000_000_001);
-        for seconds in ["9007199255", "18446744073709", "18446744073709551615", "-1"] {
-            assert_eq!(time(seconds).unwrap_err().kind(), ErrorKind::Protocol, "{seconds}");
-        }
-        for text in ["TOOFEWREPLICAS", "TOOFEWREPLICAS ", ""] {
-            assert_eq!(ServerError::from(text).into_error().kind(), ErrorKind::Server, "{text:?}");
+    pub(crate) fn fits(self, reply: &Reply) -> bool {
+        let is_answer = |reply: &Reply| matches!(reply, Reply::Int(_) | Reply::Error(_));
+        match (self, reply) {
+            // An error that no server sends in reply to leasehold's requests may be a stray frame.
+            (_, Reply::Error(e)) => e.is_known(),
+            (Self::Any, _) => true,
+            (Self::Number, reply) => matches!(reply, Reply::Int(_)),
+            (Self::Text, reply) => matches!(reply, Reply::Bytes(_) | Reply::Nil),
+            (Self::Pair, reply) => matches!(reply, Reply::Pair(..)),
+            (Self::List, Reply::Pair(..)) => true,
+            (Self::List, reply) => matches!(reply, Reply::Array(values) if !values.is_empty()),
+            (Self::Status { top, least, most, fresh }, Reply::Pair(status, _)) => {
+                least <= 2
+                    && 2 <= most
+                    && (0..=top.into()).contains(status)
+                    && !(fresh && *status == 2)
+            }
+            (Self::Status { top, least, most, fresh }, Reply::Array(values)) => {
+                (usize::from(least)..=usize::from(most)).contains(&values.len())
+                    && matches!(values[..], [Reply::Int(status), ..]
+                        if (0..=top.into()).contains(&status) && !(fresh && status == 2))
+                    && !values.iter().any(|value| {
+                        matches!(value, Reply::Pair(..) | Reply::Array(_) | Reply::Error(_))
+                    })
+            }
+            (Self::Each(count) | Self::EachOrNone(count), Reply::Pair(..)) => count == 2,
+            (Self::Each(count), Reply::Array(answers)) => {
+                answers.len() == count as usize && answers.iter().all(is_answer)
+            }
+            (Self::EachOrNone(count), Reply::Array(answers)) => {
+                (answers.len() == count as usize || answers.is_empty())
+                    && answers.iter().all(is_answer)
+            }
+            _ => false,
         }
     }
 }
+
+/// Bytes that have been read but not parsed.
+#[derive(Debug, Default)]
+pub(super) struct ReplyReader {
+    /// Kept at its size, so that a read neither allocates nor clears memory.
+    buffer: Vec<u8>,
+    /// Where the next reply begins, and where the bytes that were read end.
+    start: usize,
+    end: usize,
+}
+
+/// The input is not the Redis protocol.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Malformed;
+
+type Parsed<T> = std::result::Result<T, Malformed>;
+
+impl ReplyReader {
+    /// True if nothing was read beyond the last reply.
+    pub(super) fn is_empty(&self) -> bool {
+        self.start == self.end
+    }
+
+    /// The bytes that have been read but not parsed.
+    pub(super) fn unread(&self) -> &[u8] {
+        &self.buffer[self.start..self.end]
+    }
+
+    /// The next reply, if it is complete.
+    pub(super) fn next(&mut self) -> Parsed<Option<Reply>> {
+        let mut cursor = Cursor { bytes: &self.buffer[..self.end], at: self.start };
+        let reply = cursor.reply(DEEPEST)?;
+        if reply.is_some() {
+            self.start = cursor.at;
+            if self.is_empty() {
+                self.start = 0;
+                self.end = 0;
+                if self.buffer.len() > LARGEST_KEPT {
+                    self.buffer = Vec::new();
+                }
+            }
+        }
+        Ok(reply)
+    }
+
+    /// One read. What was read before an error is kept.
+    pub(super) fn fill(&mut self, source: &mut impl Read) -> io::Result<()> {
+        if self.start > 0 {
+            self.buffer.copy_within(self.start..self.end, 0);
+            self.end -= self.start;
+            self.start = 0;
+        }
+        // Reads become larger for a long string, so that it takes few of them.
+        let room = self.end + CHUNK.max(self.end);
+        if self.buffer.len() < room {
+            self.buffer.resize(room, 0);
+        }
+        match source.read(&mut self.buffer[self.end..room])? {
+            0 => Err(io::ErrorKind::UnexpectedEof.into()),
+            read => {
+                self.end += read;
+                Ok(())
+            }
+        }
+    }
+}
+
+struct Cursor<'b> {
+    bytes: &'b [u8],
+    at: usize,
+}
+
+impl<'b> Cursor<'b> {
+    fn reply(&mut self, depth: usize) -> Parsed<Option<Reply>> {
+        // The first byte is checked at once, because a line end may never come.
+        let Some(kind) = self.bytes.get(self.at) else { return Ok(None) };
+        self.at += 1;
+        if matches!(kind, b'+' | b'-') {
+            let Some(text) = self.line()? else { return Ok(None) };
+            return Ok(Some(match kind {
+                b'+' => Reply::Bytes(text.to_vec()),
+                _ => Reply::Error(ServerError::from(&*String::from_utf8_lossy(text))),
+            }));
+        }
+        if !matches!(kind, b':' | b'$' | b'*') {
+            return Err(Malformed);
+        }
+        let Some(number) = self.number()? else { return Ok(None) };
+        match (kind, number) {
+            (b':', number) => Ok(Some(Reply::Int(number))),
+            // A null string or list.
+            (_, -1) => Ok(Some(Reply::Nil)),
+            (b'$', length) => self.string(limited(length, LONGEST_STRING)?),
+            _ if depth == 0 => Err(Malformed),
+            (_, 2) => {
+                let Some(first) = self.reply(depth - 1)? else { return Ok(None) };
+                let Some(second) = self.reply(depth - 1)? else { return Ok(None) };
+                Ok(Some(match (first, second) {
+                    (Reply::Int(first), Reply::Int(second)) => Reply::Pair(first, second),
+                    (first, second) => Reply::Array(vec![first, second]),
+                }))
+            }
+            (_, count) => {
+                let mut elements = Vec::new();
+                for _ in 0..limited(count, MOST_ELEMENTS)? {
+                    let Some(element) = self.reply(depth - 1)? else { return Ok(None) };
+                    elements.push(element);
+                }
+                Ok(Some(Reply::Array(elements)))
+            }
+        }
+    }
+
+    /// The number up to the next line end.
+    fn number(&mut self) -> Parsed<Option<i64>> {
+        let mut at = self.at;
+        let negative = self.bytes.get(at) == Some(&b'-');
+        at += usize::from(negative || self.bytes.get(at) == Some(&b'+'));
+        let first = at;
+        let mut number = 0_i64;
+        while let Some(byte @ b'0'..=b'9') = self.bytes.get(at) {
+            let digit = i64::from(byte - b'0');
+            let Some(tens) = number.checked_mul(10) else { return Err(Malformed) };
+            let signed = if negative { -digit } else { digit };
+            let Some(sum) = tens.checked_add(signed) else { return Err(Malformed) };
+            number = sum;
+            at += 1;
+        }
+        match self.bytes[at..] {
+            _ if at - first > MOST_DIGITS => Err(Malformed),
+            [] => Ok(None),
+            [b'\r'] if at > first => Ok(None),
+            [b'\r', b'\n', ..] if at > first => {
+                self.at = at + 2;
+                Ok(Some(number))
+            }
+            _ => Err(Malformed),
+        }
+    }
+
+    /// Up to the next line end, which is not included.
+    fn line(&mut self) -> Parsed<Option<&'b [u8]>> {
+        let rest = &self.bytes[self.at..];
+        let Some(end) = rest.iter().take(LONGEST_LINE).position(|byte| *byte == b'\n') else {
+            return if rest.len() < LONGEST_LINE { Ok(None) } else { Err(Malformed) };
+        };
+        let line = rest[..end].strip_suffix(b"\r").ok_or(Malformed)?;
+        self.at += end + 1;
+        Ok(Some(line))
+    }
+
+    fn string(&mut self, length: usize) -> Parsed<Option<Reply>> {
+        let rest = &self.bytes[self.at..];
+        if rest.len() < length + 2 {
+            return Ok(None);
+        }
+        if &rest[length..length + 2] != b"\r\n" {
+            return Err(Malformed);
+        }
+        self.at += length + 2;
+        Ok(Some(Reply::Bytes(rest[..length].to_vec())))
+    }
+}
+
+fn limited(length: i64, most: usize) -> Parsed<usize> {
+    usize::try_from(length).ok().filter(|length| *length <= most).ok_or(Malformed)
+}
+
+#[cfg(test)]
+#[path = "reply_tests.rs"]
+mod tests;

@@ -1,11 +1,70 @@
-//! A request, packed as far as possible before its connection is known.
+//! A request, packed as far as possible before its connection is known, and the script that it
+//! runs.
 
-use std::cell::Cell;
+use std::sync::{LazyLock, OnceLock};
 
-use super::reply::{Reply, ServerError, TOO_FEW_REPLICAS};
-use super::script::{Publishing, Script};
-use super::shape::Shape;
+use super::reply::{Reply, Shape};
+use super::server_error::{ServerError, TOO_FEW_REPLICAS};
 use crate::base::digits::Digits;
+
+/// A Lua file, assembled with the libraries it shares with others.
+#[derive(Debug)]
+pub(crate) struct Script {
+    pub(crate) source: &'static str,
+    /// The shape of its replies, as far as it does not depend on the arguments.
+    pub(crate) shape: Shape,
+    sha: LazyLock<String>,
+    /// For a cluster with sharded channels.
+    sharded: OnceLock<Sharded>,
+}
+
+/// A script that publishes to sharded channels or counts their subscribers, and its hash.
+#[derive(Debug)]
+struct Sharded {
+    source: String,
+    sha: String,
+}
+
+/// The command by which releases are published. Publishers and subscribers must agree: a sharded
+/// message reaches no classic subscriber, and a classic message reaches no sharded one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Publishing {
+    Classic,
+    Sharded,
+}
+
+impl Script {
+    /// `sha` computes the SHA-1 of `source`, on first use.
+    pub(crate) const fn new(source: &'static str, shape: Shape, sha: fn() -> String) -> Self {
+        Self { source, shape, sha: LazyLock::new(sha), sharded: OnceLock::new() }
+    }
+
+    pub(crate) fn source(&self, publishing: Publishing) -> &str {
+        match publishing {
+            Publishing::Classic => self.source,
+            Publishing::Sharded => &self.sharded().source,
+        }
+    }
+
+    pub(crate) fn sha(&self, publishing: Publishing) -> &str {
+        match publishing {
+            Publishing::Classic => &self.sha,
+            Publishing::Sharded => &self.sharded().sha,
+        }
+    }
+
+    fn sharded(&self) -> &Sharded {
+        self.sharded.get_or_init(|| {
+            let source =
+                self.source.replace("'publish'", "'spublish'").replace("'numsub'", "'shardnumsub'");
+            Sharded { sha: sha_of(&source), source }
+        })
+    }
+}
+
+pub(crate) fn sha_of(source: &str) -> String {
+    redis::Script::new(source).get_hash().to_owned()
+}
 
 #[derive(Debug, Clone)]
 enum Command {
@@ -28,26 +87,19 @@ pub(crate) struct ConnectionArgs {
     pub(crate) by_source: bool,
 }
 
-/// Which per-connection arguments a script takes, as its last ones.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum NeededArgs {
-    No,
-    NotAfter,
-    Floor,
-    FloorAndNotAfter,
-}
-
 #[derive(Debug, Clone)]
 pub(crate) struct Request {
     command: Command,
     /// All arguments, packed as RESP bulk strings.
-    body: Buffer,
+    body: Vec<u8>,
     args: usize,
-    needed_args: NeededArgs,
-    replicas: Option<Replicas>,
-    asking: bool,
+    /// Of the [`ConnectionArgs`], the script takes these as its last ones.
+    takes_floor: bool,
+    pub(super) takes_limit: bool,
+    pub(super) replicas: Option<Replicas>,
+    pub(super) asking: bool,
     alone: bool,
-    shape: Shape,
+    pub(super) shape: Shape,
 }
 
 /// How many replicas must have the write of a request before its reply counts.
@@ -66,8 +118,8 @@ impl Replicas {
     /// Appends the `WAIT` that covers all earlier writes of the connection.
     pub(super) fn write_wait(self, out: &mut Vec<u8>) {
         out.extend_from_slice(b"*3\r\n$4\r\nWAIT\r\n");
-        pack_number(out, self.count.into());
-        pack_number(out, self.millis);
+        pack(out, Digits::of(self.count.into()).as_bytes());
+        pack(out, Digits::of(self.millis).as_bytes());
     }
 
     /// What one `WAIT` has to ask for, so that it serves both.
@@ -108,9 +160,10 @@ impl Request {
     pub(crate) fn plain(words: &[&str]) -> Self {
         let mut request = Self {
             command: Command::Plain,
-            body: Buffer::new(),
+            body: Vec::with_capacity(256),
             args: 0,
-            needed_args: NeededArgs::No,
+            takes_floor: false,
+            takes_limit: false,
             replicas: None,
             asking: false,
             alone: false,
@@ -133,32 +186,33 @@ impl Request {
     }
 
     pub(crate) fn arg(mut self, value: impl AsRef<[u8]>) -> Self {
-        pack(&mut self.body.0, value.as_ref());
+        pack(&mut self.body, value.as_ref());
         self.args += 1;
         self
     }
 
     pub(crate) fn number(mut self, value: u64) -> Self {
-        pack_number(&mut self.body.0, value);
+        pack(&mut self.body, Digits::of(value).as_bytes());
         self.args += 1;
         self
     }
 
     /// The connection appends both [`ConnectionArgs`]: for acquires that give a fencing token.
     pub(crate) fn with_floor_and_limit(mut self) -> Self {
-        self.needed_args = NeededArgs::FloorAndNotAfter;
+        self.takes_floor = true;
+        self.takes_limit = true;
         self
     }
 
     /// The connection appends the token floor.
     pub(crate) fn with_floor(mut self) -> Self {
-        self.needed_args = NeededArgs::Floor;
+        self.takes_floor = true;
         self
     }
 
     /// The connection appends the not-after time.
     pub(crate) fn with_limit(mut self) -> Self {
-        self.needed_args = NeededArgs::NotAfter;
+        self.takes_limit = true;
         self
     }
 
@@ -196,24 +250,10 @@ impl Request {
 
     /// For an acquire that is not a re-entry. See [`Shape::Status`].
     pub(crate) fn for_fresh_holder(mut self) -> Self {
-        self.shape = self.shape.of_fresh_holder();
+        if let Shape::Status { fresh, .. } = &mut self.shape {
+            *fresh = true;
+        }
         self
-    }
-
-    pub(crate) fn shape(&self) -> Shape {
-        self.shape
-    }
-
-    pub(crate) fn replicas(&self) -> Option<Replicas> {
-        self.replicas
-    }
-
-    pub(crate) fn is_asking(&self) -> bool {
-        self.asking
-    }
-
-    pub(crate) fn has_limit(&self) -> bool {
-        matches!(self.needed_args, NeededArgs::NotAfter | NeededArgs::FloorAndNotAfter)
     }
 
     /// The same request for a server that does not know its script; `None` for a plain command.
@@ -239,13 +279,8 @@ impl Request {
             out.extend_from_slice(b"*1\r\n$6\r\nASKING\r\n");
         }
         let command_words = if matches!(self.command, Command::Plain) { 0 } else { 2 };
-        let arg_words = match self.needed_args {
-            NeededArgs::No => 0,
-            NeededArgs::NotAfter | NeededArgs::Floor => 1,
-            NeededArgs::FloorAndNotAfter => 2,
-        };
-        let words = command_words + self.args + arg_words;
-        header(out, b'*', words);
+        let arg_words = usize::from(self.takes_floor) + usize::from(self.takes_limit);
+        header(out, b'*', command_words + self.args + arg_words);
         match &self.command {
             Command::Plain => {}
             Command::Script(script) if !connection_args.by_source => {
@@ -257,51 +292,12 @@ impl Request {
                 pack(out, script.source(connection_args.publishing).as_bytes());
             }
         }
-        out.extend_from_slice(&self.body.0);
-        if matches!(self.needed_args, NeededArgs::Floor | NeededArgs::FloorAndNotAfter) {
-            pack_number(out, connection_args.floor);
+        out.extend_from_slice(&self.body);
+        if self.takes_floor {
+            pack(out, Digits::of(connection_args.floor).as_bytes());
         }
-        if self.has_limit() {
-            pack_number(out, connection_args.not_after);
-        }
-    }
-}
-
-/// The bytes of a request. Each thread keeps those of its last request for the next: a lock call
-/// makes two requests, and each is finished when its reply has come.
-#[derive(Debug)]
-struct Buffer(Vec<u8>);
-
-thread_local! {
-    static SPARE: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
-}
-
-impl Buffer {
-    /// Larger ones (a fenced value, many renewals) are not kept.
-    const LARGEST_KEPT: usize = 4096;
-
-    fn new() -> Self {
-        // A thread that is ending may still release a lock after its spare bytes are gone.
-        let mut bytes = SPARE.try_with(Cell::take).unwrap_or_default();
-        bytes.reserve(256);
-        Self(bytes)
-    }
-}
-
-impl Clone for Buffer {
-    fn clone(&self) -> Self {
-        let mut copy = Self::new();
-        copy.0.extend_from_slice(&self.0);
-        copy
-    }
-}
-
-impl Drop for Buffer {
-    fn drop(&mut self) {
-        let mut bytes = std::mem::take(&mut self.0);
-        if bytes.capacity() <= Self::LARGEST_KEPT {
-            bytes.clear();
-            let _ = SPARE.try_with(|spare| spare.set(bytes));
+        if self.takes_limit {
+            pack(out, Digits::of(connection_args.not_after).as_bytes());
         }
     }
 }
@@ -312,21 +308,13 @@ fn pack(out: &mut Vec<u8>, word: &[u8]) {
     out.extend_from_slice(b"\r\n");
 }
 
-fn pack_number(out: &mut Vec<u8>, value: u64) {
-    match value {
-        0..10 => {
-            out.extend_from_slice(&[b'$', b'1', b'\r', b'\n', b'0' + value as u8, b'\r', b'\n']);
-        }
-        _ => pack(out, Digits::of(value).as_bytes()),
-    }
-}
-
 /// What comes before a list (`*`) or a word (`$`): how long it is.
 fn header(out: &mut Vec<u8>, kind: u8, length: usize) {
     match length {
         0..10 => out.extend_from_slice(&[kind, b'0' + length as u8, b'\r', b'\n']),
         10..100 => {
-            let [tens, ones] = [length / 10, length % 10].map(|digit| b'0' + digit as u8);
+            let tens = b'0' + (length / 10) as u8;
+            let ones = b'0' + (length % 10) as u8;
             out.extend_from_slice(&[kind, tens, ones, b'\r', b'\n']);
         }
         _ => {
@@ -362,20 +350,6 @@ mod tests {
             let word = "x".repeat(length);
             assert_eq!(text(&Request::plain(&[&word])), format!("*1\r\n${length}\r\n{word}\r\n"));
         }
-    }
-
-    #[test]
-    fn a_request_gets_the_bytes_of_the_one_before() {
-        let first = Request::plain(&["PING"]);
-        let at = first.body.0.as_ptr();
-        let copy = first.clone();
-        assert!(text(&copy) == text(&first) && copy.body.0.as_ptr() != at);
-        drop(copy);
-        drop(first);
-        let next = Request::plain(&["GET", "a"]);
-        assert_eq!((next.body.0.as_ptr(), &*text(&next)), (at, "*2\r\n$3\r\nGET\r\n$1\r\na\r\n"));
-        drop(Request::plain(&["SET"]).arg(vec![0; 2 * Buffer::LARGEST_KEPT]));
-        assert!(Request::plain(&[]).body.0.capacity() <= Buffer::LARGEST_KEPT);
     }
 
     #[test]

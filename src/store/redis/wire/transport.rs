@@ -5,8 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::busy_poll::BusyPoll;
 use super::endpoint::Endpoint;
-use super::reader::ReplyReader;
-use super::reply::Reply;
+use super::reply::{Reply, ReplyReader};
 use super::request::Request;
 use crate::base::error::{Error, ErrorKind, Result, invalid};
 use crate::os;

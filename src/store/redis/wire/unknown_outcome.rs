@@ -3,8 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::request::{ConnectionArgs, Request};
-use super::script::Publishing;
+use super::request::{ConnectionArgs, Publishing, Request};
 use super::target::Epoch;
 use crate::base::lease::Moment;
 use crate::os::atomic::{AtomicBool, Ordering};
