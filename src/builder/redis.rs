@@ -13,7 +13,7 @@ use crate::base::error::{Result, invalid};
 use crate::store::LockStore;
 use crate::store::net::Network;
 use crate::store::redis::script::WaiterTimeouts;
-use crate::store::redis::wire::{AddressMap, BusyPoll, Connector, Endpoint, Provider, Target};
+use crate::store::redis::wire::{AddressMap, Connector, Endpoint, Provider, Target};
 use crate::store::redis::{RedisSettings, RedisStore, script};
 
 /// Redisson's default.
@@ -288,7 +288,7 @@ impl NewClient<'_> {
             handshake: script::handshake(&self.settings.key_prefix),
             io_timeout: self.io_timeout,
             clock: self.clock.clone(),
-            busy_poll: Arc::new(BusyPoll::new(self.settings.busy_poll)),
+            busy_poll: self.settings.busy_poll,
             memory_seen: Arc::default(),
             introduced: Arc::default(),
             cluster: None,

@@ -32,14 +32,9 @@ pub(crate) trait Database:
         requests: &[Self::Request],
     ) -> std::result::Result<Vec<Self::Answer>, Failure<Self::SessionId>>;
 
-    /// One request, one answer.
-    fn ask(pool: &Pool<Self>, request: Self::Request) -> Outcome<Self> {
-        pool.ask(request, pool.most(), |_, outcome| outcome)
-    }
-
-    /// The same, but makes a connection only if there is none.
+    /// One request, one answer. Makes a connection only if there is none.
     fn ask_over_open(pool: &Pool<Self>, request: Self::Request) -> Outcome<Self> {
-        pool.ask(request, 1, |_, outcome| outcome)
+        pool.ask(request, 1)
     }
 
     /// Ends a session. Fails if that is refused, and not if it is gone.
@@ -135,7 +130,7 @@ impl<C: Database> Server<C> {
         let outcome = match self.pool.connect_aside() {
             Ok(mut connection) => {
                 let request = std::slice::from_ref(request);
-                let outcome = self.pool.connector().ask_all(&mut connection, request).map(only);
+                let outcome = self.pool.connector.ask_all(&mut connection, request).map(only);
                 if outcome.as_ref().is_ok_and(|answer| !C::is_last(answer)) {
                     connection.keep();
                 }
@@ -155,14 +150,14 @@ impl<C: Database> Server<C> {
     /// makes, did not run. That connection was closed with all idle ones, and a new one finds the
     /// server that does, and makes it.
     fn call(&self, request: C::Request) -> Outcome<C> {
-        match C::ask(&self.pool, request.clone()) {
-            Ok(answer) if C::is_last(&answer) => C::ask(&self.pool, request),
+        match self.pool.ask(request.clone(), self.pool.most) {
+            Ok(answer) if C::is_last(&answer) => self.pool.ask(request, self.pool.most),
             outcome => outcome,
         }
     }
 
     fn repeats(&self) -> Repeats<'_> {
-        Repeats::over(&self.pool, self.pool.connector().clock())
+        Repeats::over(&self.pool, self.pool.connector.clock())
     }
 
     /// Returns when no earlier attempt can run any more. When a write with the requests of many

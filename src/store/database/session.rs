@@ -102,7 +102,7 @@ impl<P: Protocol, I: Clone> Link<P, I> {
 
     /// Without it the server notes in its log and its statistics that a client was lost. For an
     /// idle connection: in the middle of a request it would be read as a part of that.
-    pub(crate) fn say_goodbye(&mut self) {
+    pub(crate) fn goodbye(&mut self) {
         self.transport.stream.say_last(P::GOODBYE);
     }
 

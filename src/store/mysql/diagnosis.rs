@@ -24,10 +24,10 @@ const FACTS: &str = "SELECT VERSION(),@@global.read_only,@@global.innodb_flush_l
 
 impl MysqlStore {
     pub(super) fn examine_hosts(&self, asked: &Diagnose<'_>) -> Vec<Finding> {
-        let connector = self.server.pool.connector();
+        let connector = &self.server.pool.connector;
         let hosts = &connector.server.url.hosts;
         // Those of calls, one for renewals, one for looking, and one beside them for a moment.
-        let wanted = self.server.pool.most() as u64 + 3;
+        let wanted = self.server.pool.most as u64 + 3;
         let examined = examine_each(hosts, |host| examine(connector, host, asked, wanted));
         let takes_writes = examined.iter().any(|examined| examined.usable);
         let lease = lease_of(&examined, asked.lease);

@@ -3,7 +3,7 @@
 use std::ops::{Deref, DerefMut};
 
 use super::pool::Pool;
-use super::pooled::PooledConnector;
+use super::pooled::{PooledConnection, PooledConnector};
 use crate::base::error::Result;
 use crate::os::{self, MutexGuard};
 
@@ -16,10 +16,10 @@ impl<C: PooledConnector> Pool<C> {
     /// the I/O timeout.
     pub(crate) fn connect_aside(&self) -> Result<Aside<'_, C>> {
         let began = os::now();
-        let Some(turn) = self.aside.try_lock_for(self.connector().io_timeout()) else {
+        let Some(turn) = self.aside.try_lock_for(self.connector.io_timeout()) else {
             let why = format!(
                 "other threads used a new connection to {} for the I/O timeout",
-                self.connector().address()
+                self.connector.address()
             );
             return Err(self.in_vain(why));
         };
@@ -34,7 +34,7 @@ impl<C: PooledConnector> Pool<C> {
         let mut state = self.state.lock();
         if state.closed || state.open() >= self.most {
             drop(state);
-            return C::say_goodbye(&mut connection);
+            return connection.say_goodbye();
         }
         let line = state.add(&connection);
         drop(state);

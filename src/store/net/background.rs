@@ -1,7 +1,7 @@
 //! One connection beside a pool, for what must not queue behind its callers: renewals and undos.
 
 use super::failure::Failure;
-use super::pooled::{FailureOf, PooledConnector};
+use super::pooled::{FailureOf, PooledConnection, PooledConnector};
 use crate::base::error::Result;
 use crate::base::log;
 use crate::os::{self, Mutex};
@@ -52,7 +52,7 @@ impl<C: PooledConnector> Background<C> {
         let mut idle = self.idle.lock();
         idle.closed = true;
         if let Some(mut connection) = idle.connection.take() {
-            C::say_goodbye(&mut connection);
+            connection.say_goodbye();
         }
     }
 
@@ -84,10 +84,10 @@ impl<C: PooledConnector> Background<C> {
     ) -> std::result::Result<T, FailureOf<C>> {
         let connect = || self.connector.connect().map_err(Failure::NotSent);
         let idle = self.idle.lock().connection.take();
-        let usable = idle.and_then(|mut idle| self.connector.is_usable(&mut idle).then_some(idle));
+        let usable = idle.and_then(|mut idle| idle.is_usable(&self.connector).then_some(idle));
         let mut connection = usable.map_or_else(connect, Ok)?;
         // If it ends now, that may have been while it was idle, or was made.
-        C::mark_idle(&mut connection);
+        connection.mark_idle();
         let mut outcome = ask(&mut connection);
         let is_of_no_use = match &outcome {
             Ok(done) => next(done) == Next::Replace,
@@ -109,7 +109,7 @@ impl<C: PooledConnector> Background<C> {
     pub(crate) fn put_back(&self, mut connection: C::Connection, next: Next) {
         let mut idle = self.idle.lock();
         if idle.closed {
-            C::say_goodbye(&mut connection);
+            connection.say_goodbye();
         } else if next == Next::Keep {
             idle.connection = Some(connection);
         }

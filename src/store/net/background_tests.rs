@@ -2,6 +2,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use super::super::callers::Callers;
 use super::super::pooled::{Outcome, PooledConnector};
 use super::*;
 use crate::base::error::{Error, ErrorKind};
@@ -62,41 +63,8 @@ impl PooledConnector for Fake {
         "nowhere".to_owned()
     }
 
-    fn is_usable(&self, connection: &mut Line) -> bool {
-        connection.number != self.unusable
-    }
-
-    fn mark_idle(connection: &mut Line) {
-        connection.seen.idle.fetch_add(1, Ordering::SeqCst);
-    }
-
-    fn say_goodbye(connection: &mut Line) {
-        connection.seen.goodbyes.fetch_add(1, Ordering::SeqCst);
-    }
-
     fn share_a_write((): &(), (): &()) -> bool {
         true
-    }
-
-    fn prepare<'r>(
-        &self,
-        _: &mut Line,
-        _: impl Iterator<Item = &'r ()>,
-    ) -> std::result::Result<(), FailureOf<Self>> {
-        Ok(())
-    }
-
-    fn transmit(&self, _: &mut Line, (): &()) -> std::result::Result<(), FailureOf<Self>> {
-        Ok(())
-    }
-
-    fn receive(
-        &self,
-        _: &mut Line,
-        (): &mut (),
-        _: &mut [Option<Outcome<Self>>],
-    ) -> std::result::Result<(), FailureOf<Self>> {
-        Ok(())
     }
 
     fn is_last((): &()) -> bool {
@@ -104,6 +72,40 @@ impl PooledConnector for Fake {
     }
 
     fn unknown((): &()) {}
+}
+
+impl PooledConnection<Fake> for Line {
+    fn is_usable(&mut self, connector: &Fake) -> bool {
+        self.number != connector.unusable
+    }
+
+    fn mark_idle(&mut self) {
+        self.seen.idle.fetch_add(1, Ordering::SeqCst);
+    }
+
+    fn say_goodbye(&mut self) {
+        self.seen.goodbyes.fetch_add(1, Ordering::SeqCst);
+    }
+
+    fn prepare<'r>(
+        &mut self,
+        _: impl Iterator<Item = &'r ()>,
+    ) -> std::result::Result<(), FailureOf<Fake>> {
+        Ok(())
+    }
+
+    fn transmit(&mut self, (): &()) -> std::result::Result<(), FailureOf<Fake>> {
+        Ok(())
+    }
+
+    fn receive(
+        &mut self,
+        (): &mut (),
+        _: &mut [Option<Outcome<Fake>>],
+        _: Option<&Callers>,
+    ) -> std::result::Result<(), FailureOf<Fake>> {
+        Ok(())
+    }
 }
 
 fn background() -> Background<Fake> {

@@ -12,62 +12,16 @@
 use std::sync::Arc;
 
 use super::batch::{Batch, QueuedRequest, Reading, RequestState, brings_last};
-use super::places::{Follower, PoolState, Sharing};
+use super::places::{Follower, Phase, PoolState};
 use super::pool::{Borrowed, Pool, in_drop};
-use super::pooled::{PooledConnector, PooledSender};
+use super::pooled::{PooledConnection, PooledConnector, PooledSender};
 use crate::os::MutexGuard;
 
 impl<C: PooledConnector> Pool<C> {
-    /// Has the next caller read from the connection if answers are due; or else sends the queue
-    /// over it, or makes it free if nobody queues. Returns whether callers queue while this
-    /// connection is read.
-    pub(super) fn give_back(&self, line: u64, mut connection: C::Connection) -> bool {
-        let mut state = self.state.lock();
-        let closed = state.closed;
-        let queues = !state.queue.is_empty();
-        let Some(place) = state.line(line) else { return false };
-        // The last one: until its answer comes it need not be woken for the others.
-        if let Some(last) = place.flights.back() {
-            let reader = last.requests[0].clone();
-            drop(state);
-            reader.set(RequestState::Read(Reading { line, connection, first: None }));
-            return queues;
-        }
-        if place.is_ending() {
-            drop(state);
-            Borrowed::new(self, line, connection).broken(None);
-            return false;
-        }
-        if place.is_written_to() {
-            // Whoever writes finds it there.
-            place.connection = Some(connection);
-            return false;
-        }
-        place.note_idle();
-        C::mark_idle(&mut connection);
-        if closed {
-            drop(state);
-            C::say_goodbye(&mut connection);
-            drop(connection);
-            self.lose_line(line, None);
-            return false;
-        }
-        let serves = queues && state.serves(line, self.sharing());
-        let Some(place) = state.line(line) else { return false };
-        if serves {
-            place.note_taken();
-            drop(state);
-            self.send_queue(Borrowed::new(self, line, connection));
-        } else {
-            place.connection = Some(connection);
-        }
-        false
-    }
-
     /// Sends the queue over a connection on which nothing is due.
-    fn send_queue(&self, mut connection: Borrowed<'_, C>) {
+    pub(super) fn send_queue(&self, mut connection: Borrowed<'_, C>) {
         connection.in_flight = true;
-        if !self.connector().is_usable(connection.get()) {
+        if !connection.get().is_usable(&self.connector) {
             return connection.broken(None);
         }
         let Some(requests) = self.state.lock().take_batch() else {
@@ -81,27 +35,9 @@ impl<C: PooledConnector> Pool<C> {
         }
     }
 
-    /// A thread has sent over a line on which nothing was due. If others may follow, those that
-    /// queue are sent at once.
-    pub(super) fn note_sent(&self, line: u64, may_be_followed: bool) {
-        if may_be_followed && self.sharing() == Sharing::All {
-            return;
-        }
-        let mut state = self.state.lock();
-        if let Some(line) = state.line(line) {
-            line.note_sent(may_be_followed);
-        }
-        if may_be_followed {
-            self.send_behind(state);
-        } else {
-            // Those who have queued for this connection meanwhile.
-            self.serve_by_idle(state);
-        }
-    }
-
     /// Sends the queue behind what is under way, if that is possible now.
     pub(super) fn send_behind(&self, mut state: MutexGuard<'_, PoolState<C>>) {
-        let follower = state.begin_to_follow(self.sharing());
+        let follower = state.begin_to_follow(self.callers.share());
         drop(state);
         if let Some(follower) = follower {
             self.follow(follower);
@@ -150,9 +86,9 @@ impl<C: PooledConnector> Pool<C> {
     ) -> Option<Reading<C>> {
         connection.in_flight = true;
         let requests = batch.requests.iter().map(|queued| &queued.request);
-        let sent = self.connector().prepare(connection.get(), requests).and_then(|flight| {
+        let sent = connection.get().prepare(requests).and_then(|flight| {
             let flight = batch.flight.insert(flight);
-            self.connector().transmit(connection.get(), flight)
+            connection.get().transmit(flight)
         });
         match sent {
             Ok(()) => {
@@ -185,7 +121,8 @@ impl<C: PooledConnector> Pool<C> {
             let flight = flight.as_mut().expect("a batch that was sent has a flight");
             // In both cases first the connection, then the callers: those that try again must not
             // get another connection to this server.
-            if let Err(failure) = self.connector().receive(connection.get(), flight, outcomes) {
+            let callers = Some(&self.callers);
+            if let Err(failure) = connection.get().receive(flight, outcomes, callers) {
                 connection.broken(Some(&failure));
                 return batch.fail(&failure);
             }
@@ -196,7 +133,7 @@ impl<C: PooledConnector> Pool<C> {
             if is_own {
                 break;
             }
-            if !C::has_read_ahead(connection.get()) {
+            if !connection.get().has_read_ahead() {
                 answered.clear();
             }
         }
@@ -217,7 +154,7 @@ impl<C: PooledConnector> Pool<C> {
     pub(super) fn end_line(&self, line: u64) {
         let mut state = self.state.lock();
         if let Some(line) = state.line(line) {
-            line.end();
+            line.phase = Phase::Ending;
         }
         let idle = state.remove_idle();
         self.serve_queue(state);
@@ -247,10 +184,10 @@ impl<C: PooledConnector> Drop for Follows<'_, C> {
         // Nobody reads: the last reader had all its answers when this thread was about to write.
         let parked = place.connection.take();
         if self.broken {
-            place.end();
+            place.phase = Phase::Ending;
             sender.shut();
         } else {
-            place.return_sender(sender);
+            place.sender = Some(sender);
         }
         drop(state);
         if let Some(connection) = parked {

@@ -8,11 +8,12 @@ mod address;
 mod aside;
 mod background;
 mod batch;
+mod callers;
 mod failure;
 mod flights;
 mod limits;
+mod making;
 mod names;
-mod nearness;
 mod pace;
 #[cfg(any(feature = "redis", feature = "postgres", feature = "mysql"))]
 mod parameters;
@@ -20,7 +21,6 @@ mod places;
 mod pool;
 mod pooled;
 mod question;
-mod repeats;
 #[cfg(shuttle)]
 mod scheduled;
 #[cfg(not(shuttle))]
@@ -28,6 +28,7 @@ mod stream;
 #[cfg(feature = "tls-core")]
 mod tls_stream;
 mod url;
+mod waiting;
 #[cfg(not(shuttle))]
 mod waits;
 #[cfg(not(shuttle))]
@@ -39,6 +40,8 @@ pub(crate) use address::NO_UNIX_SOCKETS;
 #[cfg(any(feature = "postgres", feature = "mysql", feature = "zookeeper"))]
 pub(crate) use address::try_each;
 pub(crate) use background::{Background, Next};
+#[cfg(any(feature = "redis", feature = "postgres", feature = "mysql"))]
+pub(crate) use callers::Callers;
 pub(crate) use failure::{ENDED, Failure, ends, to_error};
 #[cfg(any(feature = "redis", feature = "postgres", feature = "mysql"))]
 pub(crate) use limits::KEEPALIVE_PAUSE;
@@ -48,11 +51,10 @@ pub(crate) use names::Network;
 pub(crate) use names::stand_ins;
 #[cfg(any(feature = "redis", feature = "postgres", feature = "mysql"))]
 pub(crate) use parameters::Parameters;
-pub(crate) use pool::Pool;
-pub(crate) use pooled::{Outcome, PooledConnector, PooledSender};
+pub(crate) use pool::{Pool, Repeats};
+pub(crate) use pooled::{Outcome, PooledConnection, PooledConnector, PooledSender};
 #[cfg(feature = "redis")]
 pub(crate) use question::{Answer, Question, Wanted};
-pub(crate) use repeats::Repeats;
 #[cfg(shuttle)]
 pub(crate) use scheduled::{Stream, Waker, readable};
 #[cfg(not(shuttle))]

@@ -1,5 +1,6 @@
-//! A few connections for many threads: who gets one, who makes one, and who waits. What is under
-//! way on them is in [`flights`](super::flights).
+//! A few connections for many threads: who gets one, and what becomes of it afterwards. How they are
+//! made is in [`making`](super::making), who waits in [`waiting`](super::waiting), and what is under
+//! way on them in [`flights`](super::flights).
 //!
 //! A caller that finds no free connection queues its request. The queue is sent by whoever can do
 //! so first: its last caller, behind requests of others whose answers are due; or whoever returns a
@@ -23,63 +24,36 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Weak};
-use std::time::Duration;
 
-use super::batch::{Batch, QueuedRequest, Reading, RequestState, brings_last, take_batch};
+use super::batch::{Batch, QueuedRequest, Reading, RequestState, brings_last};
+use super::callers::{ALL, Callers};
 use super::failure::Failure;
-use super::nearness::Nearness;
-use super::places::{LATE, Maker, PoolState, Sharing, fail_queue};
-use super::pooled::{FailureOf, Outcome, PooledConnector};
-use crate::base::error::{Error, ErrorKind, Result};
+use super::places::{Maker, Phase, PoolState};
+use super::pooled::{FailureOf, Outcome, PooledConnection, PooledConnector};
+use crate::base::error::{Error, ErrorKind};
+use crate::base::lease::Moment;
+use crate::base::limits::IDEMPOTENCY_TTL;
 use crate::base::node_status::{NodeState, NodeStatus};
-use crate::os::atomic::{AtomicUsize, Ordering};
 use crate::os::{self, Mutex, MutexGuard};
-
-/// After a SIGSTOP and a SIGCONT, callers that wait for a connection find that their deadline has
-/// passed, while the thread with the connection is about to read its answer and return it. They
-/// wait this much longer.
-const AFTER_A_STOP: Duration = Duration::from_millis(10);
+use crate::signal::clock::Clock;
 
 pub(crate) struct Pool<C: PooledConnector> {
-    connector: C,
-    pub(super) most: usize,
+    pub(crate) connector: C,
+    /// How many connections it has at most.
+    pub(crate) most: usize,
     pub(super) state: Mutex<PoolState<C>>,
-    /// How many threads call now.
-    callers: AtomicUsize,
-    nearness: Nearness,
+    pub(super) callers: Callers,
     /// Held by whoever has a connection [aside](super::aside).
     pub(super) aside: Mutex<()>,
-    own: Weak<Self>,
+    pub(super) own: Weak<Self>,
 }
 
 impl<C: PooledConnector> Pool<C> {
     pub(crate) fn new(connector: C, most: usize) -> Arc<Self> {
         let state = Mutex::new(PoolState::new(connector.io_timeout()));
+        let callers = Callers::new(connector.may_poll());
         let aside = Mutex::new(());
-        let callers = AtomicUsize::new(0);
-        let nearness = Nearness::default();
-        Arc::new_cyclic(|own| Self {
-            connector,
-            most,
-            state,
-            callers,
-            nearness,
-            aside,
-            own: own.clone(),
-        })
-    }
-
-    pub(crate) fn connector(&self) -> &C {
-        &self.connector
-    }
-
-    pub(super) fn sharing(&self) -> Sharing {
-        Sharing::of(self.callers.load(Ordering::Relaxed), self.nearness.is_near())
-    }
-
-    /// How many connections it has at most.
-    pub(crate) fn most(&self) -> usize {
-        self.most
+        Arc::new_cyclic(|own| Self { connector, most, state, callers, aside, own: own.clone() })
     }
 
     /// Whether it has connections, and why the last connect failed.
@@ -102,23 +76,19 @@ impl<C: PooledConnector> Pool<C> {
     }
 
     /// One request, one answer. If no connection is free and there are fewer than `most`, one is
-    /// made, unless that is under way. `judge` gets the outcome when the connection has been
-    /// returned, and may repeat the request.
+    /// made, unless that is under way.
     ///
     /// # Errors
     /// The failure says whether the request can have run. Blocks at most the I/O timeout for a
     /// connection (and for the pause after a failed connect), and the I/O timeout for the answer.
-    pub(crate) fn ask(
-        &self,
-        request: C::Request,
-        most: usize,
-        judge: impl FnOnce(&C::Request, Outcome<C>) -> Outcome<C>,
-    ) -> Outcome<C> {
-        let _calls = Calls::begin(&self.callers);
+    pub(crate) fn ask(&self, request: C::Request, most: usize) -> Outcome<C> {
+        let _call = self.callers.begin_call();
         let mut state = match self.take_free(!C::may_follow(&request)) {
             Ok(connection) => {
-                let [outcome] = self.exchange(connection, [&request]);
-                return judge(&request, outcome);
+                let mut outcomes = [None];
+                self.exchange(connection, &[&request], &mut outcomes);
+                let [outcome] = outcomes;
+                return self.judged(&request, outcome.expect("an answer or a failure"), most);
             }
             Err(state) => state,
         };
@@ -134,7 +104,7 @@ impl<C: PooledConnector> Pool<C> {
             }
         }
         let must_wait = MustWait { pool: self, queued: &queued };
-        match state.reserve(most, self.sharing()) {
+        match state.reserve(most, self.callers.share()) {
             Some(Maker::Caller) => {
                 drop(state);
                 queued.set(RequestState::Lead);
@@ -147,7 +117,7 @@ impl<C: PooledConnector> Pool<C> {
         }
         let outcome = self.await_outcome(&queued);
         std::mem::forget(must_wait);
-        judge(&queued.request, outcome)
+        self.judged(&queued.request, outcome, most)
     }
 
     /// Sends two requests in one write if a connection is free now. Each has its own outcome: the
@@ -157,8 +127,23 @@ impl<C: PooledConnector> Pool<C> {
         first: &C::Request,
         second: &C::Request,
     ) -> Option<[Outcome<C>; 2]> {
+        let _call = self.callers.begin_call();
         let connection = self.borrow_free()?;
-        Some(self.exchange(connection, [first, second]))
+        let mut outcomes = [None, None];
+        self.exchange(connection, &[first, second], &mut outcomes);
+        let [one, other] = outcomes.map(|outcome| outcome.expect("an answer or a failure"));
+        let one = self.judged(first, one, self.most);
+        Some([one, self.judged(second, other, self.most)])
+    }
+
+    /// The outcome, unless another request has to be sent [instead](PooledConnector::again).
+    fn judged(&self, request: &C::Request, outcome: Outcome<C>, most: usize) -> Outcome<C> {
+        if let Ok(answer) = &outcome
+            && let Some(instead) = self.connector.again(request, answer)
+        {
+            return self.ask(instead, most);
+        }
+        outcome
     }
 
     pub(crate) fn borrow_free(&self) -> Option<Borrowed<'_, C>> {
@@ -173,58 +158,127 @@ impl<C: PooledConnector> Pool<C> {
     ) -> std::result::Result<Borrowed<'_, C>, MutexGuard<'_, PoolState<C>>> {
         loop {
             let mut state = self.state.lock();
-            let taken = if any { state.take_any_idle() } else { state.take_idle(self.sharing()) };
+            let share = self.callers.share();
+            let taken = if any { state.take_any_idle() } else { state.take_idle(share) };
             let Some((line, connection)) = taken else { return Err(state) };
             drop(state);
             let mut borrowed = Borrowed::new(self, line, connection);
-            if self.connector.is_usable(borrowed.get()) {
+            if borrowed.get().is_usable(&self.connector) {
                 return Ok(borrowed);
             }
             borrowed.broken(None);
         }
     }
 
-    fn exchange<const N: usize>(
+    /// Sends requests in one write and reads the answers. Each gets an outcome.
+    fn exchange(
         &self,
         mut connection: Borrowed<'_, C>,
-        requests: [&C::Request; N],
-    ) -> [Outcome<C>; N] {
-        connection.in_flight = true;
+        requests: &[&C::Request],
+        outcomes: &mut [Option<Outcome<C>>],
+    ) {
         let began = os::now();
-        let mut outcomes = [const { None }; N];
-        let prepared = self.connector.prepare(connection.get(), requests.into_iter());
-        let exchanged = prepared.and_then(|mut flight| {
-            self.connector.transmit(connection.get(), &flight)?;
-            self.note_sent(connection.line, requests.into_iter().all(C::may_follow));
-            self.connector.receive(connection.get(), &mut flight, &mut outcomes)
-        });
-        match &exchanged {
+        match self.carry(&mut connection, requests, outcomes) {
             Ok(()) => {
-                self.nearness.measured(os::since(began));
-                connection.end(brings_last::<C>(&outcomes));
+                self.callers.measured(os::since(began));
+                connection.end(brings_last::<C>(outcomes));
             }
-            Err(failure) => connection.broken(Some(failure)),
+            Err(failure) => {
+                connection.broken(Some(&failure));
+                for outcome in outcomes.iter_mut().filter(|outcome| outcome.is_none()) {
+                    *outcome = Some(Err(failure.clone()));
+                }
+            }
         }
-        outcomes.map(|outcome| {
-            outcome.or_else(|| exchanged.clone().err().map(Err)).expect("an outcome or a failure")
-        })
     }
 
-    pub(super) fn connect_after_pause(&self) -> Result<C::Connection> {
-        let pause = self.state.lock().pace.pause();
-        if !pause.is_zero() {
-            os::thread::sleep(pause);
+    fn carry(
+        &self,
+        connection: &mut Borrowed<'_, C>,
+        requests: &[&C::Request],
+        outcomes: &mut [Option<Outcome<C>>],
+    ) -> std::result::Result<(), FailureOf<C>> {
+        connection.in_flight = true;
+        let line = connection.line;
+        let connection = connection.get();
+        let mut flight = connection.prepare(requests.iter().copied())?;
+        connection.transmit(&flight)?;
+        self.note_sent(line, requests.iter().copied().all(C::may_follow));
+        connection.receive(&mut flight, outcomes, Some(&self.callers))
+    }
+
+    /// A thread has sent over a line on which nothing was due. If others may follow, those that
+    /// queue are sent at once.
+    pub(super) fn note_sent(&self, line: u64, may_be_followed: bool) {
+        if may_be_followed && self.callers.share() == ALL {
+            return;
         }
-        if self.state.lock().closed {
-            return Err(closed());
+        let mut state = self.state.lock();
+        if let Some(line) = state.line(line)
+            && !matches!(line.phase, Phase::Ending)
+        {
+            line.phase = if may_be_followed { Phase::Open } else { Phase::Alone };
         }
-        let connected = self.connector.connect();
-        let pace = &mut self.state.lock().pace;
-        match &connected {
-            Ok(_) => pace.succeeded(),
-            Err(error) => pace.failed(error.clone()),
+        if state.queue.is_empty() {
+            return;
         }
-        connected
+        if may_be_followed {
+            self.send_behind(state);
+        } else {
+            // Those who have queued for this connection meanwhile.
+            self.serve_by_idle(state);
+        }
+    }
+
+    /// Has the next caller read from the connection if answers are due; or else sends the queue
+    /// over it, or makes it free if nobody queues. Returns whether callers queue while this
+    /// connection is read.
+    pub(super) fn give_back(&self, line: u64, mut connection: C::Connection) -> bool {
+        let mut state = self.state.lock();
+        let closed = state.closed;
+        let queues = !state.queue.is_empty();
+        let Some(place) = state.line(line) else { return false };
+        // The last one: until its answer comes it need not be woken for the others.
+        if let Some(last) = place.flights.back() {
+            let reader = last.requests[0].clone();
+            drop(state);
+            reader.set(RequestState::Read(Reading { line, connection, first: None }));
+            return queues;
+        }
+        if matches!(place.phase, Phase::Ending) {
+            drop(state);
+            Borrowed::new(self, line, connection).broken(None);
+            return false;
+        }
+        if place.is_written_to() {
+            // Whoever writes finds it there.
+            place.connection = Some(connection);
+            return false;
+        }
+        place.waits_since = None;
+        place.phase = Phase::Idle;
+        connection.mark_idle();
+        if closed {
+            drop(state);
+            connection.say_goodbye();
+            drop(connection);
+            self.lose_line(line, None);
+            return false;
+        }
+        if !queues {
+            place.connection = Some(connection);
+            return false;
+        }
+        let serves = state.serves(line, self.callers.share());
+        let Some(place) = state.line(line) else { return false };
+        if serves {
+            place.waits_since = Some(os::now());
+            drop(state);
+            self.send_queue(Borrowed::new(self, line, connection));
+        } else {
+            place.connection = Some(connection);
+        }
+        false
     }
 
     /// Closes every idle connection; the others are closed when they are returned. Later calls fail
@@ -235,263 +289,8 @@ impl<C: PooledConnector> Pool<C> {
         let idle = state.remove_idle();
         drop(state);
         for mut connection in idle {
-            C::say_goodbye(&mut connection);
+            connection.say_goodbye();
         }
-    }
-
-    /// Makes the connection for a reserved place, for the caller of `own` if there is one. After a
-    /// failure the place is returned, and `own` has an outcome or is in the queue again.
-    fn make(&self, own: Option<&Arc<QueuedRequest<C>>>) -> Option<Borrowed<'_, C>> {
-        let mut place = Place { pool: Some(self), own };
-        let connected = self.connect_after_pause();
-        place.pool = None;
-        match connected {
-            Ok(connection) => {
-                let mut state = self.state.lock();
-                state.connecting = false;
-                let line = state.add(&connection);
-                drop(state);
-                Some(Borrowed::new(self, line, connection))
-            }
-            Err(error) => {
-                self.without_place(error, own.cloned());
-                None
-            }
-        }
-    }
-
-    /// Makes the connection for a reserved place on a thread of its own, which sends the queue.
-    fn grow(&self) {
-        let own = self.own.clone();
-        let grown = os::thread::Builder::new().name("lh-connect".into()).spawn(move || {
-            let Some(pool) = own.upgrade() else { return };
-            // Many may have begun to queue at once, and one connection does not serve all of them.
-            while let Some(made) = pool.make(None) {
-                drop(made);
-                let mut state = pool.state.lock();
-                if state.queue.is_empty() || state.reserve(pool.most, pool.sharing()).is_none() {
-                    break;
-                }
-            }
-        });
-        if let Err(e) = grown {
-            self.pass_place_on(
-                Error::new(ErrorKind::Unreachable, "no thread can be started to connect")
-                    .caused_by(e),
-            );
-        }
-    }
-
-    /// The connection of a reserved place cannot be made. The queue waits for the others; if there
-    /// are none, all queued callers fail at once with the same error.
-    fn without_place(&self, error: Error, own: Option<Arc<QueuedRequest<C>>>) {
-        if let Some(own) = &own {
-            own.set(RequestState::Queued);
-        }
-        let mut state = self.state.lock();
-        state.connecting = false;
-        if let Some(own) = own {
-            state.queue.push_front(own);
-        }
-        if state.open() == 0 {
-            let error = if state.closed { closed() } else { error };
-            return fail_queue(state, &error);
-        }
-        // Another thread has put one into the pool during the connect, when `own` was not in the
-        // queue, and nobody else would send it.
-        self.serve_by_idle(state);
-    }
-
-    /// The connect of a reserved place did not take place, or panicked: somebody else makes it.
-    fn pass_place_on(&self, error: Error) {
-        let mut state = self.state.lock();
-        state.pace.failed(error);
-        state.connecting = false;
-        self.serve_queue(state);
-    }
-
-    /// Gives up the place of a connection that has ended. What was sent over it and has no outcome
-    /// gets the failure; without one, a thread has panicked.
-    pub(super) fn lose_line(&self, line: u64, failure: Option<&FailureOf<C>>) {
-        let mut state = self.state.lock();
-        let lost = state.remove(line);
-        self.serve_queue(state);
-        for mut batch in lost.into_iter().flat_map(|line| line.flights) {
-            if let Some(failure) = failure {
-                batch.fail_behind(failure);
-            }
-        }
-    }
-
-    /// Sends the queue over an idle connection, if there is one.
-    pub(super) fn serve_by_idle(&self, mut state: MutexGuard<'_, PoolState<C>>) {
-        if !state.queue.is_empty()
-            && let Some((line, connection)) = state.take_idle(self.sharing())
-        {
-            drop(state);
-            self.give_back(line, connection);
-        }
-    }
-
-    /// A place was returned, so the queue may need a connection. In a closed pool none is
-    /// made, and without one all queued callers fail.
-    pub(super) fn serve_queue(&self, mut state: MutexGuard<'_, PoolState<C>>) {
-        if state.closed && state.open() == 0 {
-            return fail_queue(state, &closed());
-        }
-        if state.queue.is_empty() {
-            return;
-        }
-        match state.reserve(self.most, self.sharing()) {
-            Some(Maker::Caller) => {
-                let next = state.queue.pop_front().expect("the queue is not empty");
-                drop(state);
-                next.set(RequestState::Lead);
-            }
-            Some(Maker::Aside) => {
-                drop(state);
-                self.grow();
-            }
-            // The other connections serve it, or the one that is being made.
-            None => self.serve_by_idle(state),
-        }
-    }
-
-    /// Closes all idle connections. After one has ended the others have probably ended too (a
-    /// restart of the server ends all), and each would fail one more caller.
-    fn drop_idle(&self) {
-        self.nearness.forget();
-        let idle = self.state.lock().remove_idle();
-        drop(idle);
-    }
-
-    /// Blocks until a queued request has an outcome, and reads the answers of others if it comes to
-    /// that.
-    fn await_outcome(&self, queued: &Arc<QueuedRequest<C>>) -> Outcome<C> {
-        let began = os::now();
-        let give_up = began + self.connector.io_timeout();
-        let mut until = give_up.min(began + LATE);
-        let mut last_chance = Some(AFTER_A_STOP);
-        let mut state = queued.state.lock();
-        loop {
-            match std::mem::replace(&mut *state, RequestState::Taken) {
-                RequestState::Done(outcome) => return outcome,
-                RequestState::Lead => {
-                    drop(state);
-                    self.lead(queued);
-                    state = queued.state.lock();
-                    continue;
-                }
-                RequestState::Read(reading) => {
-                    drop(state);
-                    self.read(queued, reading);
-                    state = queued.state.lock();
-                    continue;
-                }
-                waiting => *state = waiting,
-            }
-            if !matches!(*state, RequestState::Queued) {
-                // The threads that send and read are bounded by their own I/O timeouts.
-                queued.changed.wait(&mut state);
-                continue;
-            }
-            if !queued.changed.wait_until(&mut state, until).timed_out()
-                || !matches!(*state, RequestState::Queued)
-            {
-                continue;
-            }
-            if os::now() < give_up {
-                // The connection that it waits for may have fallen silent: another one is found.
-                drop(state);
-                self.serve_queue(self.state.lock());
-                until = give_up;
-                state = queued.state.lock();
-                continue;
-            }
-            if let Some(more) = last_chance.take() {
-                until = os::now() + more;
-                continue;
-            }
-            drop(state);
-            if self.leave_queue(queued) {
-                return Err(Failure::NotSent(self.none_came()));
-            }
-            // Another thread has just taken the request from the queue and will set its state in a
-            // moment.
-            state = queued.state.lock();
-            if matches!(*state, RequestState::Queued) {
-                queued.changed.wait_for(&mut state, Duration::from_millis(1));
-            }
-        }
-    }
-
-    fn leave_queue(&self, queued: &Arc<QueuedRequest<C>>) -> bool {
-        let mut state = self.state.lock();
-        let place = state.queue.iter().position(|other| Arc::ptr_eq(other, queued));
-        place.map(|at| state.queue.remove(at)).is_some()
-    }
-
-    /// Makes a connection where there is none, and sends its own request and the queue behind it.
-    fn lead(&self, own: &Arc<QueuedRequest<C>>) {
-        let Some(connection) = self.make(Some(own)) else { return };
-        let requests = take_batch(own.clone(), &mut self.state.lock().queue);
-        if let Some(reading) = self.send(connection, Batch::new(requests)) {
-            self.read(own, reading);
-        }
-    }
-
-    /// Why a caller has waited for a connection in vain.
-    #[cold]
-    fn none_came(&self) -> Error {
-        let address = self.connector.address();
-        match self.reached() {
-            (false, trouble) => {
-                let error =
-                    format!("no connection to {address} could be made within the I/O timeout");
-                let error = Error::new(ErrorKind::Unreachable, error);
-                trouble.into_iter().fold(error, Error::caused_by)
-            }
-            (true, _) => self.in_vain(format!(
-                "all {} connections to {address} were busy for the I/O timeout",
-                self.most
-            )),
-        }
-    }
-
-    #[cold]
-    pub(super) fn in_vain(&self, why: String) -> Error {
-        match self.connector.held_up_by() {
-            // The server answers, and says what must end.
-            Some(reason) => Error::new(ErrorKind::NotReady, format!("{why}: {reason}")),
-            None => Error::new(ErrorKind::Unreachable, why),
-        }
-    }
-}
-
-/// A reserved place, until it is known whether it has a connection. Dropped before that
-/// if the connect panics.
-struct Place<'p, C: PooledConnector> {
-    pool: Option<&'p Pool<C>>,
-    own: Option<&'p Arc<QueuedRequest<C>>>,
-}
-
-impl<C: PooledConnector> Drop for Place<'_, C> {
-    fn drop(&mut self) {
-        let Some(pool) = self.pool else { return };
-        let error = Error::new(ErrorKind::Unreachable, "the thread that connected panicked");
-        if let Some(own) = self.own {
-            own.set(RequestState::Done(Err(Failure::NotSent(error.clone()))));
-        }
-        in_drop(|| pool.pass_place_on(error));
-    }
-}
-
-/// A connection is made aside at its end, for which a place is reserved: also after a panic.
-struct Grows<'p, C: PooledConnector>(&'p Pool<C>);
-
-impl<C: PooledConnector> Drop for Grows<'_, C> {
-    fn drop(&mut self) {
-        in_drop(|| self.0.grow());
     }
 }
 
@@ -533,12 +332,17 @@ impl<'p, C: PooledConnector> Borrowed<'p, C> {
         if is_over {
             self.pool.end_line(self.line);
         }
+        if let Some(connection) = self.connection.take()
+            && self.pool.give_back(self.line, connection)
+        {
+            self.pool.send_behind(self.pool.state.lock());
+        }
     }
 
     /// Closes the connection after an error. What others have sent over it has the failure.
     pub(super) fn broken(mut self, failure: Option<&FailureOf<C>>) {
         if let Some(connection) = self.connection.take() {
-            C::shut(&connection);
+            connection.shut();
         }
         self.pool.drop_idle();
         self.pool.lose_line(self.line, failure);
@@ -550,7 +354,7 @@ impl<C: PooledConnector> Drop for Borrowed<'_, C> {
         let Some(connection) = self.connection.take() else { return };
         in_drop(|| {
             if self.in_flight {
-                C::shut(&connection);
+                connection.shut();
                 drop(connection);
                 self.pool.lose_line(self.line, None);
             } else if self.pool.give_back(self.line, connection) {
@@ -560,19 +364,15 @@ impl<C: PooledConnector> Drop for Borrowed<'_, C> {
     }
 }
 
-/// A thread that calls.
-struct Calls<'p>(&'p AtomicUsize);
-
-impl<'p> Calls<'p> {
-    fn begin(callers: &'p AtomicUsize) -> Self {
-        callers.fetch_add(1, Ordering::Relaxed);
-        Self(callers)
-    }
-}
-
-impl Drop for Calls<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
+impl<C: PooledConnector> std::fmt::Debug for Pool<C> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let state = self.state.lock();
+        f.debug_struct("Pool")
+            .field("server", &self.connector.address())
+            .field("open", &state.open())
+            .field("idle", &state.lines.iter().filter(|line| line.is_idle()).count())
+            .field("queued", &state.queue.len())
+            .finish()
     }
 }
 
@@ -594,6 +394,15 @@ impl<C: PooledConnector> Drop for MustWait<'_, C> {
     }
 }
 
+/// A connection is made aside at its end, for which a place is reserved: also after a panic.
+struct Grows<'p, C: PooledConnector>(&'p Pool<C>);
+
+impl<C: PooledConnector> Drop for Grows<'_, C> {
+    fn drop(&mut self) {
+        in_drop(|| self.0.grow());
+    }
+}
+
 /// For a drop that may send for others: a panic in the middle of another one would end the process.
 pub(super) fn in_drop(run: impl FnOnce()) {
     if os::thread::panicking() {
@@ -604,19 +413,27 @@ pub(super) fn in_drop(run: impl FnOnce()) {
 }
 
 #[cold]
-fn closed() -> Error {
+pub(super) fn closed() -> Error {
     Error::new(ErrorKind::Closed, "the client was closed")
 }
 
-impl<C: PooledConnector> std::fmt::Debug for Pool<C> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let state = self.state.lock();
-        f.debug_struct("Pool")
-            .field("server", &self.connector.address())
-            .field("open", &state.open())
-            .field("idle", &state.lines.iter().filter(|line| line.is_idle()).count())
-            .field("queued", &state.queue.len())
-            .finish()
+/// Every connection of the pool may have ended with the first one. After a long time (the machine
+/// slept) the idempotency key may be gone, and a repeat could count twice.
+pub(crate) struct Repeats<'c> {
+    left: usize,
+    clock: &'c dyn Clock,
+    until: Moment,
+}
+
+impl<'c> Repeats<'c> {
+    pub(crate) fn over<C: PooledConnector>(pool: &Pool<C>, clock: &'c dyn Clock) -> Self {
+        Self { left: pool.most + 1, clock, until: clock.now().plus(IDEMPOTENCY_TTL / 2) }
+    }
+
+    pub(crate) fn one_more(&mut self) -> bool {
+        let goes_on = self.left > 0 && self.clock.now() < self.until;
+        self.left = self.left.saturating_sub(1);
+        goes_on
     }
 }
 

@@ -3,11 +3,12 @@ use std::panic::resume_unwind;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{JoinHandle, spawn};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
+use super::super::places::LATE;
 use super::super::pooled::PooledSender;
-use super::super::repeats::Repeats;
 use super::*;
+use crate::base::error::Result;
 use crate::base::limits::IDEMPOTENCY_TTL;
 use crate::signal::clock::FakeClock;
 
@@ -130,68 +131,20 @@ impl PooledConnector for Fake {
         self.steps.seen.lock().held_up_by.clone()
     }
 
-    fn say_goodbye(connection: &mut Half) {
-        connection.steps.seen.lock().goodbyes.push(connection.id);
-    }
-
     fn is_urgent(request: &Name) -> bool {
         request.starts_with("urgent")
-    }
-
-    fn is_usable(&self, connection: &mut Half) -> bool {
-        !self.steps.seen.lock().unusable.contains(&connection.id)
     }
 
     fn share_a_write(one: &Name, other: &Name) -> bool {
         !goes_alone(one) && !goes_alone(other)
     }
 
-    fn prepare<'r>(
-        &self,
-        connection: &mut Half,
-        requests: impl Iterator<Item = &'r Name>,
-    ) -> std::result::Result<Self::Flight, Failure<()>> {
-        connection.names = requests.copied().collect();
-        if !self.steps.step(Prepare(connection.names[0])) {
-            return Err(Failure::NotSent(Error::new(ErrorKind::InvalidInput, "injected")));
-        }
-        self.steps.seen.lock().writes.push((connection.id, connection.names.clone()));
-        Ok(connection.names.clone().into_iter())
-    }
-
-    fn transmit(
-        &self,
-        _: &mut Half,
-        flight: &Self::Flight,
-    ) -> std::result::Result<(), Failure<()>> {
-        if self.steps.step(Transmit(flight.as_slice()[0])) { Ok(()) } else { Err(unknown()) }
-    }
-
-    fn receive(
-        &self,
-        connection: &mut Half,
-        flight: &mut Self::Flight,
-        outcomes: &mut [Option<Outcome<Self>>],
-    ) -> std::result::Result<(), Failure<()>> {
-        for (outcome, name) in outcomes.iter_mut().zip(flight) {
-            if !self.steps.step(Receive(name)) || connection.is_shut.load(Ordering::SeqCst) {
-                return Err(unknown());
-            }
-            *outcome = Some(Ok(name));
-        }
-        Ok(())
-    }
-
-    fn sender(connection: &Half) -> Option<Half> {
-        connection.pipelines.then(|| connection.clone())
-    }
-
     fn may_follow(request: &Name) -> bool {
         !goes_alone(request)
     }
 
-    fn shut(connection: &Half) {
-        connection.is_shut.store(true, Ordering::SeqCst);
+    fn again(&self, _: &Name, answer: &Name) -> Option<Name> {
+        (*answer == "again").then_some("instead")
     }
 
     fn is_last(answer: &Name) -> bool {
@@ -199,6 +152,62 @@ impl PooledConnector for Fake {
     }
 
     fn unknown(_: &Self::Flight) {}
+}
+
+impl PooledConnection<Fake> for Half {
+    fn say_goodbye(&mut self) {
+        self.steps.seen.lock().goodbyes.push(self.id);
+    }
+
+    fn is_usable(&mut self, _: &Fake) -> bool {
+        !self.steps.seen.lock().unusable.contains(&self.id)
+    }
+
+    fn prepare<'r>(
+        &mut self,
+        requests: impl Iterator<Item = &'r Name>,
+    ) -> std::result::Result<std::vec::IntoIter<Name>, Failure<()>> {
+        self.names = requests.copied().collect();
+        if !self.steps.step(Prepare(self.names[0])) {
+            return Err(Failure::NotSent(Error::new(ErrorKind::InvalidInput, "injected")));
+        }
+        self.steps.seen.lock().writes.push((self.id, self.names.clone()));
+        Ok(self.names.clone().into_iter())
+    }
+
+    fn transmit(
+        &mut self,
+        flight: &std::vec::IntoIter<Name>,
+    ) -> std::result::Result<(), Failure<()>> {
+        if self.steps.step(Transmit(flight.as_slice()[0])) { Ok(()) } else { Err(unknown()) }
+    }
+
+    fn receive(
+        &mut self,
+        flight: &mut std::vec::IntoIter<Name>,
+        outcomes: &mut [Option<Outcome<Fake>>],
+        _: Option<&Callers>,
+    ) -> std::result::Result<(), Failure<()>> {
+        for (outcome, name) in outcomes.iter_mut().zip(flight) {
+            if !self.steps.step(Receive(name)) || self.is_shut.load(Ordering::SeqCst) {
+                return Err(unknown());
+            }
+            *outcome = Some(Ok(name));
+        }
+        Ok(())
+    }
+
+    fn sender(&self) -> Option<Half> {
+        self.pipelines.then(|| self.clone())
+    }
+
+    fn shut(&self) {
+        self.is_shut.store(true, Ordering::SeqCst);
+    }
+
+    fn has_read_ahead(&self) -> bool {
+        false
+    }
 }
 
 impl PooledSender<Fake> for Half {
@@ -225,7 +234,7 @@ impl PooledSender<Fake> for Half {
     }
 
     fn shut(&self) {
-        Fake::shut(self);
+        PooledConnection::shut(self);
     }
 }
 
@@ -254,7 +263,7 @@ impl Stage {
     /// With connections that carry requests behind each other.
     fn pipelining(most: usize, intervene: impl Fn(Step) -> bool + Send + Sync + 'static) -> Self {
         let stage = Self::of(true, most, Duration::from_secs(20), intervene);
-        stage.pool.nearness.measured(Duration::ZERO);
+        stage.pool.callers.measured(Duration::ZERO);
         // The machine may be busy.
         stage.pool.state.lock().late = Duration::from_secs(60);
         stage
@@ -343,7 +352,7 @@ impl Stage {
 }
 
 fn ask(pool: &Pool<Fake>, name: Name) -> FakeOutcome {
-    pool.ask(name, pool.most(), |_, outcome| outcome).map_err(Failed::of)
+    pool.ask(name, pool.most).map_err(Failed::of)
 }
 
 /// `None` for a caller that panicked.
@@ -781,7 +790,7 @@ fn a_write_that_fails_behind_others_is_unknown_for_its_callers_and_those_who_wai
         let [b] = behind(&stage, ["b"]);
         wait_until("the connection is shut", || {
             let mut state = stage.pool.state.lock();
-            state.line(1).is_none_or(|line| line.is_ending())
+            state.line(1).is_none_or(|line| matches!(line.phase, Phase::Ending))
         });
         stage.open("hold");
         assert_eq!(outcomes([hold, b]), [UNKNOWN, if panics { None } else { UNKNOWN }]);
@@ -846,7 +855,7 @@ fn a_connection_that_falls_silent_holds_up_nobody_who_queues_for_it() {
     let stage = Stage::pipelining(8, |_| true);
     stage.pool.state.lock().late = LATE;
     // In a crowd, all share one connection.
-    let _crowd: Vec<_> = (0..8).map(|_| Calls::begin(&stage.pool.callers)).collect();
+    let _crowd: Vec<_> = (0..8).map(|_| stage.pool.callers.begin_call()).collect();
     assert_eq!(outcomes([stage.call("before")]), [Some(Ok("before"))]);
     let hold = stage.hold("hold");
     let [a] = behind(&stage, ["a"]);
@@ -1029,7 +1038,7 @@ fn who_has_waited_for_a_connect_that_failed_does_not_connect_as_well() {
 #[test]
 fn a_caller_learns_why_it_got_no_connection() {
     let why = |stage: &Stage| {
-        let failed = stage.pool.ask("a", 1, |_, outcome| outcome).err().unwrap();
+        let failed = stage.pool.ask("a", 1).err().unwrap();
         let Failure::NotSent(error) = failed else { panic!("{failed:?}") };
         error
     };
@@ -1074,7 +1083,7 @@ fn the_state_of_the_server_is_that_of_the_last_connect() {
     works.store(true, Ordering::SeqCst);
     ask(&stage.pool, "a").unwrap();
     assert_eq!(status(false), (NodeState::Voting, None));
-    assert_eq!(stage.pool.most(), 2);
+    assert_eq!(stage.pool.most, 2);
     assert!(format!("{:?}", stage.pool).contains("open: 1, idle: 1, queued: 0"));
 }
 
@@ -1091,18 +1100,6 @@ fn a_request_is_repeated_as_often_as_there_are_connections_and_not_for_long() {
     assert!(repeats.one_more());
     clock.advance(Duration::from_millis(1));
     assert!(!repeats.one_more());
-}
-
-#[test]
-fn callers_share_one_connection_to_a_near_server_if_they_are_some() {
-    let of = |callers: usize, is_near: bool| match Sharing::of(callers, is_near) {
-        Sharing::One => "one",
-        Sharing::Few => "few",
-        Sharing::All => "all",
-    };
-    let near = [0, 1, 4, 5, 31, 32, 200].map(|callers| of(callers, true));
-    assert_eq!(near, ["few", "few", "few", "one", "one", "all", "all"]);
-    assert_eq!([1, 10, 100].map(|callers| of(callers, false)), ["all"; 3]);
 }
 
 /// No byte of it has left the client, so it is not unknown.
@@ -1133,10 +1130,26 @@ fn what_was_not_sent_before_its_connection_broke_is_sent_over_another() {
 }
 
 #[test]
+fn a_request_that_did_not_run_is_sent_in_another_way() {
+    let stage = Stage::new(2, |_| true);
+    assert_eq!(ask(&stage.pool, "again"), Ok("instead"));
+    let both = stage.pool.ask_two(&"again", &"b").unwrap();
+    assert_eq!(both.map(|outcome| outcome.map_err(Failed::of)), [Ok("instead"), Ok("b")]);
+    // Of a request that has queued, too.
+    let caller = stage.hold("hold");
+    let other = stage.hold("hold2");
+    let callers = stage.queue(["again"]);
+    stage.open("hold");
+    assert_eq!(outcomes(callers), [Some(Ok("instead"))]);
+    stage.open("hold2");
+    assert_eq!(outcomes([caller, other]), [Some(Ok("hold")), Some(Ok("hold2"))]);
+}
+
+#[test]
 fn some_callers_of_a_near_server_need_one_connection() {
     let stage = Stage::pipelining(8, |_| true);
     // More than would have one each.
-    stage.pool.callers.fetch_add(8, std::sync::atomic::Ordering::SeqCst);
+    let _crowd: Vec<_> = (0..8).map(|_| stage.pool.callers.begin_call()).collect();
     let hold = stage.hold("hold");
     let behind = stage.call("a");
     wait_until("it is sent behind", || stage.writes().len() == 2);
@@ -1176,11 +1189,11 @@ fn a_caller_that_panics_leaves_the_queue_or_waits_for_what_was_taken_from_it() {
 #[test]
 fn without_senders_every_connection_serves_all_callers() {
     let stage = Stage::new(2, |_| true);
-    stage.pool.callers.fetch_add(8, std::sync::atomic::Ordering::SeqCst);
-    stage.pool.nearness.measured(Duration::ZERO);
+    let _crowd: Vec<_> = (0..8).map(|_| stage.pool.callers.begin_call()).collect();
+    stage.pool.callers.measured(Duration::ZERO);
     stage.pool.state.lock().late = Duration::from_secs(60);
     let (first, second) = (stage.hold("hold"), stage.hold("hold2"));
-    stage.pool.nearness.measured(Duration::ZERO);
+    stage.pool.callers.measured(Duration::ZERO);
     let queued = stage.queue(["a"]);
     stage.open("hold2");
     assert_eq!(outcomes(queued), [Some(Ok("a"))]);
@@ -1197,9 +1210,9 @@ fn what_goes_alone_takes_a_connection_that_serves_no_others() {
     stage.open("hold");
     hold.join().unwrap().unwrap();
     wait_until("both are free", || stage.connections() == (2, 2));
-    stage.pool.callers.fetch_add(8, std::sync::atomic::Ordering::SeqCst);
+    let _crowd: Vec<_> = (0..8).map(|_| stage.pool.callers.begin_call()).collect();
     for (name, connection) in [("b", 1), ("B", 2), ("c", 1), ("C", 2)] {
-        stage.pool.nearness.measured(Duration::ZERO);
+        stage.pool.callers.measured(Duration::ZERO);
         assert_eq!(ask(&stage.pool, name), Ok(name));
         assert_eq!(stage.writes().last(), Some(&(connection, vec![name])));
     }

@@ -50,7 +50,7 @@ impl PostgresStore {
         let who = rows.first().and_then(|row| text(row, 0)).map(str::to_owned);
         // Callers that wait for a connection in vain can say the reason, too.
         if let Some(who) = &who {
-            self.server.pool.connector().server.known.note_held_up(who);
+            self.server.pool.connector.server.known.note_held_up(who);
         }
         Ok(who)
     }

@@ -27,18 +27,8 @@ impl Database for Connector {
         connection.ask_all(requests)
     }
 
-    /// If the transaction of its batch failed, it is sent again by itself.
-    fn ask(pool: &Pool, request: Request) -> Outcome {
-        pool.ask(request, pool.most(), |request, outcome| match outcome {
-            Ok(answer) if answer.not_together => {
-                Self::ask(pool, request.clone().batched(Batching::Alone))
-            }
-            outcome => outcome,
-        })
-    }
-
     fn ask_over_open(pool: &Pool, request: Request) -> Outcome {
-        pool.ask(request.batched(Batching::Alone), 1, |_, outcome| outcome)
+        pool.ask(request.batched(Batching::Alone), 1)
     }
 
     fn kill(backend: &Backend) -> Request {

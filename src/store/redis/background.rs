@@ -104,10 +104,8 @@ impl Background {
 
 /// Sends one request after the other. The moment is when the first one was sent.
 fn exchange_over(locks: &Pool, requests: &[Request]) -> Option<(Vec<Reply>, Moment)> {
-    let answers: Vec<_> = requests
-        .iter()
-        .map(|request| locks.call_over_open(request.clone()).ok())
-        .collect::<Option<_>>()?;
+    let answers: Vec<_> =
+        requests.iter().map(|request| locks.ask(request.clone(), 1).ok()).collect::<Option<_>>()?;
     let sent_at = answers.first()?.sent_at;
     Some((answers.into_iter().map(|answer| answer.reply).collect(), sent_at))
 }

@@ -240,7 +240,7 @@ impl LockStore for RedisStore {
             return None;
         }
         let acquire = script::acquire(next, self.waiter_timeouts);
-        let (first, second) =
+        let [first, second] =
             self.servers.call_two(slot_of(next.name), self.release_request(release), acquire)?;
         // A redirected request is sent again: the release before the acquire.
         let released = match first {
@@ -362,7 +362,7 @@ mod tests {
     use crate::base::limits::TAKEN_TTL;
     use crate::base::lock_name::Kind;
     use crate::signal::clock::FakeClock;
-    use crate::store::redis::wire::{BusyPoll, Endpoint};
+    use crate::store::redis::wire::Endpoint;
     use crate::store::requests::REPEATED;
 
     /// A store whose server does not exist.
@@ -374,7 +374,7 @@ mod tests {
             handshake: script::handshake(""),
             io_timeout: Duration::from_millis(100),
             clock,
-            busy_poll: Arc::new(BusyPoll::new(true)),
+            busy_poll: true,
             memory_seen: Arc::default(),
             introduced: Arc::default(),
             cluster: None,

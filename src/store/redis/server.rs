@@ -13,8 +13,7 @@ use crate::signal::clock::Clock;
 use crate::store::UnknownOutcomes;
 use crate::store::net::Repeats;
 use crate::store::redis::wire::{
-    Connector, Pool, RedisFailure, Reply, Request, RequestAfter, Target, UnknownOutcome,
-    fail_on_error,
+    Connector, Pool, RedisFailure, Reply, Request, Target, UnknownOutcome, fail_on_error,
 };
 
 /// The connections to one server.
@@ -70,7 +69,7 @@ impl Server {
 
     /// Makes the connections for lock calls.
     pub(super) fn connector(&self) -> &Connector {
-        self.pool.connector()
+        &self.pool.connector
     }
 
     pub(super) fn status(&self) -> NodeStatus {
@@ -113,7 +112,7 @@ impl Server {
         if earlier.iter().any(UnknownOutcome::needs_time) {
             return self.ask_too_late_for(request, earlier);
         }
-        let answer = self.pool.call(RequestAfter { request, earlier: earlier.to_vec() })?;
+        let answer = self.pool.ask(request.after(earlier), self.pool.most)?;
         Ok(Answered { reply: answer.reply, sent_at: answer.sent_at, repeated: answer.repeated })
     }
 
@@ -132,7 +131,7 @@ impl Server {
             drop(connection);
             // It is longer than the I/O timeout only if the server's clock was set back, and no
             // caller waits for that.
-            os::thread::sleep(wait.min(self.pool.connector().io_timeout));
+            os::thread::sleep(wait.min(self.pool.connector.io_timeout));
             connection = connect()?;
         }
         let mut requests =

@@ -103,15 +103,15 @@ impl Servers {
     pub(super) fn ask_once(&self, slot: Slot, request: impl Fn() -> Request) -> Result<Reply> {
         let call = |server: &Server, request: Request| {
             let request = request.alone();
-            let mut outcome = server.pool.call(request.clone());
+            let mut outcome = server.pool.ask(request.clone(), server.pool.most);
             // The server has closed its idle connections, perhaps all. One that ends after the
             // request was sent may have brought it there.
-            for _ in 0..server.pool.most() {
+            for _ in 0..server.pool.most {
                 if !matches!(&outcome, Err(RedisFailure::Unknown { unknown, .. }) if !unknown.was_sent())
                 {
                     break;
                 }
-                outcome = server.pool.call(request.clone());
+                outcome = server.pool.ask(request.clone(), server.pool.most);
             }
             match outcome {
                 Ok(answer) => {
@@ -146,12 +146,12 @@ impl Servers {
         slot: Slot,
         first: Request,
         second: Request,
-    ) -> Option<(Outcome, Outcome)> {
+    ) -> Option<[Outcome; 2]> {
         match &self.kind {
-            Kind::One(server) => server.pool.call_two(first, second),
+            Kind::One(server) => server.pool.ask_two(&first, &second),
             Kind::Cluster(cluster) => {
                 let route: Route = cluster.known_route(slot)?;
-                route.server().pool.call_two(first, second)
+                route.server().pool.ask_two(&first, &second)
             }
         }
     }

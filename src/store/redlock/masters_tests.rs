@@ -19,7 +19,7 @@ use crate::base::lease::Moment;
 use crate::base::lock_name::{Kind, LockName};
 use crate::signal::clock::{Clock, SystemClock};
 use crate::store::redis::script;
-use crate::store::redis::wire::{BusyPoll, Connector, Endpoint, sha_of};
+use crate::store::redis::wire::{Connector, Endpoint, sha_of};
 use crate::store::{
     Acquire, Acquired, LockStore, Release, Released, Renewal, TokenRule, Undo, UnknownOutcomes,
     Waiting,
@@ -804,7 +804,7 @@ pub(super) fn store_of(urls: &[String], clock: &Arc<TestClock>, client: Client) 
         handshake: script::handshake_with_master(""),
         io_timeout: client.io_timeout,
         clock: clock.clone(),
-        busy_poll: Arc::new(BusyPoll::new(true)),
+        busy_poll: true,
         memory_seen: Arc::default(),
         introduced: Arc::default(),
         cluster: None,

@@ -74,7 +74,7 @@ pub(crate) struct InFlight {
 }
 
 impl Connection {
-    pub(super) fn prepare(
+    pub(super) fn pack(
         &mut self,
         request: &Request,
     ) -> std::result::Result<InFlight, MysqlFailure> {
@@ -85,7 +85,7 @@ impl Connection {
         Ok(InFlight { sent, packet, in_transaction: request.in_transaction })
     }
 
-    pub(super) fn transmit(&mut self, flight: &InFlight) -> std::result::Result<(), MysqlFailure> {
+    pub(super) fn send(&mut self, flight: &InFlight) -> std::result::Result<(), MysqlFailure> {
         let sent = self.transport.send(&flight.packet);
         sent.map_err(|error| self.as_unknown(error, &flight.sent, false))
     }
@@ -108,8 +108,8 @@ impl Connection {
     }
 
     pub(crate) fn ask(&mut self, request: &Request) -> Outcome {
-        let flight = self.prepare(request)?;
-        self.transmit(&flight)?;
+        let flight = self.pack(request)?;
+        self.send(&flight)?;
         self.recv(&flight)
     }
 }

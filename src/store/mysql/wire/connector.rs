@@ -16,7 +16,7 @@ use crate::base::random;
 #[cfg(feature = "tls-core")]
 use crate::store::database::SslMode;
 use crate::store::database::{self, Protocol};
-use crate::store::net::{self, Address, PooledConnector, Stream};
+use crate::store::net::{self, Address, Callers, PooledConnection, PooledConnector, Stream};
 
 /// What is known from the last connections. `schema`: the tables were found, and are those of this
 /// release.
@@ -84,7 +84,7 @@ impl Connector {
             }
             let asked = self.connect_bare(other, left).and_then(|mut connection| {
                 let answer = connection.ask(&question).map_err(MysqlFailure::into_error)?;
-                connection.say_goodbye();
+                connection.goodbye();
                 answer.last()
             });
             let set = asked.inspect_err(|e| log::debug!("{other:?} is not asked: {}", e.chain()));
@@ -263,45 +263,14 @@ impl PooledConnector for Connector {
         format!("{:?}", self.server.url)
     }
 
-    fn is_usable(&self, connection: &mut Connection) -> bool {
-        connection.is_alive()
-    }
-
-    fn say_goodbye(connection: &mut Connection) {
-        connection.say_goodbye();
-    }
-
     /// Each request is a query, and the server takes one after the other.
     fn share_a_write(_one: &Request, _other: &Request) -> bool {
         false
     }
 
-    fn prepare<'r>(
-        &self,
-        connection: &mut Connection,
-        mut requests: impl Iterator<Item = &'r Request>,
-    ) -> std::result::Result<InFlight, MysqlFailure> {
-        connection.prepare(requests.next().expect("one request"))
-    }
-
-    fn transmit(
-        &self,
-        connection: &mut Connection,
-        flight: &InFlight,
-    ) -> std::result::Result<(), MysqlFailure> {
-        connection.transmit(flight)
-    }
-
-    fn receive(
-        &self,
-        connection: &mut Connection,
-        flight: &mut InFlight,
-        outcomes: &mut [Option<Outcome>],
-    ) -> std::result::Result<(), MysqlFailure> {
-        let answer = connection.recv(flight)?;
-        self.note(&answer);
-        outcomes[0] = Some(Ok(answer));
-        Ok(())
+    fn again(&self, _request: &Request, answer: &Answer) -> Option<Request> {
+        self.note(answer);
+        None
     }
 
     fn is_last(answer: &Answer) -> bool {
@@ -310,5 +279,36 @@ impl PooledConnector for Connector {
 
     fn unknown(flight: &InFlight) -> UnknownOutcome {
         flight.sent.unknown.clone()
+    }
+}
+
+impl PooledConnection<Connector> for Connection {
+    fn is_usable(&mut self, _connector: &Connector) -> bool {
+        self.is_alive()
+    }
+
+    fn say_goodbye(&mut self) {
+        self.goodbye();
+    }
+
+    fn prepare<'r>(
+        &mut self,
+        mut requests: impl Iterator<Item = &'r Request>,
+    ) -> std::result::Result<InFlight, MysqlFailure> {
+        self.pack(requests.next().expect("one request"))
+    }
+
+    fn transmit(&mut self, flight: &InFlight) -> std::result::Result<(), MysqlFailure> {
+        self.send(flight)
+    }
+
+    fn receive(
+        &mut self,
+        flight: &mut InFlight,
+        outcomes: &mut [Option<Outcome>],
+        _callers: Option<&Callers>,
+    ) -> std::result::Result<(), MysqlFailure> {
+        outcomes[0] = Some(Ok(self.recv(flight)?));
+        Ok(())
     }
 }

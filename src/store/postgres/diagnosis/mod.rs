@@ -31,11 +31,11 @@ struct Client<'c> {
 
 impl PostgresStore {
     pub(super) fn examine_hosts(&self, asked: &Diagnose<'_>) -> Vec<Finding> {
-        let connector = self.server.pool.connector();
+        let connector = &self.server.pool.connector;
         let hosts = &connector.server.url.hosts;
         let single = hosts.len() == 1;
         // Those of calls, one for renewals, one for messages, and one beside them for a moment.
-        let wanted = self.server.pool.most() as u64 + 3;
+        let wanted = self.server.pool.most as u64 + 3;
         let client = Client { connector, single, wanted, lease: asked.lease };
         let examined = examine_each(hosts, |host| examine(&client, host));
         let takes_writes = examined.iter().any(|examined| examined.usable);

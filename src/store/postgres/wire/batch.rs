@@ -30,7 +30,7 @@ impl Flight {
         }
         let sections: Vec<Section<'_>> =
             groups.iter().map(|group| section(group, requests)).collect();
-        Ok(Self { in_flight: connection.prepare(&sections)?, groups })
+        Ok(Self { in_flight: connection.pack(&sections)?, groups })
     }
 
     pub(super) fn receive(

@@ -66,13 +66,13 @@ impl Connection {
 
     /// Sends all sections in one write.
     fn send(&mut self, sections: &[Section<'_>]) -> std::result::Result<InFlight, PostgresFailure> {
-        let flight = self.prepare(sections)?;
-        self.transmit(&flight)?;
+        let flight = self.pack(sections)?;
+        self.send_out(&flight)?;
         Ok(flight)
     }
 
-    /// Packs all sections, which [`transmit`](Self::transmit) sends in one write.
-    pub(super) fn prepare(
+    /// Packs all sections, which [`send_out`](Self::send_out) sends in one write.
+    pub(super) fn pack(
         &mut self,
         sections: &[Section<'_>],
     ) -> std::result::Result<InFlight, PostgresFailure> {
@@ -98,7 +98,7 @@ impl Connection {
         Ok(flight)
     }
 
-    pub(super) fn transmit(
+    pub(super) fn send_out(
         &mut self,
         flight: &InFlight,
     ) -> std::result::Result<(), PostgresFailure> {

@@ -8,9 +8,9 @@ use super::batch::Flight;
 use super::connection::Connection;
 use super::connector::Connector;
 use super::outcome::{Answer, Outcome, PostgresFailure, UnknownOutcome};
-use super::request::Request;
+use super::request::{Batching, Request};
 use crate::base::error::Result;
-use crate::store::net::{self, PooledConnector};
+use crate::store::net::{self, Callers, PooledConnection, PooledConnector};
 
 pub(crate) type Pool = net::Pool<Connector>;
 
@@ -40,15 +40,6 @@ impl PooledConnector for Connector {
         self.server.known.held_up_within(self.io_timeout)
     }
 
-    /// It has not ended, and leads to the server that is the primary now.
-    fn is_usable(&self, connection: &mut Connection) -> bool {
-        self.leads_to_the_primary(connection) && connection.link().is_alive()
-    }
-
-    fn say_goodbye(connection: &mut Connection) {
-        connection.link().say_goodbye();
-    }
-
     fn is_urgent(request: &Request) -> bool {
         request.is_urgent
     }
@@ -57,35 +48,14 @@ impl PooledConnector for Connector {
         !one.goes_alone() && !other.goes_alone()
     }
 
-    fn prepare<'r>(
-        &self,
-        connection: &mut Connection,
-        requests: impl Iterator<Item = &'r Request>,
-    ) -> std::result::Result<Flight, PostgresFailure> {
-        Flight::prepare(connection, &requests.collect::<Vec<_>>())
-    }
-
-    fn transmit(
-        &self,
-        connection: &mut Connection,
-        flight: &Flight,
-    ) -> std::result::Result<(), PostgresFailure> {
-        connection.transmit(&flight.in_flight)
-    }
-
-    fn receive(
-        &self,
-        connection: &mut Connection,
-        flight: &mut Flight,
-        outcomes: &mut [Option<Outcome>],
-    ) -> std::result::Result<(), PostgresFailure> {
-        flight.receive(connection, outcomes)?;
-        let answers = outcomes.iter().filter_map(|outcome| outcome.as_ref()?.as_ref().ok());
-        let blockers = answers.filter_map(|answer| answer.rows.as_ref().err()?.blocker.as_ref());
-        for who in blockers {
+    /// If the transaction of its batch failed, it is sent again by itself.
+    fn again(&self, request: &Request, answer: &Answer) -> Option<Request> {
+        if let Err(error) = &answer.rows
+            && let Some(who) = &error.blocker
+        {
             self.server.known.note_held_up(who);
         }
-        Ok(())
+        answer.not_together.then(|| request.clone().batched(Batching::Alone))
     }
 
     fn is_last(answer: &Answer) -> bool {
@@ -94,5 +64,36 @@ impl PooledConnector for Connector {
 
     fn unknown(flight: &Flight) -> UnknownOutcome {
         flight.in_flight.sent.unknown.clone()
+    }
+}
+
+impl PooledConnection<Connector> for Connection {
+    /// It has not ended, and leads to the server that is the primary now.
+    fn is_usable(&mut self, connector: &Connector) -> bool {
+        connector.leads_to_the_primary(self) && self.link().is_alive()
+    }
+
+    fn say_goodbye(&mut self) {
+        self.link().goodbye();
+    }
+
+    fn prepare<'r>(
+        &mut self,
+        requests: impl Iterator<Item = &'r Request>,
+    ) -> std::result::Result<Flight, PostgresFailure> {
+        Flight::prepare(self, &requests.collect::<Vec<_>>())
+    }
+
+    fn transmit(&mut self, flight: &Flight) -> std::result::Result<(), PostgresFailure> {
+        self.send_out(&flight.in_flight)
+    }
+
+    fn receive(
+        &mut self,
+        flight: &mut Flight,
+        outcomes: &mut [Option<Outcome>],
+        _callers: Option<&Callers>,
+    ) -> std::result::Result<(), PostgresFailure> {
+        flight.receive(self, outcomes)
     }
 }

@@ -113,7 +113,7 @@ mod tests {
     use crate::base::lease::Moment;
     use crate::signal::clock::SystemClock;
     use crate::store::redis::script;
-    use crate::store::redis::wire::{BusyPoll, Connector, Endpoint};
+    use crate::store::redis::wire::{Connector, Endpoint};
 
     const IO_TIMEOUT: Duration = Duration::from_millis(5);
 
@@ -124,7 +124,7 @@ mod tests {
             handshake: script::handshake(""),
             io_timeout: IO_TIMEOUT,
             clock: Arc::new(SystemClock),
-            busy_poll: Arc::new(BusyPoll::new(true)),
+            busy_poll: true,
             memory_seen: Arc::default(),
             introduced: Arc::default(),
             cluster: None,

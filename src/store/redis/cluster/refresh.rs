@@ -146,7 +146,7 @@ fn first_answer<N: Send + 'static>(
 
 fn ask_connected(primary: Arc<Primary>) -> Result<Vec<SlotRange>> {
     let request = Request::plain(&["CLUSTER", "SLOTS"]).answered_by(Shape::List);
-    let answer = primary.server.pool.call_over_open(request).map_err(RedisFailure::into_error)?;
+    let answer = primary.server.pool.ask(request, 1).map_err(RedisFailure::into_error)?;
     ranges_of(&fail_on_error(answer.reply)?, &primary.address)
 }
 

@@ -233,7 +233,7 @@ impl Server {
                 return Err(error);
             }
             Err(error) => {
-                let ask = |request: &Request| match self.pool.call_over_open(request.clone()) {
+                let ask = |request: &Request| match self.pool.ask(request.clone(), 1) {
                     Ok(answer) => Ok(answer.reply),
                     Err(_) => Err(error.clone()),
                 };

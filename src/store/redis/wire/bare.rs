@@ -41,7 +41,7 @@ impl BareConnection {
     }
 
     pub(crate) fn stream(&self) -> &Stream {
-        self.transport.stream()
+        &self.transport.stream
     }
 }
 

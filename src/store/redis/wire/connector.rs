@@ -3,14 +3,13 @@
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use super::busy_poll::BusyPoll;
 use super::connection::Connection;
 use super::fence::Fence;
 use super::reply::{Reply, fail_on_error, server_time};
-use super::request::{Publishing, Request, Script};
+use super::request::{Request, Script};
 use super::target::{Epoch, Target};
 use super::transport::{Transport, handshake_failed, the_reason};
-use super::unknown_outcome::ConnectionFacts;
+use super::unknown_outcome::{ConnectionFacts, Publishing};
 use crate::base::advice::Advice;
 use crate::base::error::{Error, ErrorKind, Result, invalid};
 use crate::base::log;
@@ -28,8 +27,8 @@ pub(crate) struct Connector {
     /// master has a limit of its own.
     pub(crate) io_timeout: Duration,
     pub(crate) clock: Arc<dyn Clock>,
-    /// For all connections of the client on which lock calls wait for their replies.
-    pub(crate) busy_poll: Arc<BusyPoll>,
+    /// Whether a thread that waits for a reply may use a core meanwhile.
+    pub(crate) busy_poll: bool,
     /// Whether a connection of this client has read the server's memory settings: the first one
     /// does it for all.
     pub(crate) memory_seen: Arc<AtomicBool>,
@@ -300,12 +299,12 @@ fn exchange_as(
     for request in requests {
         request.write_as(&mut out, publishing);
     }
-    transport.stream().meter().requests(requests.len() as u64);
+    transport.stream.meter().requests(requests.len() as u64);
     // A server that refuses the connection sends an error and closes it, maybe before our write.
     let sent = transport.send(&out);
     let mut replies = Vec::with_capacity(requests.len());
     for _ in requests {
-        match transport.recv() {
+        match transport.recv(None) {
             Ok(Reply::Error(e)) if e.refuses_connection() => return Err(e.into_error()),
             Ok(reply) => replies.push(reply),
             Err(error) => {
@@ -402,7 +401,7 @@ mod tests {
             handshake: Handshake { scripts: &[], probe: Request::plain(&[]), check: |_| Ok(()) },
             io_timeout: timeout,
             clock: Arc::new(SystemClock),
-            busy_poll: Arc::new(BusyPoll::new(true)),
+            busy_poll: true,
             memory_seen: Arc::default(),
             introduced: Arc::default(),
             cluster: None,

@@ -5,15 +5,14 @@
 
 mod ask;
 mod bare;
-mod busy_poll;
 mod connection;
 mod connector;
+mod direct;
 mod endpoint;
 mod fence;
 #[cfg(test)]
 pub(super) mod fuzz_tests;
 mod log_in;
-mod packing;
 mod pool;
 mod pubsub;
 mod reply;
@@ -28,19 +27,17 @@ mod url;
 pub(crate) use ask::ask_all;
 pub(crate) use bare::BareConnection;
 pub(crate) use bare::Line;
-pub(crate) use busy_poll::BusyPoll;
-pub(crate) use connection::{Connection, RequestAfter};
+pub(crate) use connection::{Connection, InFlight};
 pub(crate) use connector::{Connector, Handshake, check_server, field};
 pub(crate) use endpoint::{AddressMap, Endpoint};
 pub(crate) use log_in::Provider;
-pub(crate) use packing::InFlight;
 pub(crate) use pool::{Outcome, Pool};
 pub(crate) use pubsub::{
     Frame, PubSubReader, PubSubWriter, WAKE_REDISSON, listen_at, wait_for_input,
 };
 pub(crate) use reply::{Reply, Shape, fail_on_error, server_time};
-pub(crate) use request::{Publishing, Replicas, Request, Script, sha_of};
+pub(crate) use request::{Replicas, Request, Script, sha_of};
 pub(crate) use server_error::{Redirect, WHERE_IT_IS_NOT_OFF, says_unknown_command};
 pub(crate) use target::{Epoch, FindMaster, Master, Target};
-pub(crate) use unknown_outcome::{RedisFailure, UnknownOutcome};
+pub(crate) use unknown_outcome::{Publishing, RedisFailure, UnknownOutcome};
 pub(crate) use url::SENTINEL_PORT;

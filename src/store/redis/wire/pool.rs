@@ -1,18 +1,17 @@
-//! A pool of connections to one server: what a call sends again, and which replies end a
-//! connection.
+//! A pool of connections to one server: how requests are sent over them, how the replies are read
+//! and judged, what is sent again, and which replies end a connection.
 
 use std::time::Duration;
 
-use super::connection::{Connection, Received, RequestAfter};
+use super::connection::{Connection, InFlight};
 use super::connector::Connector;
-use super::packing::InFlight;
-use super::reply::Reply;
+use super::reply::{Reply, Shape};
 use super::request::Request;
 use super::sender::Sender;
 use super::unknown_outcome::{RedisFailure, UnknownOutcome};
 use crate::base::error::Result;
 use crate::base::lease::Moment;
-use crate::store::net::{self, PooledConnector, PooledSender};
+use crate::store::net::{self, Callers, KEEPALIVE_PAUSE, PooledConnection, PooledConnector};
 
 pub(crate) type Pool = net::Pool<Connector>;
 pub(crate) type Outcome = net::Outcome<Connector>;
@@ -25,13 +24,127 @@ pub(crate) struct Answer {
     /// An earlier attempt may have run as well, on the data that this answer comes from.
     pub(crate) repeated: bool,
     /// Its connection was made for its request, so another one would bring the same answer.
-    is_first: bool,
+    pub(super) is_first: bool,
+}
+
+impl PooledConnection<Connector> for Connection {
+    /// If it turns out to have ended, that may have happened before the next request was sent.
+    fn mark_idle(&mut self) {
+        self.was_idle = true;
+    }
+
+    /// The kills of the earlier attempts come first: the server has closed those connections before
+    /// it runs the first request.
+    fn prepare<'r>(
+        &mut self,
+        requests: impl Iterator<Item = &'r Request>,
+    ) -> std::result::Result<InFlight, RedisFailure> {
+        let sent_at = self.clock.now();
+        if self.awaited.due.is_empty() && (self.facts.is_outdated() || self.transport.has_input()) {
+            return Err(self.ended_while_idle());
+        }
+        self.after_pause = sent_at.since(self.last_sent) > KEEPALIVE_PAUSE;
+        self.last_sent = sent_at;
+        self.out.clear();
+        let Self { awaited, out, facts, .. } = self;
+        let (commands, not_after) = awaited.pack(out, facts, sent_at, self.io_timeout, requests);
+        self.transport.stream.meter().requests(commands);
+        let unknown = UnknownOutcome { facts: self.facts.clone(), not_after, sent: true };
+        Ok(InFlight { sent_at, unknown, behind: None })
+    }
+
+    fn transmit(&mut self, flight: &InFlight) -> std::result::Result<(), RedisFailure> {
+        match self.transport.send(&self.out) {
+            Ok(()) => Ok(()),
+            Err(error) => Err(self.as_unknown(error, flight)),
+        }
+    }
+
+    fn receive(
+        &mut self,
+        flight: &mut InFlight,
+        outcomes: &mut [Option<Outcome>],
+        callers: Option<&Callers>,
+    ) -> std::result::Result<(), RedisFailure> {
+        let is_fenced = match flight.behind.take() {
+            Some(behind) => self.begin_behind(flight, *behind)?,
+            None => true,
+        };
+        let mut refused = None;
+        for killed in std::mem::take(&mut self.awaited.kills) {
+            match self.read(Shape::Number, flight, None)? {
+                Reply::Error(e) => refused = Some(e.into_error()),
+                _ => killed.has_ended(),
+            }
+        }
+        // These count only when the replicas have the writes that they report.
+        let mut held = Vec::new();
+        let mut place = 0;
+        while let Some(due) = self.awaited.due.pop_front() {
+            if due.asking {
+                self.read(Shape::Text, flight, callers)?;
+            }
+            let reply = due.judge(self.read(due.shape, flight, callers)?);
+            if !is_fenced && !matches!(reply, Reply::Error(_)) {
+                return Err(self.has_received(&reply, flight));
+            }
+            let mut repeated = false;
+            let mut still_runs = None;
+            for unknown in due.earlier {
+                repeated |= self.may_have_run(&unknown);
+                if !unknown.can_no_longer_run(&self.facts) {
+                    still_runs = still_runs.or(Some(unknown));
+                }
+            }
+            let sent_at = flight.sent_at;
+            let answer = Answer { reply, sent_at, repeated, is_first: !self.was_idle };
+            match (still_runs, &refused, due.replicas) {
+                // After a refused kill an earlier attempt can still run, so this reply does not
+                // count.
+                (Some(unknown), Some(error), _) => {
+                    let error = error.clone();
+                    outcomes[place] =
+                        Some(Err(RedisFailure::Unknown { error, unknown, ended: false }));
+                }
+                (_, _, Some(wanted)) => held.push((place, wanted, answer)),
+                (_, _, None) => outcomes[place] = Some(Ok(answer)),
+            }
+            place += 1;
+        }
+        if std::mem::take(&mut self.awaited.replicas) {
+            // Replicas take longer: the thread sleeps until their answer.
+            let acknowledged = self.read(Shape::Number, flight, None)?;
+            for (place, wanted, mut answer) in held {
+                answer.reply = wanted.check(answer.reply, acknowledged.clone());
+                outcomes[place] = Some(Ok(answer));
+            }
+        }
+        Ok(())
+    }
+
+    /// `None` if the server does not return the numbers that stand between their replies.
+    fn sender(&self) -> Option<Sender> {
+        if !self.facts.fences {
+            return None;
+        }
+        let stream = self.transport.stream.twin();
+        let endpoint = self.transport.endpoint.clone();
+        Some(Sender::new(stream, endpoint, self.facts.clone(), self.clock.clone(), self.io_timeout))
+    }
+
+    fn shut(&self) {
+        self.transport.stream.shutdown();
+    }
+
+    fn has_read_ahead(&self) -> bool {
+        self.transport.has_unread()
+    }
 }
 
 impl PooledConnector for Connector {
     type Connection = Connection;
     type Sender = Sender;
-    type Request = RequestAfter;
+    type Request = Request;
     type Flight = InFlight;
     type Answer = Answer;
     type Unknown = UnknownOutcome;
@@ -48,61 +161,33 @@ impl PooledConnector for Connector {
         format!("{:?}", self.endpoint)
     }
 
+    fn may_poll(&self) -> bool {
+        self.busy_poll
+    }
+
     /// All replies of a write are distributed together, and what waits for replicas delays them: a
     /// release must not wait until a replica that hangs is given up.
-    fn share_a_write(one: &RequestAfter, other: &RequestAfter) -> bool {
-        one.request.may_follow() == other.request.may_follow()
-            && one.request.replicas.is_some() == other.request.replicas.is_some()
+    fn share_a_write(one: &Request, other: &Request) -> bool {
+        one.may_follow() == other.may_follow() && one.replicas.is_some() == other.replicas.is_some()
     }
 
-    fn mark_idle(connection: &mut Connection) {
-        connection.mark_idle();
+    fn may_follow(request: &Request) -> bool {
+        request.may_follow()
     }
 
-    fn prepare<'r>(
-        &self,
-        connection: &mut Connection,
-        requests: impl Iterator<Item = &'r RequestAfter>,
-    ) -> std::result::Result<InFlight, RedisFailure> {
-        connection.prepare(requests.map(|asked| (&asked.request, &asked.earlier[..])))
-    }
-
-    fn transmit(
-        &self,
-        connection: &mut Connection,
-        flight: &InFlight,
-    ) -> std::result::Result<(), RedisFailure> {
-        connection.transmit(flight)
-    }
-
-    fn receive(
-        &self,
-        connection: &mut Connection,
-        flight: &mut InFlight,
-        outcomes: &mut [Option<Outcome>],
-    ) -> std::result::Result<(), RedisFailure> {
-        let sent_at = flight.sent_at;
-        let is_first = connection.is_new();
-        let answer = |Received { reply, repeated }| Answer { reply, sent_at, repeated, is_first };
-        connection.recv_all(flight, Some(&self.busy_poll), |place, received| {
-            outcomes[place] = Some(received.map(answer));
-        })
-    }
-
-    fn sender(connection: &Connection) -> Option<Sender> {
-        connection.sender()
-    }
-
-    fn may_follow(asked: &RequestAfter) -> bool {
-        asked.request.may_follow()
-    }
-
-    fn shut(connection: &Connection) {
-        connection.shut();
-    }
-
-    fn has_read_ahead(connection: &Connection) -> bool {
-        connection.has_read_ahead()
+    /// A request whose script the server does not know is sent again with the source, which the
+    /// server keeps; NOSCRIPT guarantees that nothing ran. It is also sent again where the server
+    /// has forgotten who asks, or where the connection was wrong about the server's clock, which
+    /// guarantees the same: that connection is closed, so this ends with one that has just logged
+    /// in.
+    fn again(&self, request: &Request, answer: &Answer) -> Option<Request> {
+        let Reply::Error(error) = &answer.reply else { return None };
+        if error.code == "NOSCRIPT"
+            && let Some(whole) = request.whole()
+        {
+            return Some(whole);
+        }
+        (answer.reply.is_refused_here() && !answer.is_first).then(|| request.clone())
     }
 
     fn is_last(answer: &Answer) -> bool {
@@ -111,86 +196,6 @@ impl PooledConnector for Connector {
 
     fn unknown(flight: &InFlight) -> UnknownOutcome {
         flight.unknown.clone()
-    }
-}
-
-impl PooledSender<Connector> for Sender {
-    fn is_current(&self) -> bool {
-        self.is_current()
-    }
-
-    fn prepare<'r>(&mut self, requests: impl Iterator<Item = &'r RequestAfter>) -> InFlight {
-        self.prepare(requests.map(|asked| (&asked.request, &asked.earlier[..])))
-    }
-
-    fn transmit(&mut self) -> Result<()> {
-        self.transmit()
-    }
-
-    fn shut(&self) {
-        self.shut();
-    }
-}
-
-impl Pool {
-    /// One request, one reply. A script that the server does not know is sent again with its
-    /// source.
-    ///
-    /// # Errors
-    /// Same as [`net::Pool::ask`].
-    pub(crate) fn call(&self, request: impl Into<RequestAfter>) -> Outcome {
-        self.call_among(request.into(), self.most())
-    }
-
-    /// The same, but makes a connection only if there is none.
-    pub(crate) fn call_over_open(&self, request: Request) -> Outcome {
-        self.call_among(request.into(), 1)
-    }
-
-    fn call_among(&self, request: RequestAfter, most: usize) -> Outcome {
-        let _call = self.connector().busy_poll.begin_call();
-        self.ask(request, most, |request, outcome| self.loaded(request, outcome?))
-    }
-
-    /// Sends two requests in one write if a connection is free now.
-    pub(crate) fn call_two(&self, first: Request, second: Request) -> Option<(Outcome, Outcome)> {
-        let _call = self.connector().busy_poll.begin_call();
-        let first = first.into();
-        let second = second.into();
-        let [one, other] = self.ask_two(&first, &second)?;
-        let one = one.and_then(|answer| self.loaded(&first, answer));
-        Some((one, other.and_then(|answer| self.loaded(&second, answer))))
-    }
-
-    /// Sends several requests in one write and reads all replies, if a connection is free now. For
-    /// requests that may be repeated at any time.
-    pub(crate) fn exchange_if_free(
-        &self,
-        requests: &[Request],
-    ) -> Option<std::result::Result<Vec<Reply>, RedisFailure>> {
-        let mut connection = self.borrow_free()?;
-        connection.in_flight = true;
-        let outcome = connection.get().exchange(requests).map(|(replies, _)| replies);
-        connection
-            .end(outcome.as_ref().map_or(true, |replies| replies.iter().any(Reply::is_demotion)));
-        Some(outcome)
-    }
-
-    /// Returns the answer, unless the server does not know the script. Then the request is sent
-    /// again with the source, which the server keeps; NOSCRIPT guarantees that nothing ran. It is
-    /// also sent again where the server has forgotten who asks, or where the connection was wrong
-    /// about the server's clock, which guarantees the same: that connection is closed, so this ends
-    /// with one that has just logged in.
-    fn loaded(&self, asked: &RequestAfter, answer: Answer) -> Outcome {
-        if answer.reply.is_error("NOSCRIPT")
-            && let Some(whole) = asked.request.whole()
-        {
-            return self.call(RequestAfter { request: whole, earlier: asked.earlier.clone() });
-        }
-        if answer.reply.is_refused_here() && !answer.is_first {
-            return self.call(asked.clone());
-        }
-        Ok(answer)
     }
 }
 
@@ -204,7 +209,6 @@ mod tests {
         let replicas = Replicas { count: 1, millis: 1000, grant: true };
         let (release, acquire) =
             (Request::plain(&["A"]), Request::plain(&["B"]).acknowledged_by(Some(replicas)));
-        let (release, acquire): (RequestAfter, RequestAfter) = (release.into(), acquire.into());
         assert!(
             Connector::share_a_write(&release, &release)
                 && Connector::share_a_write(&acquire, &acquire)

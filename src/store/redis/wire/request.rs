@@ -5,6 +5,7 @@ use std::sync::{LazyLock, OnceLock};
 
 use super::reply::{Reply, Shape};
 use super::server_error::{ServerError, TOO_FEW_REPLICAS};
+use super::unknown_outcome::{ConnectionArgs, Publishing, UnknownOutcome};
 use crate::base::digits::Digits;
 
 /// A Lua file, assembled with the libraries it shares with others.
@@ -23,14 +24,6 @@ pub(crate) struct Script {
 struct Sharded {
     source: String,
     sha: String,
-}
-
-/// The command by which releases are published. Publishers and subscribers must agree: a sharded
-/// message reaches no classic subscriber, and a classic message reaches no sharded one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Publishing {
-    Classic,
-    Sharded,
 }
 
 impl Script {
@@ -74,19 +67,6 @@ enum Command {
     Plain,
 }
 
-/// Arguments that the connection adds when it sends the request. A queued request does not know its
-/// connection yet, and after a failover the floor of an old connection would be too low.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct ConnectionArgs {
-    /// The fencing token floor, server time in microseconds.
-    pub(crate) floor: u64,
-    /// Server time in microseconds after which an acquire must not run; 0: no limit.
-    pub(crate) not_after: u64,
-    pub(crate) publishing: Publishing,
-    /// Every script is sent with its source.
-    pub(crate) by_source: bool,
-}
-
 #[derive(Debug, Clone)]
 pub(crate) struct Request {
     command: Command,
@@ -100,6 +80,8 @@ pub(crate) struct Request {
     pub(super) asking: bool,
     alone: bool,
     pub(super) shape: Shape,
+    /// Its earlier attempts, which must have ended before it runs.
+    pub(super) earlier: Vec<UnknownOutcome>,
 }
 
 /// How many replicas must have the write of a request before its reply counts.
@@ -168,6 +150,7 @@ impl Request {
             asking: false,
             alone: false,
             shape: Shape::Any,
+            earlier: Vec::new(),
         };
         for word in words {
             request = request.arg(*word);
@@ -183,6 +166,17 @@ impl Request {
             request = request.arg(*key);
         }
         request
+    }
+
+    /// Has the server close a connection.
+    pub(super) fn kill(id: u64) -> Self {
+        Self::plain(&["CLIENT", "KILL", "ID"]).number(id)
+    }
+
+    /// Their connections are killed first, in the same write.
+    pub(crate) fn after(mut self, earlier: &[UnknownOutcome]) -> Self {
+        self.earlier = earlier.to_vec();
+        self
     }
 
     pub(crate) fn arg(mut self, value: impl AsRef<[u8]>) -> Self {

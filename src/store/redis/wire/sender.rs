@@ -4,15 +4,16 @@ use std::io::Write;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::connection::{Awaited, InFlight, SentBehind};
+use super::connector::Connector;
 use super::endpoint::Endpoint;
 use super::fence::Fence;
-use super::packing::{Awaited, InFlight, SentBehind};
 use super::request::Request;
 use super::transport::to_error;
 use super::unknown_outcome::{ConnectionFacts, UnknownOutcome};
 use crate::base::error::Result;
 use crate::signal::clock::Clock;
-use crate::store::net::Stream;
+use crate::store::net::{PooledSender, Stream};
 
 /// The other half of a connection on which replies are due.
 pub(crate) struct Sender {
@@ -35,18 +36,15 @@ impl Sender {
     ) -> Self {
         Self { stream, endpoint, facts, clock, io_timeout, out: Vec::new(), fence: Fence::FIRST }
     }
+}
 
+impl PooledSender<Connector> for Sender {
     /// False if another server has become the master.
-    pub(super) fn is_current(&self) -> bool {
+    fn is_current(&self) -> bool {
         !self.facts.is_outdated()
     }
 
-    /// Packs the requests, each with its earlier attempts; [`transmit`](Self::transmit) writes them
-    /// in one go.
-    pub(super) fn prepare<'a>(
-        &mut self,
-        requests: impl Iterator<Item = (&'a Request, &'a [UnknownOutcome])>,
-    ) -> InFlight {
+    fn prepare<'r>(&mut self, requests: impl Iterator<Item = &'r Request>) -> InFlight {
         let sent_at = self.clock.now();
         self.fence = self.fence.next();
         self.out.clear();
@@ -60,15 +58,14 @@ impl Sender {
         InFlight { sent_at, unknown, behind }
     }
 
-    pub(super) fn transmit(&mut self) -> Result<()> {
+    fn transmit(&mut self) -> Result<()> {
         self.stream.write_all(&self.out).map_err(|e| {
             self.stream.meter().broke();
             to_error(e, &self.endpoint)
         })
     }
 
-    /// Ends the connection for the thread that reads from it.
-    pub(super) fn shut(&self) {
+    fn shut(&self) {
         self.stream.shutdown();
     }
 }

@@ -3,21 +3,20 @@
 use std::io::{self, Write};
 use std::time::{Duration, Instant};
 
-use super::busy_poll::BusyPoll;
 use super::endpoint::Endpoint;
-use super::reply::{Reply, ReplyReader};
+use super::reply::{Malformed, Reply, ReplyReader};
 use super::request::Request;
 use crate::base::error::{Error, ErrorKind, Result, invalid};
 use crate::os;
-use crate::store::net::{self, ENDED, Stream, is_timeout};
+use crate::store::net::{self, Callers, ENDED, Stream, is_timeout};
 
 /// A socket with the replies that were read from it. Redlock sends to all nodes before it reads
 /// from the first, so sending and receiving are two methods. After any error of either the
 /// connection must not be used again.
 pub(super) struct Transport {
-    stream: Stream,
+    pub(super) stream: Stream,
     reader: ReplyReader,
-    endpoint: Endpoint,
+    pub(super) endpoint: Endpoint,
     io_timeout: Duration,
     /// During the handshake: its deadline.
     handshake: Option<Instant>,
@@ -66,7 +65,7 @@ impl Transport {
         self.stream.meter().requests(1);
         // A server that refuses the connection sends an error and closes it, maybe before our
         // write.
-        match (self.send(&bytes), self.recv()) {
+        match (self.send(&bytes), self.recv(None)) {
             (Ok(()), reply) => reply,
             (Err(_), Ok(Reply::Error(e))) => Err(e.into_error()),
             (Err(error), Err(refused)) => Err(the_reason(error, refused)),
@@ -81,32 +80,30 @@ impl Transport {
             Some(deadline) => self.stream.within(deadline).write_all(bytes),
             None => self.stream.write_all(bytes),
         };
-        written.map_err(|e| to_error(e, &self.endpoint))
+        match written {
+            Ok(()) => Ok(()),
+            Err(e) => Err(to_error(e, &self.endpoint)),
+        }
     }
 
-    pub(super) fn recv(&mut self) -> Result<Reply> {
+    /// One reply. The `callers` may poll for it for a short while before this thread sleeps.
+    pub(super) fn recv(&mut self, callers: Option<&Callers>) -> Result<Reply> {
         if let Some(deadline) = self.handshake {
             return shake(&mut self.reader, &mut self.stream, deadline, &self.endpoint);
         }
-        self.recv_until(os::now() + self.io_timeout)
-    }
-
-    /// [`recv`](Self::recv) for a reply that may come soon.
-    pub(super) fn recv_soon(&mut self, busy_poll: &BusyPoll) -> Result<Reply> {
         let deadline = os::now() + self.io_timeout;
-        match busy_poll.poll(|| self.recv_now(true).transpose()) {
-            Some(received) => received,
-            None => self.recv_until(deadline),
+        if let Some(callers) = callers
+            && let Some(received) = callers.poll(|| self.recv_now(true).transpose())
+        {
+            return received;
         }
-    }
-
-    fn recv_until(&mut self, deadline: Instant) -> Result<Reply> {
-        let mut source = self.stream.until(deadline);
         loop {
             if let Some(reply) = next_reply(&mut self.reader, &self.endpoint)? {
                 return Ok(reply);
             }
-            self.reader.fill(&mut source).map_err(|e| to_error(e, &self.endpoint))?;
+            if let Err(e) = self.reader.fill(&mut self.stream.until(deadline)) {
+                return Err(to_error(e, &self.endpoint));
+            }
         }
     }
 
@@ -151,14 +148,6 @@ impl Transport {
     pub(super) fn has_unread(&self) -> bool {
         !self.reader.is_empty()
     }
-
-    pub(super) fn stream(&self) -> &Stream {
-        &self.stream
-    }
-
-    pub(super) fn endpoint(&self) -> &Endpoint {
-        &self.endpoint
-    }
 }
 
 /// Why a connection does not work whose write failed with `error` and whose read failed with
@@ -194,9 +183,13 @@ pub(super) fn handshake_failed(endpoint: &Endpoint, e: Error) -> Error {
 }
 
 pub(super) fn next_reply(reader: &mut ReplyReader, endpoint: &Endpoint) -> Result<Option<Reply>> {
-    reader.next().map_err(|_| {
-        Error::new(ErrorKind::Protocol, format!("{endpoint:?} does not speak the Redis protocol"))
-    })
+    match reader.next() {
+        Ok(reply) => Ok(reply),
+        Err(Malformed) => Err(Error::new(
+            ErrorKind::Protocol,
+            format!("{endpoint:?} does not speak the Redis protocol"),
+        )),
+    }
 }
 
 /// The answer of a TLS port to a Redis client: an alert.
@@ -254,7 +247,7 @@ mod tests {
     use super::*;
 
     /// A transport whose thread polls for replies, and the server's end of its socket.
-    fn polling() -> (Transport, BusyPoll, UnixStream) {
+    fn polling() -> (Transport, Callers, UnixStream) {
         let (client, server) = UnixStream::pair().unwrap();
         let stream = Stream::of_unix(client);
         let io_timeout = Duration::from_secs(2);
@@ -262,15 +255,15 @@ mod tests {
         let reader = ReplyReader::default();
         let mut transport = Transport { stream, reader, endpoint, io_timeout, handshake: None };
         transport.handshake_done().unwrap();
-        (transport, BusyPoll::looking(), server)
+        (transport, Callers::polling(), server)
     }
 
     #[test]
     fn a_reply_that_comes_in_pieces_is_whole_whether_looked_for_or_waited_for() {
         // The first pauses are within the window, the last ones are longer.
         for pause in [0, 5, 20, 200, 2000].map(Duration::from_micros) {
-            let (mut transport, busy_poll, mut server) = polling();
-            let _call = busy_poll.begin_call();
+            let (mut transport, callers, mut server) = polling();
+            let _call = callers.begin_call();
             std::thread::scope(|scope| {
                 scope.spawn(move || {
                     for byte in b"*2\r\n:1\r\n:17\r\n" {
@@ -282,7 +275,7 @@ mod tests {
                     }
                     server
                 });
-                assert_eq!(transport.recv_soon(&busy_poll).unwrap(), Reply::Pair(1, 17));
+                assert_eq!(transport.recv(Some(&callers)).unwrap(), Reply::Pair(1, 17));
             });
             assert!(transport.reader.is_empty());
         }
@@ -291,11 +284,11 @@ mod tests {
     #[test]
     fn a_server_that_says_nothing_or_half_a_reply_costs_the_io_timeout() {
         for half in [&b""[..], b"*2\r\n:1\r\n:1"] {
-            let (mut transport, busy_poll, mut server) = polling();
-            let _call = busy_poll.begin_call();
+            let (mut transport, callers, mut server) = polling();
+            let _call = callers.begin_call();
             server.write_all(half).unwrap();
             let begin = Instant::now();
-            let error = transport.recv_soon(&busy_poll).unwrap_err();
+            let error = transport.recv(Some(&callers)).unwrap_err();
             assert!(
                 error.kind() == ErrorKind::Unreachable && error.message().contains("io_timeout"),
                 "{error}"
@@ -307,15 +300,15 @@ mod tests {
 
     #[test]
     fn an_end_and_garbage_are_seen_while_looking() {
-        let (mut transport, busy_poll, mut server) = polling();
-        let _call = busy_poll.begin_call();
+        let (mut transport, callers, mut server) = polling();
+        let _call = callers.begin_call();
         server.write_all(b"*2\r\n:1\r\n").unwrap();
         drop(server);
-        assert_eq!(transport.recv_soon(&busy_poll).unwrap_err().message(), ENDED);
-        let (mut transport, busy_poll, mut server) = polling();
-        let _call = busy_poll.begin_call();
+        assert_eq!(transport.recv(Some(&callers)).unwrap_err().message(), ENDED);
+        let (mut transport, callers, mut server) = polling();
+        let _call = callers.begin_call();
         server.write_all(b"HTTP/1.1 400").unwrap();
-        assert_eq!(transport.recv_soon(&busy_poll).unwrap_err().kind(), ErrorKind::Protocol);
+        assert_eq!(transport.recv(Some(&callers)).unwrap_err().kind(), ErrorKind::Protocol);
     }
 
     #[test]
@@ -323,10 +316,10 @@ mod tests {
         for (frames, later) in
             [(&b":1\r\n:2\r\n"[..], false), (b":1\r\n:", false), (b":1\r\n", true)]
         {
-            let (mut transport, busy_poll, mut server) = polling();
-            let _call = busy_poll.begin_call();
+            let (mut transport, callers, mut server) = polling();
+            let _call = callers.begin_call();
             server.write_all(frames).unwrap();
-            assert_eq!(transport.recv_soon(&busy_poll).unwrap(), Reply::Int(1));
+            assert_eq!(transport.recv(Some(&callers)).unwrap(), Reply::Int(1));
             assert_eq!(transport.has_input(), !later);
             if later {
                 server.write_all(b":2\r\n").unwrap();

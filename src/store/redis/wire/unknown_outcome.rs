@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::request::{ConnectionArgs, Publishing, Request};
 use super::target::Epoch;
 use crate::base::lease::Moment;
 use crate::os::atomic::{AtomicBool, Ordering};
@@ -12,6 +11,27 @@ use crate::store::net::Failure;
 /// By how much the server's clock may fall behind ours while a connection lives, if nobody sets it
 /// back.
 const CLOCKS_DIFFER: Duration = Duration::from_secs(10);
+
+/// The command by which releases are published. Publishers and subscribers must agree: a sharded
+/// message reaches no classic subscriber, and a classic message reaches no sharded one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Publishing {
+    Classic,
+    Sharded,
+}
+
+/// Arguments that the connection adds when it sends the request. A queued request does not know its
+/// connection yet, and after a failover the floor of an old connection would be too low.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ConnectionArgs {
+    /// The fencing token floor, server time in microseconds.
+    pub(crate) floor: u64,
+    /// Server time in microseconds after which an acquire must not run; 0: no limit.
+    pub(crate) not_after: u64,
+    pub(crate) publishing: Publishing,
+    /// Every script is sent with its source.
+    pub(crate) by_source: bool,
+}
 
 /// What the handshake of a connection learned about the server.
 #[derive(Debug)]
@@ -48,7 +68,7 @@ impl ConnectionFacts {
 
     /// A lower bound of the server's clock, unless that is set back.
     pub(super) fn server_now_at_least(&self, now: Moment) -> u64 {
-        self.server_micros.saturating_add(micros(now.since(self.answered_at)))
+        self.server_micros + now.since(self.answered_at).as_micros() as u64
     }
 
     /// When the server's clock has passed `micros`, by our clock, unless that is set back.
@@ -57,7 +77,7 @@ impl ConnectionFacts {
     }
 
     fn server_now_at_most(&self, now: Moment) -> u64 {
-        self.server_micros.saturating_add(micros(now.since(self.asked_at)))
+        self.server_micros + now.since(self.asked_at).as_micros() as u64
     }
 
     pub(super) fn connection_args(&self, now: Moment, io_timeout: Duration) -> ConnectionArgs {
@@ -69,16 +89,12 @@ impl ConnectionFacts {
             not_after: if self.kill.is_some() {
                 0
             } else {
-                self.server_now_at_most(now) + micros(io_timeout)
+                self.server_now_at_most(now) + io_timeout.as_micros() as u64
             },
             publishing: self.publishing,
             by_source: self.by_source,
         }
     }
-}
-
-fn micros(duration: Duration) -> u64 {
-    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }
 
 /// A request was sent on a connection that then failed. It can still run until the server has
@@ -98,7 +114,8 @@ pub(crate) type RedisFailure = Failure<UnknownOutcome>;
 pub(super) enum Remedy {
     /// Nothing to do: its server process has ended, or its not-after time has passed.
     None,
-    Kill(Request),
+    /// The connection with this id.
+    Kill(u64),
     Wait(Duration),
 }
 
@@ -141,7 +158,7 @@ impl UnknownOutcome {
             return Remedy::None;
         }
         if let Some(id) = self.facts.kill {
-            return Remedy::Kill(Request::plain(&["CLIENT", "KILL", "ID"]).number(id));
+            return Remedy::Kill(id);
         }
         let late =
             Duration::from_micros(self.not_after.saturating_sub(here.server_now_at_least(now)));

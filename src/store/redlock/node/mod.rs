@@ -26,6 +26,7 @@ use crate::base::random::Backoff;
 use crate::os::atomic::{AtomicU64, Ordering};
 use crate::os::{self, Condvar, Mutex};
 use crate::signal::clock::Clock;
+use crate::store::net::PooledConnection;
 use crate::store::redis::script;
 use crate::store::redis::wire::{Connection, Connector, RedisFailure, Reply, UnknownOutcome};
 
