@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 #[derive(Debug, Default)]
 pub(crate) struct Traffic {
     requests: AtomicU64,
-    sent: AtomicU64,
-    received: AtomicU64,
+    pub(crate) sent: AtomicU64,
+    pub(crate) received: AtomicU64,
     opened: AtomicU64,
     broken: AtomicU64,
     /// Connections that broke and have not been replaced yet.
@@ -40,7 +40,7 @@ impl Traffic {
 /// What one connection adds to the traffic of its client; all handles of its socket share it.
 #[derive(Debug, Clone)]
 pub(crate) struct Meter {
-    traffic: Arc<Traffic>,
+    pub(crate) traffic: Arc<Traffic>,
     /// Whether it has ended, by the other end or by this one.
     over: Arc<AtomicBool>,
 }
@@ -58,14 +58,6 @@ impl Meter {
 
     pub(crate) fn requests(&self, count: u64) {
         self.traffic.requests.fetch_add(count, Ordering::Relaxed);
-    }
-
-    pub(crate) fn sent(&self, bytes: usize) {
-        self.traffic.sent.fetch_add(bytes as u64, Ordering::Relaxed);
-    }
-
-    pub(crate) fn received(&self, bytes: usize) {
-        self.traffic.received.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
     /// The connection is no longer usable, and this end did not close it. Counted once.

@@ -150,8 +150,12 @@ impl<'a> Release<'a> {
     /// How long from now the lock stays taken; `None`: it is freed. Reads the clock only if the
     /// lock may stay taken: most do not.
     pub(crate) fn keeps_for(&self, now: impl FnOnce() -> Moment) -> Option<Duration> {
-        let left = self.kept_until.filter(|_| self.left == HoldCounts::NONE)?.since(now());
-        (!left.is_zero()).then_some(left)
+        let until = self.kept_until?;
+        if self.left != HoldCounts::NONE {
+            return None;
+        }
+        let left = until.since(now());
+        if left.is_zero() { None } else { Some(left) }
     }
 }
 

@@ -47,7 +47,10 @@ impl UnknownOutcomes {
 
     /// The unknown outcomes of a store that keeps each request.
     pub(crate) fn list<T: Any>(&self) -> &[T] {
-        self.get::<Vec<T>>().map_or(&[], |list| list)
+        match self.get::<Vec<T>>() {
+            Some(list) => list,
+            None => &[],
+        }
     }
 
     /// Adds one to the [list](Self::list).

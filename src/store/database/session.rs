@@ -92,7 +92,7 @@ impl<P: Protocol, I: Clone> Link<P, I> {
 
     fn ensure_quiet(&mut self) -> Result<()> {
         self.transport.ensure_quiet().inspect_err(|error| {
-            self.transport.stream.meter().broke();
+            self.transport.stream.meter.broke();
             log::debug!(
                 "an idle connection has ended, or has received what nobody asked for: {}",
                 error.chain()
@@ -120,7 +120,7 @@ impl<P: Protocol, I: Clone> Link<P, I> {
     #[cold]
     pub(crate) fn as_unknown(&self, error: Error, sent: &Sent<I>, closed: bool) -> Failure<I> {
         // Counted after a timeout as well, because the connection is closed then.
-        self.transport.stream.meter().broke();
+        self.transport.stream.meter.broke();
         let is_silent =
             || sent.after_pause && self.clock.now().since(sent.at) >= self.transport.io_timeout;
         let ended = closed || error.message() == ENDED || is_silent();

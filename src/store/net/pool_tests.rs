@@ -197,7 +197,7 @@ impl PooledConnection<Fake> for Half {
         Ok(())
     }
 
-    fn sender(&self) -> Option<Half> {
+    fn sender(&self) -> Option<Self> {
         self.pipelines.then(|| self.clone())
     }
 

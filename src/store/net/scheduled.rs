@@ -15,7 +15,7 @@ use crate::signal::event::Interrupt;
 
 pub(crate) struct Stream {
     socket: Socket,
-    meter: Meter,
+    pub(crate) meter: Meter,
     read_timeout: Duration,
     limit: Duration,
     never_waits: AtomicBool,
@@ -60,10 +60,6 @@ impl Stream {
         Err(last)
     }
 
-    pub(crate) fn meter(&self) -> &Meter {
-        &self.meter
-    }
-
     pub(crate) fn is_exposed(&self) -> bool {
         false
     }
@@ -104,7 +100,7 @@ impl Stream {
         let read = self.socket.read_now(buffer);
         match &read {
             Ok(0) => self.meter.broke(),
-            Ok(read) => self.meter.received(*read),
+            Ok(read) => _ = self.meter.traffic.received.fetch_add(*read as u64, Ordering::Relaxed),
             Err(e) if is_timeout(e) => {}
             Err(_) => self.meter.broke(),
         }
@@ -147,7 +143,7 @@ impl Read for Stream {
 impl Write for Stream {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.socket.write(bytes)?;
-        self.meter.sent(bytes.len());
+        self.meter.traffic.sent.fetch_add(bytes.len() as u64, Ordering::Relaxed);
         Ok(bytes.len())
     }
 

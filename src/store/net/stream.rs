@@ -7,6 +7,7 @@ use std::net::{Shutdown, SocketAddr, TcpStream};
 #[cfg(unix)]
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use socket2::SockRef;
@@ -47,7 +48,8 @@ fn user_timeout(io_timeout: Duration) -> Duration {
 /// them.
 pub(crate) struct Stream {
     socket: Socket,
-    meter: Meter,
+    /// Counts the traffic of the connection, without what TLS adds to it.
+    pub(crate) meter: Meter,
     /// How long the other end has for the handshake, and later for each write and each reply.
     limit: Duration,
 }
@@ -119,21 +121,12 @@ impl Stream {
         }
     }
 
-    /// Counts the traffic of the connection, without what TLS adds to it.
-    pub(crate) fn meter(&self) -> &Meter {
-        &self.meter
-    }
-
     /// Counts what a read has returned.
-    fn metered<T>(
-        &self,
-        read: io::Result<T>,
-        bytes: impl FnOnce(&T) -> Option<usize>,
-    ) -> io::Result<T> {
-        match read.as_ref().map(bytes) {
+    fn metered(&self, read: io::Result<usize>) -> io::Result<usize> {
+        match &read {
             // The other end has closed it.
-            Ok(Some(0)) => self.meter.broke(),
-            Ok(read) => self.meter.received(read.unwrap_or(0)),
+            Ok(0) => self.meter.broke(),
+            Ok(bytes) => _ = self.meter.traffic.received.fetch_add(*bytes as u64, Relaxed),
             Err(e) if is_timeout(e) => {}
             Err(_) => self.meter.broke(),
         }
@@ -236,15 +229,18 @@ impl Stream {
         // even without a signal handler. The connection still works, so it reads again.
         loop {
             let outcome = match &mut self.socket {
-                Socket::Tcp(stream) => read_in_time(stream, buffer).map(Some),
+                Socket::Tcp(stream) => read_in_time(stream, buffer),
                 #[cfg(unix)]
-                Socket::Unix(stream) => (&**stream).read(buffer).map(Some),
+                Socket::Unix(stream) => (&**stream).read(buffer),
                 #[cfg(feature = "tls-core")]
-                Socket::Tls(stream) => stream.read_some(buffer),
+                Socket::Tls(stream) => match stream.read_some(buffer) {
+                    Ok(None) => return Ok(None),
+                    read => read.map(Option::unwrap_or_default),
+                },
             };
             match outcome {
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                outcome => return self.metered(outcome, |read| *read),
+                outcome => return self.metered(outcome).map(Some),
             }
         }
     }
@@ -262,8 +258,8 @@ impl Stream {
             #[cfg(feature = "tls-core")]
             Socket::Tls(stream) => stream.write(bytes, deadline),
         };
-        if let Ok(written) = &written {
-            self.meter.sent(*written);
+        if let Ok(bytes) = &written {
+            self.meter.traffic.sent.fetch_add(*bytes as u64, Relaxed);
         }
         written
     }
@@ -277,7 +273,7 @@ impl Stream {
             #[cfg(feature = "tls-core")]
             Socket::Tls(stream) => stream.read_now(buffer),
         };
-        self.metered(read, |read| Some(*read))
+        self.metered(read)
     }
 
     /// Sends a few bytes before the connection is closed. If they cannot be sent, nobody cares.
@@ -383,8 +379,10 @@ impl Read for Stream {
 
 impl Write for Stream {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let written = self.write_by(bytes, None);
-        within_limit(written, self.limit)
+        match self.write_by(bytes, None) {
+            Ok(written) => Ok(written),
+            failed => within_limit(failed, self.limit),
+        }
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -442,8 +440,11 @@ impl Read for Until<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         #[cfg(unix)]
         if let Socket::Unix(stream) = &self.stream.socket {
-            let read = super::waits::read_until(stream, buffer, self.deadline);
-            return self.stream.metered(within_limit(read, self.stream.limit), |read| Some(*read));
+            let read = match super::waits::read_until(stream, buffer, self.deadline) {
+                Ok(read) => Ok(read),
+                failed => within_limit(failed, self.stream.limit),
+            };
+            return self.stream.metered(read);
         }
         loop {
             let is_over = !std::mem::take(&mut self.first) && Instant::now() >= self.deadline;

@@ -32,9 +32,9 @@ pub(crate) fn readable(streams: &[&impl AsFd], timeout: Duration) -> Vec<bool> {
 #[cfg(unix)]
 pub(crate) fn is_readable(stream: &impl AsFd) -> bool {
     let flags = rustix::net::RecvFlags::DONTWAIT | rustix::net::RecvFlags::PEEK;
-    let peeked = rustix::io::retry_on_intr(|| rustix::net::recv(stream, &mut [0; 1][..], flags));
-    // After another error its state is unknown, so the connection must not be used.
-    !matches!(peeked, Err(rustix::io::Errno::AGAIN))
+    // After another error its state is unknown, so the connection must not be used. No signal
+    // interrupts a call that does not wait.
+    !matches!(rustix::net::recv(stream, &mut [0; 1][..], flags), Err(rustix::io::Errno::AGAIN))
 }
 
 /// Whether one socket can be read now or has ended. No read of Winsock leaves the mode of the
@@ -66,10 +66,13 @@ pub(crate) fn read_until(
             Ok(0) if left.is_zero() => return Err(io::ErrorKind::TimedOut.into()),
             // A signal, such as the one that continues a process that was stopped.
             Ok(0) | Err(rustix::io::Errno::INTR) => {}
-            Ok(_) => match read_now(stream, buffer) {
-                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
-                read => return read,
-            },
+            Ok(_) => {
+                let flags = rustix::net::RecvFlags::DONTWAIT;
+                match rustix::net::recv(stream, &mut *buffer, flags) {
+                    Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => {}
+                    read => return Ok(read?.1),
+                }
+            }
             Err(e) => return Err(e.into()),
         }
     }

@@ -1,7 +1,8 @@
 //! The capabilities that not every store has: queues; counts; the data of holds; fenced values.
 
+use super::keys::RedisKeys;
 use super::keys::{RESERVED, Slot, is_reserved};
-use super::{RedisStore, script, slot_of};
+use super::{RedisStore, script};
 use crate::base::advice::Advice;
 use crate::base::data::HoldData;
 use crate::base::error::{Error, ErrorKind, Result};
@@ -15,7 +16,9 @@ use crate::store::{
 impl QueueStore for RedisStore {
     fn queue_of(&self, name: &LockName, client: &str) -> Result<(usize, Option<usize>)> {
         script::queue_answer(
-            self.servers.ask_repeatable(slot_of(name), || script::queue(name, client))?.reply,
+            self.servers
+                .ask_repeatable(RedisKeys::of(name).slot, || script::queue(name, client))?
+                .reply,
         )
     }
 }
@@ -29,8 +32,11 @@ impl CountStore for RedisStore {
         unknowns: &mut UnknownOutcomes,
     ) -> Result<CountAnswer> {
         self.check_use(name)?;
-        let answered =
-            self.servers.ask(slot_of(name), || script::count(name, change, id), unknowns)?;
+        let answered = self.servers.ask(
+            RedisKeys::of(name).slot,
+            || script::count(name, change, id),
+            unknowns,
+        )?;
         let answer = script::count_answer(answered.reply);
         if let Ok(CountAnswer { value, .. }) = &answer {
             unknowns.clear();
@@ -41,8 +47,10 @@ impl CountStore for RedisStore {
 
     fn counted(&self, name: &LockName) -> Result<(i64, i64)> {
         self.check_use(name)?;
-        let reply =
-            self.servers.ask_repeatable(slot_of(name), || script::count_question(name))?.reply;
+        let reply = self
+            .servers
+            .ask_repeatable(RedisKeys::of(name).slot, || script::count_question(name))?
+            .reply;
         let (left, more) = script::question_answer(reply)?;
         self.learn_use(name, name.kind != Kind::Latch || left > 0);
         Ok((left, more))
@@ -57,14 +65,19 @@ impl RateStore for RedisStore {
         id: &str,
         unknowns: &mut UnknownOutcomes,
     ) -> Result<bool> {
-        let answered =
-            self.servers.ask(slot_of(name), || script::change_rate(name, change, id), unknowns)?;
+        let answered = self.servers.ask(
+            RedisKeys::of(name).slot,
+            || script::change_rate(name, change, id),
+            unknowns,
+        )?;
         script::change_rate_answer(answered.reply).inspect(|_| unknowns.clear())
     }
 
     fn rate_of(&self, name: &LockName) -> Result<Option<(Rate, i64)>> {
-        let reply =
-            self.servers.ask_repeatable(slot_of(name), || script::rate_question(name))?.reply;
+        let reply = self
+            .servers
+            .ask_repeatable(RedisKeys::of(name).slot, || script::rate_question(name))?
+            .reply;
         script::rate_answer(reply)
     }
 }
@@ -78,16 +91,22 @@ impl DataStore for RedisStore {
         data: &HoldData,
     ) -> Result<bool> {
         let request = || script::set_data(name, holder, number, data);
-        script::set_data_answer(self.servers.ask_repeatable(slot_of(name), request)?.reply)
+        script::set_data_answer(
+            self.servers.ask_repeatable(RedisKeys::of(name).slot, request)?.reply,
+        )
     }
 
     fn ask_for(&self, name: &LockName) -> Result<bool> {
-        let reply = self.servers.ask_repeatable(slot_of(name), || script::ask_for(name))?.reply;
+        let reply =
+            self.servers.ask_repeatable(RedisKeys::of(name).slot, || script::ask_for(name))?.reply;
         script::set_data_answer(reply)
     }
 
     fn last_hold(&self, name: &LockName) -> Result<Option<LastHold>> {
-        let reply = self.servers.ask_repeatable(slot_of(name), || script::last_hold(name))?.reply;
+        let reply = self
+            .servers
+            .ask_repeatable(RedisKeys::of(name).slot, || script::last_hold(name))?
+            .reply;
         script::last_hold_answer(reply)
     }
 }

@@ -24,15 +24,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub(crate) use self::diagnosis::{Part, Subject, examine_all};
-use self::keys::{RedisKeys, Slot, check_name, check_name_in_cluster};
+use self::keys::{RedisKeys, check_name, check_name_in_cluster};
 use self::kinds::{Kinds, used_otherwise};
 pub(crate) use self::owners::{announce, clients, clients_answer, is_written, texts, withdraw};
 use self::script::WaiterTimeouts;
-use self::server::{Answered, Server};
+use self::server::Server;
 use self::servers::Servers;
 use self::subscription::PatternRights;
 pub(crate) use self::subscription::subscribe_to;
-use self::wire::{Connector, RedisFailure, Replicas, Reply, Request};
+use self::wire::{Answer, Connector, RedisFailure, Replicas, Reply, Request};
 use crate::base::deadline::ceil_millis;
 use crate::base::error::Result;
 use crate::base::lock_name::LockName;
@@ -141,7 +141,7 @@ impl RedisStore {
         let Some(other) = self.kinds.other_use(name) else { return Ok(()) };
         let there = self
             .servers
-            .ask_repeatable(slot_of(name), || Request::plain(&["EXISTS", &name.key]))?
+            .ask_repeatable(RedisKeys::of(name).slot, || Request::plain(&["EXISTS", &name.key]))?
             .reply;
         if script::fail_on_error(there)? != Reply::Int(0) {
             return Err(used_otherwise(name, other));
@@ -158,20 +158,12 @@ impl RedisStore {
     fn resolve_chunk(&self, chunk: &[Undo]) -> Result<Vec<Resolution>> {
         if let Some(cluster) = self.servers.as_cluster() {
             let undos: Vec<_> =
-                chunk.iter().map(|undo| (slot_of(&undo.name), undo.clone())).collect();
+                chunk.iter().map(|undo| (RedisKeys::of(&undo.name).slot, undo.clone())).collect();
             return Ok(cluster.resolve_all(&undos).into_iter().map(Into::into).collect());
         }
         let resolved =
             self.servers.as_one().expect("there is no third kind").background.resolve(chunk)?;
         Ok(resolved.into_iter().map(Into::into).collect())
-    }
-
-    fn acquire_request(&self, acquire: &Acquire<'_>) -> Request {
-        script::acquire(acquire, self.waiter_timeouts).acknowledged_by(self.replicas)
-    }
-
-    fn release_request(&self, release: &Release<'_>) -> Request {
-        script::release(release, || self.clock.now())
     }
 }
 
@@ -193,8 +185,10 @@ impl LockStore for RedisStore {
         if is_a_number {
             self.check_use(acquire.name)?;
         }
-        let answered =
-            self.servers.ask(slot_of(acquire.name), || self.acquire_request(acquire), unknowns)?;
+        let slot = RedisKeys::of(acquire.name).slot;
+        let request =
+            || script::acquire(acquire, self.waiter_timeouts).acknowledged_by(self.replicas);
+        let answered = self.servers.ask(slot, request, unknowns)?;
         let mut outcome = script::acquire_answer(answered.reply, answered.sent_at);
         if let Ok(Acquired::Queued { is_new, .. }) = &mut outcome {
             // The attempt before may have queued it anew.
@@ -215,17 +209,17 @@ impl LockStore for RedisStore {
     }
 
     fn release(&self, release: &Release<'_>, unknowns: &mut UnknownOutcomes) -> Result<Released> {
-        let asked =
-            self.servers.ask(slot_of(release.name), || self.release_request(release), unknowns);
-        let Answered { reply, repeated, .. } = asked?;
+        let slot = RedisKeys::of(release.name).slot;
+        let request = || script::release(release, || self.clock.now());
+        let Answer { reply, repeated, .. } = self.servers.ask(slot, request, unknowns)?;
+        let mut released = script::release_answer(reply)?;
         // A release that leaves counts removes no holder: if the holder is missing, an earlier
         // attempt cannot be the reason.
-        let outcome = script::release_answer(reply)
-            .map(|answer| or_freed_before(answer, repeated && release.left == HoldCounts::NONE));
-        if outcome.is_ok() {
-            unknowns.clear();
+        if repeated && release.left == HoldCounts::NONE {
+            released = or_freed_before(released);
         }
-        outcome
+        unknowns.clear();
+        Ok(released)
     }
 
     fn hand_over(
@@ -239,9 +233,10 @@ impl LockStore for RedisStore {
         if self.replicas.is_some() || next.name.kind.has_queue() {
             return None;
         }
+        let released = script::release(release, || self.clock.now());
         let acquire = script::acquire(next, self.waiter_timeouts);
         let [first, second] =
-            self.servers.call_two(slot_of(next.name), self.release_request(release), acquire)?;
+            self.servers.call_two(RedisKeys::of(next.name).slot, released, acquire)?;
         // A redirected request is sent again: the release before the acquire.
         let released = match first {
             Ok(ref answer) if self.servers.is_redirected(&answer.reply, unknowns) => {
@@ -287,13 +282,13 @@ impl LockStore for RedisStore {
 
     fn inspect(&self, name: &LockName) -> Result<Option<LockStatus>> {
         script::inspect_answer(
-            self.servers.ask_repeatable(slot_of(name), || script::inspect(name))?.reply,
+            self.servers.ask_repeatable(RedisKeys::of(name).slot, || script::inspect(name))?.reply,
         )
     }
 
     fn force_unlock(&self, name: &LockName) -> Result<bool> {
         script::force_unlock_answer(
-            self.servers.ask_once(slot_of(name), || script::force_unlock(name))?,
+            self.servers.ask_once(RedisKeys::of(name).slot, || script::force_unlock(name))?,
         )
     }
 
@@ -342,16 +337,12 @@ impl LockStore for RedisStore {
     }
 }
 
-fn slot_of(name: &LockName) -> Slot {
-    RedisKeys::of(name).slot
-}
-
-/// `repeated`: an earlier attempt of the same release may have run on the data that answered now.
-fn or_freed_before(answer: Released, repeated: bool) -> Released {
+/// For a release of which an earlier attempt may have run on the data that answered now.
+fn or_freed_before(answer: Released) -> Released {
     match answer {
         // The attempt whose reply was lost has freed it. Not after a restart: then the hold may
         // have been lost with the data, and a false alarm is better than none.
-        Released::NotHeld if repeated => Released::Freed { listeners: None, next: None },
+        Released::NotHeld => Released::Freed { listeners: None, next: None },
         answer => answer,
     }
 }

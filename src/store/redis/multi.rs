@@ -9,10 +9,10 @@
 
 use std::cell::Cell;
 
+use super::keys::RedisKeys;
 use super::keys::Slot;
-use super::server::Answered;
-use super::wire::UnknownOutcome;
-use super::{RedisStore, script, slot_of};
+use super::wire::{Answer, UnknownOutcome};
+use super::{RedisStore, script};
 use crate::base::error::{Error, Result};
 use crate::base::lock_name::LockName;
 use crate::store::{
@@ -26,7 +26,7 @@ impl MultiStore for RedisStore {
         acquire: &AcquireAll<'_>,
         unknowns: &mut UnknownOutcomes,
     ) -> Result<AcquiredAll> {
-        let groups = self.in_groups(acquire.parts.iter().map(|part| slot_of(part.name)));
+        let groups = self.in_groups(acquire.parts.iter().map(|part| RedisKeys::of(part.name).slot));
         if groups.len() > 1 {
             return self
                 .acquire_groups(acquire, groups, unknowns)
@@ -43,7 +43,8 @@ impl MultiStore for RedisStore {
         releases: &[Release<'_>],
         unknowns: &mut UnknownOutcomes,
     ) -> Result<Vec<Result<Released>>> {
-        let groups = self.in_groups(releases.iter().map(|release| slot_of(release.name)));
+        let groups =
+            self.in_groups(releases.iter().map(|release| RedisKeys::of(release.name).slot));
         if groups.len() > 1 {
             return Ok(self.release_groups(releases, groups, unknowns));
         }
@@ -76,8 +77,8 @@ impl RedisStore {
         let asked = Cell::new(!unknowns.is_empty());
         let request =
             || script::acquire_all(acquire, asked.replace(true)).acknowledged_by(self.replicas);
-        let Answered { reply, sent_at, .. } =
-            self.servers.ask(slot_of(acquire.parts[0].name), request, unknowns)?;
+        let Answer { reply, sent_at, .. } =
+            self.servers.ask(RedisKeys::of(acquire.parts[0].name).slot, request, unknowns)?;
         script::acquire_all_answer(reply, acquire, sent_at).inspect_err(|_| self.spend(unknowns))
     }
 
@@ -87,29 +88,28 @@ impl RedisStore {
         unknowns: &mut UnknownOutcomes,
     ) -> Result<Vec<Result<Released>>> {
         let asked = self.servers.ask(
-            slot_of(releases[0].name),
+            RedisKeys::of(releases[0].name).slot,
             || script::release_all(releases, || self.clock.now()),
             unknowns,
         );
-        let Answered { reply, repeated, .. } = asked?;
+        let Answer { reply, repeated, .. } = asked?;
         let answers = script::release_all_answer(reply, releases.len())?;
         let outcome = |(answer, one): (Result<Released>, &Release<'_>)| {
-            answer.map(|answer| {
-                super::or_freed_before(answer, repeated && one.left == HoldCounts::NONE)
-            })
+            let may_be_freed = repeated && one.left == HoldCounts::NONE;
+            if may_be_freed { answer.map(super::or_freed_before) } else { answer }
         };
         Ok(answers.into_iter().zip(releases).map(outcome).collect())
     }
 
     /// Why the slot cannot be asked, as far as is known.
     fn away(&self, name: &LockName) -> Option<Error> {
-        self.servers.as_cluster().and_then(|cluster| cluster.away(slot_of(name)))
+        self.servers.as_cluster().and_then(|cluster| cluster.away(RedisKeys::of(name).slot))
     }
 
     /// Sends a request for one group, of which this name is one.
     fn ask_group<T>(&self, name: &LockName, ask: impl FnOnce() -> Result<T>) -> Result<T> {
         match self.servers.as_cluster() {
-            Some(cluster) => cluster.ask_part(slot_of(name), ask),
+            Some(cluster) => cluster.ask_part(RedisKeys::of(name).slot, ask),
             None => ask(),
         }
     }

@@ -1,9 +1,10 @@
 //! Renewals: in the background, and at the caller's request.
 
+use super::RedisStore;
+use super::keys::RedisKeys;
 use super::script::{self, Family};
 use super::server::Server;
 use super::wire::{Replicas, Request};
-use super::{RedisStore, slot_of};
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::store::{Renewal, Renewed};
 
@@ -54,8 +55,9 @@ impl RedisStore {
     /// slot that is moving may be at two nodes.
     fn renew_in_cluster(&self, batch: &[Renewal]) -> Vec<Renewed> {
         let Some(cluster) = self.servers.as_cluster() else { return Vec::new() };
-        let request =
-            |hold: &Renewal| (slot_of(&hold.name), self.renewal_request(std::iter::once(hold)));
+        let request = |hold: &Renewal| {
+            (RedisKeys::of(&hold.name).slot, self.renewal_request(std::iter::once(hold)))
+        };
         let exchanged = cluster.exchange_all(&batch.iter().map(request).collect::<Vec<_>>());
         let outcome = |exchanged: Result<(_, _)>| {
             let (reply, sent_at) = exchanged?;
@@ -71,7 +73,7 @@ impl RedisStore {
         let together = if self.servers.as_one().is_some() { renewals.len().max(1) } else { 1 };
         let mut outcomes = Vec::with_capacity(renewals.len());
         for chunk in renewals.chunks(together) {
-            let slot = slot_of(&chunk[0].name);
+            let slot = RedisKeys::of(&chunk[0].name).slot;
             let answered =
                 self.servers.ask_repeatable(slot, || self.renewal_request(chunk.iter()))?;
             outcomes.extend(script::renew_answers(answered.reply, answered.sent_at)?);

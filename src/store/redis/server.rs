@@ -6,14 +6,13 @@ use std::time::Duration;
 
 use super::background::Background;
 use crate::base::error::{Error, ErrorKind, Result};
-use crate::base::lease::Moment;
 use crate::base::node_status::NodeStatus;
 use crate::os;
 use crate::signal::clock::Clock;
 use crate::store::UnknownOutcomes;
 use crate::store::net::Repeats;
 use crate::store::redis::wire::{
-    Connector, Pool, RedisFailure, Reply, Request, Target, UnknownOutcome, fail_on_error,
+    Answer, Connector, Pool, RedisFailure, Request, Target, UnknownOutcome, fail_on_error,
 };
 
 /// The connections to one server.
@@ -24,13 +23,6 @@ pub(crate) struct Server {
     /// What both connect to.
     target: Target,
     clock: Arc<dyn Clock>,
-}
-
-pub(super) struct Answered {
-    pub(super) reply: Reply,
-    pub(super) sent_at: Moment,
-    /// An earlier attempt may have run as well, on the data that this answer comes from.
-    pub(super) repeated: bool,
 }
 
 /// Why a request has no reply.
@@ -88,10 +80,16 @@ impl Server {
         &self,
         request: &impl Fn() -> Request,
         unknowns: &mut UnknownOutcomes,
-    ) -> std::result::Result<Answered, Unanswered> {
+    ) -> std::result::Result<Answer, Unanswered> {
         let mut repeats = Repeats::over(&self.pool, &*self.clock);
         loop {
-            match self.ask_after(request(), unknowns.list()) {
+            let earlier: &[UnknownOutcome] = unknowns.list();
+            let answered = if earlier.iter().any(UnknownOutcome::needs_time) {
+                self.ask_too_late_for(request(), earlier)
+            } else {
+                self.pool.ask(request().after(earlier), self.pool.most)
+            };
+            match answered {
                 Ok(answered) => return Ok(answered),
                 Err(RedisFailure::NotSent(error)) => return Err(Unanswered::NotSent(error)),
                 Err(RedisFailure::Unknown { error, unknown, ended }) => {
@@ -104,18 +102,6 @@ impl Server {
         }
     }
 
-    fn ask_after(
-        &self,
-        request: Request,
-        earlier: &[UnknownOutcome],
-    ) -> std::result::Result<Answered, RedisFailure> {
-        if earlier.iter().any(UnknownOutcome::needs_time) {
-            return self.ask_too_late_for(request, earlier);
-        }
-        let answer = self.pool.ask(request.after(earlier), self.pool.most)?;
-        Ok(Answered { reply: answer.reply, sent_at: answer.sent_at, repeated: answer.repeated })
-    }
-
     /// Where the user may not kill connections: after the not-after time of the earlier attempts,
     /// on a new connection. The server's clock may have been set back, and the handshake has just
     /// read it.
@@ -123,7 +109,7 @@ impl Server {
         &self,
         request: Request,
         earlier: &[UnknownOutcome],
-    ) -> std::result::Result<Answered, RedisFailure> {
+    ) -> std::result::Result<Answer, RedisFailure> {
         let connect = || self.pool.connect_aside().map_err(RedisFailure::NotSent);
         let mut connection = connect()?;
         if let Err(wait) = connection.kills_for(earlier) {
@@ -152,7 +138,7 @@ impl Server {
                 ended: false,
             })?;
         }
-        Ok(Answered { reply, sent_at: flight.sent_at, repeated })
+        Ok(Answer { reply, sent_at: flight.sent_at, repeated, is_first: true })
     }
 
     /// How often another server has become the master.

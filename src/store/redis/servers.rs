@@ -4,8 +4,10 @@ use std::sync::Arc;
 
 use super::cluster::{Cluster, Route, still_redirected};
 use super::keys::Slot;
-use super::server::{Answered, Server, Unanswered};
-use super::wire::{Connector, Outcome, Redirect, RedisFailure, Reply, Request, UnknownOutcome};
+use super::server::{Server, Unanswered};
+use super::wire::{
+    Answer, Connector, Outcome, Redirect, RedisFailure, Reply, Request, UnknownOutcome,
+};
 use crate::base::error::Result;
 use crate::base::node_status::NodeStatus;
 use crate::signal::clock::Clock;
@@ -56,7 +58,7 @@ impl Servers {
         slot: Slot,
         request: impl Fn() -> Request,
         unknowns: &mut UnknownOutcomes,
-    ) -> Result<Answered> {
+    ) -> Result<Answer> {
         let cluster = match &self.kind {
             Kind::One(server) => {
                 return server.ask(&request, unknowns).map_err(Unanswered::into_error);
@@ -95,7 +97,7 @@ impl Servers {
         &self,
         slot: Slot,
         request: impl Fn() -> Request,
-    ) -> Result<Answered> {
+    ) -> Result<Answer> {
         self.ask(slot, request, &mut UnknownOutcomes::default())
     }
 
@@ -114,9 +116,7 @@ impl Servers {
                 outcome = server.pool.ask(request.clone(), server.pool.most);
             }
             match outcome {
-                Ok(answer) => {
-                    Ok(Answered { reply: answer.reply, sent_at: answer.sent_at, repeated: false })
-                }
+                Ok(answer) => Ok(answer),
                 Err(RedisFailure::NotSent(error)) => Err(Unanswered::NotSent(error)),
                 Err(RedisFailure::Unknown { error, .. }) => Err(Unanswered::Unknown(error)),
             }

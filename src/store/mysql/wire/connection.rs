@@ -81,7 +81,7 @@ impl Connection {
         let sent = self.begin()?;
         let packet = self.transport.reader.pack(true, &[&[QUERY], request.sql.as_bytes()]);
         let packet = packet.map_err(MysqlFailure::NotSent)?;
-        self.transport.stream.meter().requests(1);
+        self.transport.stream.meter.requests(1);
         Ok(InFlight { sent, packet, in_transaction: request.in_transaction })
     }
 
@@ -121,7 +121,7 @@ pub(super) fn simple(
 ) -> Result<std::result::Result<Vec<Set>, ServerError>> {
     let packet = transport.reader.pack(true, &[&[QUERY], sql.as_bytes()])?;
     transport.ensure_quiet()?;
-    transport.stream.meter().requests(1);
+    transport.stream.meter.requests(1);
     transport.send(&packet)?;
     read_answer(transport)
 }

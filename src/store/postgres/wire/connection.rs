@@ -93,7 +93,7 @@ impl Connection {
             }
             flight.parses.push_back(parses);
             frontend::sync(&mut self.out);
-            self.link.transport.stream.meter().requests(section.len() as u64);
+            self.link.transport.stream.meter.requests(section.len() as u64);
         }
         Ok(flight)
     }
@@ -217,7 +217,7 @@ impl Connection {
         let mut out = BytesMut::new();
         frontend::query(sql, &mut out).map_err(|_| malformed(&transport.address))?;
         transport.ensure_quiet()?;
-        transport.stream.meter().requests(1);
+        transport.stream.meter.requests(1);
         transport.send(&out)?;
         let deadline = transport.deadline();
         let mut rows = Vec::new();

@@ -147,7 +147,7 @@ impl ListenWriter {
     fn send(&mut self, sql: &str, asked: ListenRequest) -> Result<()> {
         let mut out = BytesMut::new();
         frontend::query(sql, &mut out).map_err(|e| to_error(e, &self.address))?;
-        self.stream.meter().requests(1);
+        self.stream.meter.requests(1);
         // Recorded before it is sent, because the answer may be read at once.
         self.under_way.lock().push_back(asked);
         self.stream.write_all(&out).map_err(|e| to_error(e, &self.address))

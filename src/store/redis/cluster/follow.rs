@@ -14,8 +14,8 @@ use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::log;
 use crate::base::random::Backoff;
 use crate::store::redis::keys::Slot;
-use crate::store::redis::server::{Answered, Unanswered};
-use crate::store::redis::wire::{Redirect, Reply};
+use crate::store::redis::server::Unanswered;
+use crate::store::redis::wire::{Answer, Redirect, Reply};
 
 impl Cluster {
     /// The route of requests for the slot, if it is known.
@@ -28,8 +28,8 @@ impl Cluster {
     pub(crate) fn follow(
         &self,
         slot: Slot,
-        mut ask: impl FnMut(&Route) -> std::result::Result<Answered, Unanswered>,
-    ) -> Result<Answered> {
+        mut ask: impl FnMut(&Route) -> std::result::Result<Answer, Unanswered>,
+    ) -> Result<Answer> {
         let deadline = Instant::now() + self.io_timeout();
         let mut pause = Backoff::new(Duration::from_millis(1), Duration::from_millis(50));
         let mut route = self.route(slot)?;
@@ -132,8 +132,8 @@ mod tests {
         Cluster::new(connector.clone(), connector.clone(), &[connector], 1)
     }
 
-    fn answered(reply: Reply) -> Answered {
-        Answered { reply, sent_at: Moment::from_nanos(0), repeated: false }
+    fn answered(reply: Reply) -> Answer {
+        Answer { reply, sent_at: Moment::from_nanos(0), repeated: false, is_first: false }
     }
 
     /// The other nodes have not heard yet of the failover, so the map still names this one.

@@ -7,12 +7,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 pub(crate) use self::waited_for::{answer as waited_for, channels};
+use super::RedisStore;
+use super::keys::RedisKeys;
 use super::keys::Slot;
 use super::keys::{check_name, is_reserved, untagged};
 use super::script::{look, look_answer};
 use super::server::Server;
 use super::wire::{Publishing, RedisFailure, Reply, Request, Shape, fail_on_error};
-use super::{RedisStore, slot_of};
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::job_keys::job_of_lease;
 use crate::base::job_name::lease_at;
@@ -328,7 +329,7 @@ impl RedisStore {
 impl ListingStore for RedisStore {
     fn list(&self, wanted: &Wanted) -> Result<Vec<Found>> {
         let look_again = |name: &LockName| {
-            let reply = self.servers.ask_repeatable(slot_of(name), || look(name))?.reply;
+            let reply = self.servers.ask_repeatable(RedisKeys::of(name).slot, || look(name))?.reply;
             look_answer(reply, &name.key, false)
         };
         let list = |server: &Server| {
@@ -357,14 +358,14 @@ impl ListingStore for RedisStore {
 
     fn list_named(&self, wanted: &Wanted, keys: &BTreeSet<String>) -> Result<Vec<Found>> {
         let names = wanted_names(wanted, keys, self.waited_for()?);
-        let replies =
-            self.ask_many(names.iter().map(|name| (slot_of(name), look(name))).collect())?;
+        let replies = self
+            .ask_many(names.iter().map(|name| (RedisKeys::of(name).slot, look(name))).collect())?;
         found_under(&names, replies)
     }
 
     fn look_at(&self, name: &LockName) -> Result<Vec<Found>> {
         self.check(name)?;
-        let reply = self.servers.ask_repeatable(slot_of(name), || look(name))?.reply;
+        let reply = self.servers.ask_repeatable(RedisKeys::of(name).slot, || look(name))?.reply;
         Ok(look_answer(reply, &name.key, true)?.into_iter().collect())
     }
 }

@@ -4,41 +4,35 @@
 
 use std::time::Duration;
 
-use super::{
-    DATA_ACQUIRE, DATA_ASK, DATA_FAIR_ACQUIRE, DATA_FAIR_RELEASE, DATA_LOOK, DATA_RELEASE,
-    DATA_SET, FAIR_ACQUIRE, FAIR_RELEASE, MUTEX_ACQUIRE, MUTEX_RELEASE, fail_on_error, unexpected,
-};
+use super::{DATA_ASK, DATA_LOOK, DATA_SET, fail_on_error, unexpected};
 use crate::base::data::HoldData;
 use crate::base::error::Result;
 use crate::base::holder::Holder;
-use crate::base::lock_name::{Kind, LockName};
+use crate::base::lock_name::LockName;
 use crate::store::redis::keys::RedisKeys;
-use crate::store::redis::wire::{Reply, Request};
+use crate::store::redis::wire::{Reply, Request, Script};
 use crate::store::{Acquire, LastHold, Release};
 
-/// The beginning of a request to take a mutex or a fair lock, up to the arguments of the script
-/// without data.
-pub(super) fn begin_acquire(acquire: &Acquire<'_>, keys: &[&[u8]]) -> Request {
-    let Acquire { name, holder, held, .. } = *acquire;
-    let is_fair = name.kind == Kind::Fair;
-    let Some(data) = holder.data() else {
-        return Request::script(if is_fair { &FAIR_ACQUIRE } else { &MUTEX_ACQUIRE }, keys);
-    };
-    let script = if is_fair { &DATA_FAIR_ACQUIRE } else { &DATA_ACQUIRE };
-    let request = Request::script(script, &behind(&RedisKeys::of(name).data(), keys));
-    request.arg(data.bytes()).number(u64::from(held == 0))
+/// The beginning of a request to take a mutex or a fair lock with `data`, up to the arguments of the
+/// script without data.
+pub(super) fn begin_acquire(
+    script: &'static Script,
+    acquire: &Acquire<'_>,
+    data: &HoldData,
+    keys: &[&[u8]],
+) -> Request {
+    let request = Request::script(script, &behind(&RedisKeys::of(acquire.name).data(), keys));
+    request.arg(data.bytes()).number(u64::from(acquire.held == 0))
 }
 
 /// The same for a request to give it up.
-pub(super) fn begin_release(release: &Release<'_>, keys: &[&[u8]]) -> Request {
-    let Release { name, holder, granted, .. } = *release;
-    let is_fair = name.kind == Kind::Fair;
-    if holder.data().is_none() {
-        return Request::script(if is_fair { &FAIR_RELEASE } else { &MUTEX_RELEASE }, keys);
-    }
-    let script = if is_fair { &DATA_FAIR_RELEASE } else { &DATA_RELEASE };
-    let request = Request::script(script, &behind(&RedisKeys::of(name).data(), keys));
-    request.number(u64::from(granted))
+pub(super) fn begin_release(
+    script: &'static Script,
+    release: &Release<'_>,
+    keys: &[&[u8]],
+) -> Request {
+    let request = Request::script(script, &behind(&RedisKeys::of(release.name).data(), keys));
+    request.number(u64::from(release.granted))
 }
 
 fn behind<'k>(data: &'k str, keys: &[&'k [u8]]) -> Vec<&'k [u8]> {

@@ -3,11 +3,11 @@
 
 use std::time::Duration;
 
-use super::data::{begin_acquire, begin_release};
 use super::{
-    COUNT_ACQUIRE, COUNT_RELEASE, DATA_RENEW, FAIR_KEEP, LEASE_RENEW, LOCK_KEEP, PERMIT_ACQUIRE,
-    PERMIT_RELEASE, PERMIT_RENEW, READ_ACQUIRE, RW_RELEASE, RW_RENEW, WRITE_ACQUIRE, fail_on_error,
-    pair, rate, unexpected,
+    COUNT_ACQUIRE, COUNT_RELEASE, DATA_ACQUIRE, DATA_FAIR_ACQUIRE, DATA_FAIR_RELEASE, DATA_RELEASE,
+    DATA_RENEW, FAIR_ACQUIRE, FAIR_KEEP, FAIR_RELEASE, LEASE_RENEW, LOCK_KEEP, MUTEX_ACQUIRE,
+    MUTEX_RELEASE, PERMIT_ACQUIRE, PERMIT_RELEASE, PERMIT_RENEW, READ_ACQUIRE, RW_RELEASE,
+    RW_RENEW, WRITE_ACQUIRE, data, fail_on_error, rate, unexpected,
 };
 use crate::base::deadline::ceil_millis;
 use crate::base::error::Result;
@@ -40,10 +40,14 @@ pub(crate) fn acquire(acquire: &Acquire<'_>, timeouts: WaiterTimeouts) -> Reques
     let lock = keys.lock.as_bytes();
     let lease = ceil_millis(lease);
     let held = u64::from(held);
-    let own_wait = if waiting == Waiting::No { 0 } else { ceil_millis(timeouts.own) };
+    let own_wait = if matches!(waiting, Waiting::No) { 0 } else { ceil_millis(timeouts.own) };
     let request = match name.kind {
         Kind::Mutex | Kind::Job => {
-            let request = begin_acquire(acquire, &[lock, keys.token.as_bytes()]);
+            let names = [lock, keys.token.as_bytes()];
+            let request = match holder.data() {
+                None => Request::script(&MUTEX_ACQUIRE, &names),
+                Some(data) => data::begin_acquire(&DATA_ACQUIRE, acquire, data, &names),
+            };
             with_token(request.arg(holder.as_str()).number(lease).number(held), token)
                 .number(u64::from(tokens))
                 .with_floor_and_limit()
@@ -52,8 +56,11 @@ pub(crate) fn acquire(acquire: &Acquire<'_>, timeouts: WaiterTimeouts) -> Reques
             let queue = keys.queue();
             let deadlines = keys.deadlines();
             let names = [lock, queue.as_bytes(), deadlines.as_bytes(), keys.token.as_bytes()];
-            let request =
-                begin_acquire(acquire, &names).arg(holder.as_str()).number(lease).number(held);
+            let request = match holder.data() {
+                None => Request::script(&FAIR_ACQUIRE, &names),
+                Some(data) => data::begin_acquire(&DATA_FAIR_ACQUIRE, acquire, data, &names),
+            };
+            let request = request.arg(holder.as_str()).number(lease).number(held);
             let again = u64::from(waiting == Waiting::Again);
             // Redisson's timeout is needed even without waiting: every attempt corrects the
             // deadlines of the queue.
@@ -114,15 +121,17 @@ pub(crate) fn acquire_answer(reply: Reply, sent_at: Moment) -> Result<Acquired> 
     {
         return Ok(Acquired::Queued { ttl: positive_millis(ttl), is_new: is_new == 1 });
     }
-    match pair(reply, "an acquire")? {
-        (1, token) => {
+    match reply {
+        Reply::Pair(1, token) => {
             let token = token.unsigned_abs();
             Ok(Acquired::Granted(Granted { token, sent_at, session: None, next: None }))
         }
-        (0, ttl) => Ok(Acquired::Busy { ttl: positive_millis(ttl) }),
-        (2, _) => Ok(Acquired::Gone),
-        (4, permits) => Ok(Acquired::TooFew { permits: u64::try_from(permits).unwrap_or(0) }),
-        (5, 0) => Err(rate::per_client()),
+        Reply::Pair(0, ttl) => Ok(Acquired::Busy { ttl: positive_millis(ttl) }),
+        Reply::Pair(2, _) => Ok(Acquired::Gone),
+        Reply::Pair(4, permits) => {
+            Ok(Acquired::TooFew { permits: u64::try_from(permits).unwrap_or(0) })
+        }
+        Reply::Pair(5, 0) => Err(rate::per_client()),
         other => Err(unexpected("an acquire", &format!("{other:?}"))),
     }
 }
@@ -141,15 +150,22 @@ pub(crate) fn release(request: &Release<'_>, now: impl FnOnce() -> Moment) -> Re
     let keys = RedisKeys::of(name);
     let lock = keys.lock.as_bytes();
     match name.kind {
-        Kind::Mutex | Kind::Job => begin_release(request, &[lock])
-            .arg(holder.as_str())
-            .number(u64::from(left.main) + 1)
-            .arg(keys.channel),
+        Kind::Mutex | Kind::Job => {
+            let begun = match holder.data() {
+                None => Request::script(&MUTEX_RELEASE, &[lock]),
+                Some(_) => data::begin_release(&DATA_RELEASE, request, &[lock]),
+            };
+            begun.arg(holder.as_str()).number(u64::from(left.main) + 1).arg(keys.channel)
+        }
         Kind::Fair => {
             let queue = keys.queue();
             let deadlines = keys.deadlines();
             let names = [lock, queue.as_bytes(), deadlines.as_bytes(), keys.token.as_bytes()];
-            begin_release(request, &names)
+            let begun = match holder.data() {
+                None => Request::script(&FAIR_RELEASE, &names),
+                Some(_) => data::begin_release(&DATA_FAIR_RELEASE, request, &names),
+            };
+            begun
                 .arg(holder.as_str())
                 .number(u64::from(left.main) + 1)
                 .arg(keys.channel)
@@ -210,26 +226,23 @@ fn keep(request: &Release<'_>, rest: Duration) -> Request {
 
 pub(crate) fn release_answer(reply: Reply) -> Result<Released> {
     let reply = fail_on_error(reply)?;
-    let freed = |receivers: i64, next| {
-        Ok(Released::Freed { listeners: Some(receivers.unsigned_abs()), next })
-    };
-    match (reply.status(), &reply) {
+    let (receivers, next) = match (reply.status(), &reply) {
         (Some(0), _) => return Ok(Released::NotHeld),
         (Some(1), _) => return Ok(Released::StillHeld),
-        (Some(2), Reply::Pair(_, receivers)) => return freed(*receivers, None),
-        (Some(2), Reply::Array(parts)) => {
-            if let [_, Reply::Int(receivers), Reply::Bytes(head), token @ ..] = &parts[..] {
-                let holder = String::from_utf8_lossy(head).into_owned();
-                let grant = match token {
-                    [Reply::Int(token)] => Some(token.unsigned_abs()),
-                    _ => None,
-                };
-                return freed(*receivers, Some(NextUp { holder, grant }));
-            }
+        (Some(2), Reply::Pair(_, receivers)) => (receivers, None),
+        (Some(2), Reply::Array(parts))
+            if let [_, Reply::Int(receivers), Reply::Bytes(head), token @ ..] = &parts[..] =>
+        {
+            let holder = String::from_utf8_lossy(head).into_owned();
+            let grant = match token {
+                [Reply::Int(token)] => Some(token.unsigned_abs()),
+                _ => None,
+            };
+            (receivers, Some(NextUp { holder, grant }))
         }
-        _ => {}
-    }
-    Err(unexpected("a release", &format!("{reply:?}")))
+        _ => return Err(unexpected("a release", &format!("{reply:?}"))),
+    };
+    Ok(Released::Freed { listeners: Some(receivers.unsigned_abs()), next })
 }
 
 /// The kinds whose holds one script renews together.

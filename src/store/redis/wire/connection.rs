@@ -73,7 +73,7 @@ impl Connection {
         log::debug!(
             "an idle connection or its master has ended, or the connection has received unexpected bytes"
         );
-        self.transport.stream.meter().broke();
+        self.transport.stream.meter.broke();
         // Everything that was sent on it has been answered, so nothing can run late.
         let error = Error::new(ErrorKind::Unreachable, ENDED);
         let unknown = UnknownOutcome { facts: self.facts.clone(), not_after: 0, sent: false };
@@ -103,7 +103,7 @@ impl Connection {
     #[cold]
     pub(super) fn has_received(&self, reply: &Reply, flight: &InFlight) -> RedisFailure {
         log::debug!("a connection has received a reply that nobody had asked for: {reply:?}");
-        self.transport.stream.meter().broke();
+        self.transport.stream.meter.broke();
         let why = "the connection to the server has received a reply that nobody had asked for";
         let error = Error::new(ErrorKind::Unreachable, why);
         RedisFailure::Unknown { error, unknown: flight.unknown.clone(), ended: true }
@@ -139,7 +139,7 @@ impl Connection {
     #[cold]
     pub(super) fn as_unknown(&self, error: Error, flight: &InFlight) -> RedisFailure {
         // Counted after a timeout as well, because the connection is closed then.
-        self.transport.stream.meter().broke();
+        self.transport.stream.meter.broke();
         let is_silent =
             || self.after_pause && self.clock.now().since(flight.sent_at) >= self.io_timeout;
         let has_ended =

@@ -299,7 +299,7 @@ fn exchange_as(
     for request in requests {
         request.write_as(&mut out, publishing);
     }
-    transport.stream.meter().requests(requests.len() as u64);
+    transport.stream.meter.requests(requests.len() as u64);
     // A server that refuses the connection sends an error and closes it, maybe before our write.
     let sent = transport.send(&out);
     let mut replies = Vec::with_capacity(requests.len());

@@ -31,7 +31,7 @@ pub(crate) use connection::{Connection, InFlight};
 pub(crate) use connector::{Connector, Handshake, check_server, field};
 pub(crate) use endpoint::{AddressMap, Endpoint};
 pub(crate) use log_in::Provider;
-pub(crate) use pool::{Outcome, Pool};
+pub(crate) use pool::{Answer, Outcome, Pool};
 pub(crate) use pubsub::{
     Frame, PubSubReader, PubSubWriter, WAKE_REDISSON, listen_at, wait_for_input,
 };

@@ -24,7 +24,7 @@ pub(crate) struct Answer {
     /// An earlier attempt may have run as well, on the data that this answer comes from.
     pub(crate) repeated: bool,
     /// Its connection was made for its request, so another one would bring the same answer.
-    pub(super) is_first: bool,
+    pub(crate) is_first: bool,
 }
 
 impl PooledConnection<Connector> for Connection {
@@ -48,7 +48,7 @@ impl PooledConnection<Connector> for Connection {
         self.out.clear();
         let Self { awaited, out, facts, .. } = self;
         let (commands, not_after) = awaited.pack(out, facts, sent_at, self.io_timeout, requests);
-        self.transport.stream.meter().requests(commands);
+        self.transport.stream.meter.requests(commands);
         let unknown = UnknownOutcome { facts: self.facts.clone(), not_after, sent: true };
         Ok(InFlight { sent_at, unknown, behind: None })
     }

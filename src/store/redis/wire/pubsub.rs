@@ -314,7 +314,7 @@ impl Socket {
     fn shake(&mut self, request: &Request, deadline: Instant) -> Result<Reply> {
         let mut bytes = Vec::new();
         request.write_plain(&mut bytes);
-        self.stream.meter().requests(1);
+        self.stream.meter.requests(1);
         self.stream.within(deadline).write_all(&bytes).map_err(|e| to_error(e, &self.endpoint))?;
         shake(&mut self.reader, &mut self.stream, deadline, &self.endpoint)
     }
@@ -368,7 +368,7 @@ impl SendHalf {
     fn send(&mut self, request: &Request) -> Result<()> {
         let mut bytes = Vec::new();
         request.write_plain(&mut bytes);
-        self.stream.meter().requests(1);
+        self.stream.meter.requests(1);
         self.stream.write_all(&bytes).map_err(|e| to_error(e, &self.endpoint))
     }
 }

@@ -52,7 +52,7 @@ impl PooledSender<Connector> for Sender {
         let mut awaited = Awaited::default();
         let (commands, not_after) =
             awaited.pack(&mut self.out, &self.facts, sent_at, self.io_timeout, requests);
-        self.stream.meter().requests(1 + commands);
+        self.stream.meter.requests(1 + commands);
         let unknown = UnknownOutcome { facts: self.facts.clone(), not_after, sent: true };
         let behind = Some(Box::new(SentBehind { fence: self.fence, awaited }));
         InFlight { sent_at, unknown, behind }
@@ -60,7 +60,7 @@ impl PooledSender<Connector> for Sender {
 
     fn transmit(&mut self) -> Result<()> {
         self.stream.write_all(&self.out).map_err(|e| {
-            self.stream.meter().broke();
+            self.stream.meter.broke();
             to_error(e, &self.endpoint)
         })
     }

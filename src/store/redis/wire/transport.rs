@@ -62,7 +62,7 @@ impl Transport {
     fn ask(&mut self, request: &Request) -> Result<Reply> {
         let mut bytes = Vec::new();
         request.write_plain(&mut bytes);
-        self.stream.meter().requests(1);
+        self.stream.meter.requests(1);
         // A server that refuses the connection sends an error and closes it, maybe before our
         // write.
         match (self.send(&bytes), self.recv(None)) {

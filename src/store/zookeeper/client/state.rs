@@ -150,7 +150,7 @@ impl Link {
             let xid = self.next_xid;
             self.next_xid = self.next_xid.checked_add(1).unwrap_or(1);
             request.write_to(xid, &mut frames);
-            self.writer.meter().requests(1);
+            self.writer.meter.requests(1);
             self.pending.push_back(Pending {
                 xid,
                 shape: request.shape.clone(),
@@ -172,7 +172,7 @@ impl Link {
         Request::ping().write_to(PING_XID, &mut frame);
         self.last_sent = now;
         self.pinged = Some(now);
-        self.writer.meter().requests(1);
+        self.writer.meter.requests(1);
         self.write(&frame)
     }
 
@@ -236,7 +236,7 @@ impl SessionState {
     pub(super) fn end_link(&mut self, why: &Error) -> Vec<Topic> {
         let Some(link) = self.link.take() else { return Vec::new() };
         if self.phase == Phase::Running {
-            link.writer.meter().broke();
+            link.writer.meter.broke();
         }
         link.writer.shutdown();
         self.until = Some(link.lease.until());

@@ -105,7 +105,7 @@ impl Servers {
         let timeout_ms = i32::try_from(asked.timeout.as_millis()).unwrap_or(i32::MAX);
         let sent_at = self.clock.now();
         let hello = connect_frame(asked.session, asked.last_zxid, timeout_ms);
-        stream.meter().requests(1);
+        stream.meter.requests(1);
         let written = stream.within(deadline).write_all(&hello).map_err(|e| to_error(e, address));
         // With TLS 1.3 a server checks the client's certificate after the handshake, and may have
         // ended the connection before the write: then the reason was received before the end.
@@ -188,7 +188,7 @@ fn log_in(
 ) -> Result<()> {
     let mut frame = Vec::new();
     Request::auth("digest", digest.as_bytes()).write_to(AUTH_XID, &mut frame);
-    stream.meter().requests(1);
+    stream.meter.requests(1);
     stream.within(deadline).write_all(&frame).map_err(|e| to_error(e, address))?;
     // Nothing else was asked for on this connection, and nothing is watched on it.
     let reply = Reply::decode(&receive(stream, reader, address, deadline)?)?;
