@@ -9,8 +9,8 @@ use crate::base::error::Result;
 use crate::base::holder::Holder;
 use crate::base::lease::{Moment, SessionTerm};
 use crate::base::lock_name::LockName;
+use crate::store::requests::UnknownOutcomes;
 use crate::store::requests::{Release, Released, TokenRule};
-use crate::store::unknown_outcomes::UnknownOutcomes;
 
 /// The capabilities that a store implements itself, among the methods of its `LockStore`.
 macro_rules! has {

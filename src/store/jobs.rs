@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::holder::Holder;
 use crate::base::job_name::JobName;
-use crate::store::unknown_outcomes::UnknownOutcomes;
+use crate::store::requests::UnknownOutcomes;
 
 /// How long the newest label is remembered after the last success.
 pub(crate) const NEWEST_KEPT: Duration = Duration::from_secs(365 * 24 * 60 * 60);

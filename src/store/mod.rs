@@ -30,7 +30,6 @@ pub(crate) mod schemes;
 #[cfg(feature = "tls-core")]
 pub(crate) mod tls;
 mod topics;
-mod unknown_outcomes;
 mod wake_ups;
 #[cfg(feature = "zookeeper")]
 pub(crate) mod zookeeper;
@@ -45,9 +44,8 @@ pub(crate) use listing::{Found, FoundHolder, FoundWaiter, ListingStore, MOST_LIS
 pub(crate) use owners::{Announced, LockStatus, MOST_CLIENTS, OwnerStore};
 pub(crate) use requests::{
     Acquire, Acquired, Granted, HandedOver, HoldCounts, NextUp, Release, Released, Renewal,
-    Renewed, TokenRule, Undo, Waiting,
+    Renewed, Spent, TokenRule, Undo, UnknownOutcomes, Waiting,
 };
-pub(crate) use unknown_outcomes::{Spent, UnknownOutcomes};
 pub(crate) use wake_ups::{Received, Subscriber, SubscriptionSender, Topic};
 
 use crate::base::error::Error;

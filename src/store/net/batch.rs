@@ -78,11 +78,6 @@ pub(super) fn take_batch<C: PooledConnector>(
     requests
 }
 
-/// Whether a connection that has brought these answers must not be used again.
-pub(super) fn brings_last<C: PooledConnector>(outcomes: &[Option<Outcome<C>>]) -> bool {
-    outcomes.iter().flatten().flatten().any(C::is_last)
-}
-
 impl<C: PooledConnector> Batch<C> {
     /// A batch of requests that were just taken from the queue. From now on their callers wait
     /// without a deadline of their own.

@@ -11,9 +11,9 @@
 
 use std::sync::Arc;
 
-use super::batch::{Batch, QueuedRequest, Reading, RequestState, brings_last};
+use super::batch::{Batch, QueuedRequest, Reading, RequestState};
 use super::places::{Follower, Phase, PoolState};
-use super::pool::{Borrowed, Pool, in_drop};
+use super::pool::{Borrowed, Pool, brings_last, in_drop};
 use super::pooled::{PooledConnection, PooledConnector, PooledSender};
 use crate::os::MutexGuard;
 

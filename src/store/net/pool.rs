@@ -25,7 +25,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Weak};
 
-use super::batch::{Batch, QueuedRequest, Reading, RequestState, brings_last};
+use super::batch::{Batch, QueuedRequest, Reading, RequestState};
 use super::callers::{ALL, Callers};
 use super::failure::Failure;
 use super::places::{Maker, Phase, PoolState};
@@ -401,6 +401,11 @@ impl<C: PooledConnector> Drop for Grows<'_, C> {
     fn drop(&mut self) {
         in_drop(|| self.0.grow());
     }
+}
+
+/// Whether a connection that has brought these answers must not be used again.
+pub(super) fn brings_last<C: PooledConnector>(outcomes: &[Option<Outcome<C>>]) -> bool {
+    outcomes.iter().flatten().flatten().any(C::is_last)
 }
 
 /// For a drop that may send for others: a panic in the middle of another one would end the process.

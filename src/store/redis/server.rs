@@ -87,7 +87,9 @@ impl Server {
             let answered = if earlier.iter().any(UnknownOutcome::needs_time) {
                 self.ask_too_late_for(request(), earlier)
             } else {
-                self.pool.ask(request().after(earlier), self.pool.most)
+                let mut request = request();
+                request.earlier = earlier.to_vec();
+                self.pool.ask(request, self.pool.most)
             };
             match answered {
                 Ok(answered) => return Ok(answered),

@@ -103,23 +103,13 @@ impl Servers {
 
     /// A request that must not run twice.
     pub(super) fn ask_once(&self, slot: Slot, request: impl Fn() -> Request) -> Result<Reply> {
-        let call = |server: &Server, request: Request| {
-            let request = request.alone();
-            let mut outcome = server.pool.ask(request.clone(), server.pool.most);
-            // The server has closed its idle connections, perhaps all. One that ends after the
-            // request was sent may have brought it there.
-            for _ in 0..server.pool.most {
-                if !matches!(&outcome, Err(RedisFailure::Unknown { unknown, .. }) if !unknown.was_sent())
-                {
-                    break;
-                }
-                outcome = server.pool.ask(request.clone(), server.pool.most);
-            }
-            match outcome {
-                Ok(answer) => Ok(answer),
-                Err(RedisFailure::NotSent(error)) => Err(Unanswered::NotSent(error)),
-                Err(RedisFailure::Unknown { error, .. }) => Err(Unanswered::Unknown(error)),
-            }
+        let call = |server: &Server, request: Request| match server
+            .pool
+            .ask(request.alone(), server.pool.most)
+        {
+            Ok(answer) => Ok(answer),
+            Err(RedisFailure::NotSent(error)) => Err(Unanswered::NotSent(error)),
+            Err(RedisFailure::Unknown { error, .. }) => Err(Unanswered::Unknown(error)),
         };
         let cluster = match &self.kind {
             Kind::One(server) => {

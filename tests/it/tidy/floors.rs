@@ -25,7 +25,7 @@ const KNOW_REDIS: [&str; 4] = [
     // The bare scripts with which leasehold is compared.
     "cli/bench/bare.rs",
     "store/redis/keys.rs",
-    "store/redis/wire/script.rs",
+    "store/redis/wire/request.rs",
     "store/redis/wire/url.rs",
 ];
 

@@ -67,17 +67,13 @@ impl Connection {
     }
 
     /// No reply is due, but there is input: the other end has closed the connection, or has sent a
-    /// frame that would be read as the reply to the next request.
+    /// frame that would be read as the reply to the next request. Or its master was replaced.
     #[cold]
-    pub(super) fn ended_while_idle(&self) -> RedisFailure {
+    pub(super) fn note_end_while_idle(&self) {
         log::debug!(
             "an idle connection or its master has ended, or the connection has received unexpected bytes"
         );
         self.transport.stream.meter.broke();
-        // Everything that was sent on it has been answered, so nothing can run late.
-        let error = Error::new(ErrorKind::Unreachable, ENDED);
-        let unknown = UnknownOutcome { facts: self.facts.clone(), not_after: 0, sent: false };
-        RedisFailure::Unknown { error, unknown, ended: true }
     }
 
     /// The replies of a write that another thread has sent behind those of this one begin with the

@@ -8,7 +8,8 @@ use super::pool::Pool;
 use super::reply::{Reply, Shape};
 use super::request::Request;
 use super::unknown_outcome::{RedisFailure, Remedy, UnknownOutcome};
-use crate::store::net::{PooledConnection, readable};
+use crate::base::error::{Error, ErrorKind};
+use crate::store::net::{ENDED, PooledConnection, readable};
 
 impl Connection {
     /// Which connections have input or have ended. Waits at most `timeout` for the first.
@@ -30,6 +31,13 @@ impl Connection {
         &mut self,
         requests: impl Iterator<Item = &'a Request>,
     ) -> std::result::Result<InFlight, RedisFailure> {
+        if self.awaited.due.is_empty() && (self.facts.is_outdated() || self.transport.has_input()) {
+            self.note_end_while_idle();
+            // Everything that was sent on it has been answered, so nothing can run late.
+            let error = Error::new(ErrorKind::Unreachable, ENDED);
+            let unknown = UnknownOutcome { facts: self.facts.clone(), not_after: 0, sent: false };
+            return Err(RedisFailure::Unknown { error, unknown, ended: true });
+        }
         let flight = self.prepare(requests)?;
         self.transmit(&flight)?;
         Ok(flight)

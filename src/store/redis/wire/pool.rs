@@ -33,6 +33,15 @@ impl PooledConnection<Connector> for Connection {
         self.was_idle = true;
     }
 
+    /// Nothing has come since the last reply, not even the end, and its server is the one to ask.
+    fn is_usable(&mut self, _connector: &Connector) -> bool {
+        let has_ended = self.facts.is_outdated() || self.transport.has_input();
+        if has_ended {
+            self.note_end_while_idle();
+        }
+        !has_ended
+    }
+
     /// The kills of the earlier attempts come first: the server has closed those connections before
     /// it runs the first request.
     fn prepare<'r>(
@@ -40,9 +49,6 @@ impl PooledConnection<Connector> for Connection {
         requests: impl Iterator<Item = &'r Request>,
     ) -> std::result::Result<InFlight, RedisFailure> {
         let sent_at = self.clock.now();
-        if self.awaited.due.is_empty() && (self.facts.is_outdated() || self.transport.has_input()) {
-            return Err(self.ended_while_idle());
-        }
         self.after_pause = sent_at.since(self.last_sent) > KEEPALIVE_PAUSE;
         self.last_sent = sent_at;
         self.out.clear();
@@ -137,7 +143,7 @@ impl PooledConnection<Connector> for Connection {
     }
 
     fn has_read_ahead(&self) -> bool {
-        self.transport.has_unread()
+        !self.transport.reader.is_empty()
     }
 }
 

@@ -80,8 +80,9 @@ pub(crate) struct Request {
     pub(super) asking: bool,
     alone: bool,
     pub(super) shape: Shape,
-    /// Its earlier attempts, which must have ended before it runs.
-    pub(super) earlier: Vec<UnknownOutcome>,
+    /// Its earlier attempts, which must have ended before it runs: their connections are killed
+    /// first, in the same write.
+    pub(crate) earlier: Vec<UnknownOutcome>,
 }
 
 /// How many replicas must have the write of a request before its reply counts.
@@ -171,12 +172,6 @@ impl Request {
     /// Has the server close a connection.
     pub(super) fn kill(id: u64) -> Self {
         Self::plain(&["CLIENT", "KILL", "ID"]).number(id)
-    }
-
-    /// Their connections are killed first, in the same write.
-    pub(crate) fn after(mut self, earlier: &[UnknownOutcome]) -> Self {
-        self.earlier = earlier.to_vec();
-        self
     }
 
     pub(crate) fn arg(mut self, value: impl AsRef<[u8]>) -> Self {

@@ -15,7 +15,7 @@ use crate::store::net::{self, Callers, ENDED, Stream, is_timeout};
 /// connection must not be used again.
 pub(super) struct Transport {
     pub(super) stream: Stream,
-    reader: ReplyReader,
+    pub(super) reader: ReplyReader,
     pub(super) endpoint: Endpoint,
     io_timeout: Duration,
     /// During the handshake: its deadline.
@@ -133,7 +133,7 @@ impl Transport {
     /// Whether bytes have come that are not yet a reply, or the other end has closed. One system
     /// call.
     pub(super) fn has_input(&self) -> bool {
-        self.has_unread() || self.stream.has_input()
+        !self.reader.is_empty() || self.stream.has_input()
     }
 
     /// From now on each write and each reply has the I/O timeout; during the handshake all of them
@@ -142,11 +142,6 @@ impl Transport {
         self.handshake = None;
         let timeout = self.io_timeout;
         self.stream.set_timeouts(timeout, timeout).map_err(|e| to_error(e, &self.endpoint))
-    }
-
-    /// Whether bytes have been read that were not returned as a reply.
-    pub(super) fn has_unread(&self) -> bool {
-        !self.reader.is_empty()
     }
 }
 
