@@ -108,7 +108,8 @@ impl Life {
     }
 
     /// Counts a call, until the returned value is dropped: a close waits for it. A call that a
-    /// close refuses is counted before it checks for a close, so that one of the two sees the other.
+    /// close refuses is counted before it checks for a close, so that one of the two sees the
+    /// other.
     pub(crate) fn count_call(self: &Arc<Self>) -> Call {
         *self.calls.lock() += 1;
         Call(self.clone())
