@@ -68,7 +68,7 @@ impl Leaving {
 
     pub(super) fn send(self) -> Result<()> {
         let store_hold = self.hold.tenure.store_hold.clone();
-        let release = Release { tells_own: true, ..store_hold.release(self.counts) };
+        let release = store_hold.release(self.counts);
         let mut unknowns = UnknownOutcomes::default();
         let outcome = match self.next_acquire() {
             Some(piggyback) => self.hand_over(&release, piggyback, &mut unknowns),
@@ -197,19 +197,15 @@ impl Leaving {
         client.holds.remove(&self.hold.tenure);
         match name.kind {
             Kind::Fair => {
-                match next {
-                    Some(NextUp { holder, grant }) if client.who.id.owns(&holder) => {
-                        let topic = Topic::turn(name, &holder);
-                        match grant {
-                            Some(token) => client.notifications.grant(&topic, token),
-                            // It is woken sooner than the message reaches it.
-                            None => client.notifications.notify(&topic),
-                        }
+                // A waiter of this client is woken sooner than the message reaches it.
+                if let Some(NextUp { holder, grant }) = next
+                    && client.who.id.owns(&holder)
+                {
+                    let topic = Topic::turn(name, &holder);
+                    match grant {
+                        Some(token) => client.notifications.grant(&topic, token),
+                        None => client.notifications.notify(&topic),
                     }
-                    // An earlier run of the release may have given the lock to a waiter of this
-                    // client, and its answer was lost.
-                    None if listeners.is_none() => client.notifications.notify_turns(name),
-                    _ => {}
                 }
                 // A plain lock of this client under the same name: the message is not for it.
                 client.local_queues.notify(&name.key);
@@ -237,20 +233,11 @@ impl Leaving {
     /// client from asking the server in vain. A hold that only reads from now on stays in the
     /// table, and keeps no readers of this client out.
     fn leave_tables(&self) {
-        let client = &self.hold.client;
-        let name = self.hold.tenure.lock_name();
         match self.counts {
-            HoldCounts::NONE => {
-                self.hold.leave_table();
-                if name.kind == Kind::Fair {
-                    // The release may have given the lock to a waiter of this client without a
-                    // message.
-                    client.notifications.notify_turns(name);
-                }
-            }
+            HoldCounts::NONE => self.hold.leave_table(),
             _ if self.is_downgrade() => {
-                client.watchdog.only_reads(&self.hold.tenure.store_hold);
-                client.local_queues.notify(&name.key);
+                self.hold.client.watchdog.only_reads(&self.hold.tenure.store_hold);
+                self.hold.client.local_queues.notify(&self.hold.tenure.lock_name().key);
             }
             _ => {}
         }

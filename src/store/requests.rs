@@ -117,9 +117,6 @@ pub(crate) struct Release<'a> {
     /// Whether the hold has a fencing token, so that the next one may need one. False for an
     /// attempt.
     pub(crate) has_token: bool,
-    /// The caller tells a waiter of its own client that this release has given the lock to it
-    /// ([`NextUp`]): the store may leave out the message.
-    pub(crate) tells_own: bool,
     /// With no counts left: the lock stays taken until then, and expires by itself, under the
     /// holder's [kept](Holder::kept) id, so that a late request of the holder finds nothing.
     /// Waiters are notified as if the lock were freed, because they may be sleeping for longer. A
@@ -130,16 +127,9 @@ pub(crate) struct Release<'a> {
 impl<'a> Release<'a> {
     /// Gives up all of a hold that was granted, and frees the lock.
     pub(crate) fn of_all(name: &'a LockName, holder: &'a Holder, permits: u32) -> Self {
-        Self {
-            name,
-            holder,
-            permits,
-            left: HoldCounts::NONE,
-            granted: true,
-            has_token: false,
-            tells_own: false,
-            kept_until: None,
-        }
+        let left = HoldCounts::NONE;
+        let has_token = false;
+        Self { name, holder, permits, left, granted: true, has_token, kept_until: None }
     }
 
     /// [`of_all`](Self::of_all), for a hold of which it is not known whether it was granted.
@@ -298,7 +288,6 @@ impl Undo {
             left: *left,
             granted: *granted,
             has_token: *has_token,
-            tells_own: false,
             kept_until: *kept_until,
         }
     }

@@ -9,7 +9,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::base::error::{ErrorKind, Result};
-use crate::base::lock_name::LockName;
 use crate::base::log;
 use crate::os::{self, Condvar, Mutex};
 use crate::signal::event::{Awaited, Event};
@@ -129,14 +128,6 @@ impl Notifications {
             for event in &self.inner.events_of(topic) {
                 event.grant(holder.clone(), token);
             }
-        }
-    }
-
-    /// Wakes all waiters of this client for a turn at the lock: a release may have given it to one
-    /// of them, and nobody knows to which.
-    pub(crate) fn notify_turns(&self, name: &LockName) {
-        for event in &self.inner.events_of_turns(name) {
-            event.notify();
         }
     }
 

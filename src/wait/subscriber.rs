@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::base::error::{Error, ErrorKind, Result};
-use crate::base::lock_name::LockName;
 use crate::base::log;
 use crate::base::random::Backoff;
 use crate::os::{self, Condvar, HashMap, Mutex, MutexGuard};
@@ -177,14 +176,6 @@ impl SubscriberState {
 impl SubscriberThread {
     pub(super) fn events_of(&self, topic: &Topic) -> Vec<Arc<Event>> {
         self.state.lock().topics.get(topic).map(|watch| watch.events.clone()).unwrap_or_default()
-    }
-
-    pub(super) fn events_of_turns(&self, name: &LockName) -> Vec<Arc<Event>> {
-        let state = self.state.lock();
-        let turns = state.topics.iter().filter(|(topic, _)| {
-            topic.turn_of.is_some() && topic.kind == name.kind && topic.key == name.key
-        });
-        turns.flat_map(|(_, watch)| watch.events.iter().cloned()).collect()
     }
 
     pub(super) fn run(&self) {

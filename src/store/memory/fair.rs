@@ -7,7 +7,7 @@ use super::entry::Entry;
 use super::queue::{FairPlace, Queue, is_before};
 use super::state::MemoryState;
 use crate::base::error::Result;
-use crate::base::holder::{Holder, client_and_number};
+use crate::base::holder::Holder;
 use crate::base::lease::Moment;
 use crate::base::lock_name::{Kind, LockName};
 use crate::store::{
@@ -145,12 +145,8 @@ impl MemoryState {
         let rule = if release.has_token { TokenRule::On } else { TokenRule::Off };
         let token = self.tokens(rule, 0, 1);
         self.take_lock(name, &head, 0, until, now);
-        let mut listeners = 0;
-        let client_of = |holder| client_and_number(holder).map(|(client, _)| client);
-        if !release.tells_own || client_of(head.as_str()) != client_of(release.holder.as_str()) {
-            let topic = Topic::turn(name, head.as_str());
-            listeners = self.subscriptions.grant(&topic, token);
-        }
+        let topic = Topic::turn(name, head.as_str());
+        let listeners = self.subscriptions.grant(&topic, token);
         let next = NextUp { holder: head.as_str().to_owned(), grant: Some(token) };
         Some(freed_to(true, listeners, Some(next)))
     }

@@ -64,7 +64,7 @@ impl Bench<'_> {
     }
 
     fn fair_release(&mut self, who: &str) -> Value {
-        self.eval("fair_release", &FAIR_KEYS, &[who, "1", FAIR_CHANNEL, "0", "0", "0"]).unwrap()
+        self.eval("fair_release", &FAIR_KEYS, &[who, "1", FAIR_CHANNEL, "0", "0"]).unwrap()
     }
 
     fn queue(&mut self) -> Vec<String> {

@@ -11,7 +11,7 @@ pub(super) const DATA: Primitive = Primitive {
         "data_release data L | 1 $A 1 channel",
         "data_release data L | 0 $A 1 channel",
         "data_release data L | 1 $A 2 channel",
-        "data_fair_release data L queue deadlines token | 1 $A 1 channel 0 0 0",
+        "data_fair_release data L queue deadlines token | 1 $A 1 channel 0 0",
         "data_renew L data | $A 3ks",
         "data_renew L data | $A 0",
         "data_set data L | $A 5 =new",

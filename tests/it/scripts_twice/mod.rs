@@ -479,13 +479,13 @@ fn a_repeat_after_others_came_leaves_them_alone() {
     let rows = [
         (
             "HSET L $A 1; PEXPIRE L 2ks",
-            "fair_release L queue deadlines token | $A 1 channel 0 0 0",
+            "fair_release L queue deadlines token | $A 1 channel 0 0",
             b_takes,
             "0,0",
         ),
         (
             "HSET L $A 2; PEXPIRE L 2ks",
-            "fair_release L queue deadlines token | $A 2 channel 0 0 0",
+            "fair_release L queue deadlines token | $A 2 channel 0 0",
             b_takes,
             "0,0",
         ),

@@ -96,8 +96,7 @@ pub(crate) fn granted_late() {
     stage.end();
 }
 
-/// A release gives the lock to another thread of its client, which gets no message, and the answer
-/// is lost.
+/// A release gives the lock to another thread of its client, and the answer is lost.
 pub(crate) fn given_within_its_client() {
     let stage = Stage::new();
     let guard = stage.one.fair("job").lock().expect("it is free");

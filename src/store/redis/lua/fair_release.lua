@@ -8,16 +8,14 @@
 -- ARGV[2] hold count of the holder now; 1 removes the hold, whatever count is in Redis
 -- ARGV[3] prefix of the waiters' channels
 -- ARGV[4] 1: the hold has a fencing token, so the next one gets one; otherwise 0
--- ARGV[5] 1: the holder's client tells a waiter of its own that it is given the lock, so that no
---         message is needed; otherwise 0
--- ARGV[6] floor: a lower token is not given
+-- ARGV[5] floor: a lower token is not given
 -- Returns {0, 0} not held (after a lost reply: an earlier run released it; or it only waited)
 --         {1, 0} one hold count given up
 --         {2, receivers} freed, and how many subscribers the message reached
 --         {2, receivers, head} the same, and whom the message told that the lock is free
 --         {2, receivers, head, token or 0} given to the head for as long as its place lasts
 -- Repeat-safe: yes. The count is set, not decremented, and the holder is never used again once it
--- is removed. A client whose release was answered late or not at all wakes its own waiters.
+-- is removed.
 local lock, queue, deadlines, holder, channel = KEYS[1], KEYS[2], KEYS[3], ARGV[1], ARGV[3]
 -- lib/release_level, in front, has handled a count ARGV[2] above 1. A holder of the lock has left
 -- the queue. If something else has the lock's name by now (pcall), the place in the queue must be
@@ -52,7 +50,7 @@ if holders == 1 and redis.call('hexists', lock, holder) == 1 then
     local drawn = redis.pcall('incr', KEYS[4])
     if drawn == 1 then
       redis.pcall('del', KEYS[4])
-    elseif type(drawn) == 'number' and drawn >= tonumber(ARGV[6]) and drawn < 9007199254740992 then
+    elseif type(drawn) == 'number' and drawn >= tonumber(ARGV[5]) and drawn < 9007199254740992 then
       token = drawn
     end
   end
@@ -60,9 +58,6 @@ if holders == 1 and redis.call('hexists', lock, holder) == 1 then
   redis.call('hdel', lock, holder)
   redis.call('lpop', queue)
   redis.call('zrem', deadlines, head)
-  if ARGV[5] == '1' and string.sub(head, 1, 37) == string.sub(holder, 1, 37) then
-    return {2, 0, head, token}
-  end
   -- The publish comes last, because Redis does not roll back earlier commands when it is refused.
   local message = string.format('grant:%.0f', token)
   return {2, redis.call('publish', channel .. ':' .. head, message), head, token}

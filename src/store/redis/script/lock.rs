@@ -146,7 +146,7 @@ pub(crate) fn release(request: &Release<'_>, now: impl FnOnce() -> Moment) -> Re
     if let Some(rest) = request.keeps_for(now) {
         return keep(request, rest);
     }
-    let Release { name, holder, permits, left, granted, has_token, tells_own, .. } = *request;
+    let Release { name, holder, permits, left, granted, has_token, .. } = *request;
     let keys = RedisKeys::of(name);
     let lock = keys.lock.as_bytes();
     match name.kind {
@@ -170,7 +170,6 @@ pub(crate) fn release(request: &Release<'_>, now: impl FnOnce() -> Moment) -> Re
                 .number(u64::from(left.main) + 1)
                 .arg(keys.channel)
                 .number(u64::from(has_token))
-                .number(u64::from(tells_own))
                 .with_floor()
         }
         Kind::Read | Kind::Write => Request::script(&RW_RELEASE, &[lock, keys.marker().as_bytes()])
