@@ -1,6 +1,6 @@
-//! A few connections for many threads: who gets one, and what becomes of it afterwards. How they are
-//! made is in [`making`](super::making), who waits in [`waiting`](super::waiting), and what is under
-//! way on them in [`flights`](super::flights).
+//! A few connections for many threads: who gets one, and what becomes of it afterwards. How they
+//! are made is in [`making`](super::making), how callers wait in [`waiting`](super::waiting), and
+//! what is under way on the connections in [`flights`](super::flights).
 //!
 //! A caller that finds no free connection queues its request. The queue is sent by whoever can do
 //! so first: its last caller, behind requests of others whose answers are due; or whoever returns a

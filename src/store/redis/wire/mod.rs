@@ -38,6 +38,6 @@ pub(crate) use pubsub::{
 pub(crate) use reply::{Reply, Shape, fail_on_error, server_time};
 pub(crate) use request::{Replicas, Request, Script, sha_of};
 pub(crate) use server_error::{Redirect, WHERE_IT_IS_NOT_OFF, says_unknown_command};
-pub(crate) use target::{Epoch, FindMaster, Master, Target};
-pub(crate) use unknown_outcome::{Publishing, RedisFailure, UnknownOutcome};
+pub(crate) use target::{FindMaster, Master, Target};
+pub(crate) use unknown_outcome::{Epoch, Publishing, RedisFailure, UnknownOutcome};
 pub(crate) use url::SENTINEL_PORT;

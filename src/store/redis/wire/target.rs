@@ -4,8 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::endpoint::Endpoint;
+use super::unknown_outcome::Epoch;
 use crate::base::error::Result;
-use crate::os::atomic::{AtomicBool, Ordering};
 use crate::report::diagnosis::Finding;
 
 #[derive(Clone)]
@@ -35,22 +35,6 @@ pub(crate) trait FindMaster: Send + Sync {
 pub(crate) struct Master {
     pub(crate) endpoint: Endpoint,
     pub(crate) epoch: Epoch,
-}
-
-/// The period in which one server is the master. A connection that was made in it is worth nothing
-/// after it: the server may still take writes, on our side of a partition, and discards them when
-/// it becomes a replica.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Epoch(Arc<AtomicBool>);
-
-impl Epoch {
-    pub(crate) fn end(&self) {
-        self.0.store(true, Ordering::Release);
-    }
-
-    pub(crate) fn is_over(&self) -> bool {
-        self.0.load(Ordering::Acquire)
-    }
 }
 
 impl Target {

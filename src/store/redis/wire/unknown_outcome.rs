@@ -1,9 +1,9 @@
-//! Requests whose connection failed before the reply: whether they can have run, or can still run.
+//! What is known of the server at the other end of a connection, and of requests whose connection
+//! failed before the reply: whether they can have run, or can still run.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::target::Epoch;
 use crate::base::lease::Moment;
 use crate::os::atomic::{AtomicBool, Ordering};
 use crate::store::net::Failure;
@@ -31,6 +31,22 @@ pub(crate) struct ConnectionArgs {
     pub(crate) publishing: Publishing,
     /// Every script is sent with its source.
     pub(crate) by_source: bool,
+}
+
+/// The period in which one server is the master. A connection that was made in it is worth nothing
+/// after it: the server may still take writes, on our side of a partition, and discards them when
+/// it becomes a replica.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Epoch(Arc<AtomicBool>);
+
+impl Epoch {
+    pub(crate) fn end(&self) {
+        self.0.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        self.0.load(Ordering::Acquire)
+    }
 }
 
 /// What the handshake of a connection learned about the server.
