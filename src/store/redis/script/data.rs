@@ -13,8 +13,8 @@ use crate::store::redis::keys::RedisKeys;
 use crate::store::redis::wire::{Reply, Request, Script};
 use crate::store::{Acquire, LastHold, Release};
 
-/// The beginning of a request to take a mutex or a fair lock with `data`, up to the arguments of the
-/// script without data.
+/// The beginning of a request to take a mutex or a fair lock with `data`, up to the arguments of
+/// the script without data.
 pub(super) fn begin_acquire(
     script: &'static Script,
     acquire: &Acquire<'_>,
