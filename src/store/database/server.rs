@@ -52,8 +52,15 @@ pub(crate) trait Database:
 pub(crate) struct Server<C: Database> {
     pub(crate) pool: Arc<Pool<C>>,
     io_timeout: Duration,
-    /// Held by the thread that ends sessions for all: when and why that has failed the last time.
-    settling: Mutex<Option<(Instant, Error)>>,
+    /// Held by the thread that ends sessions for all.
+    settling: Mutex<Option<Trouble<C::SessionId>>>,
+}
+
+/// Sessions that could not be ended.
+struct Trouble<I> {
+    sessions: Vec<UnknownOutcome<I>>,
+    at: Instant,
+    why: Error,
 }
 
 impl<C: Database> Debug for Server<C> {
@@ -173,21 +180,30 @@ impl<C: Database> Server<C> {
             return Err(Error::new(ErrorKind::Unreachable, why));
         };
         // What has failed for another thread meanwhile is not tried again by each: together they
-        // would take an I/O timeout each, one after the other.
-        if let Some((_, error)) = trouble.as_ref().filter(|(at, _)| *at > began) {
-            return Err(error.clone());
+        // would take an I/O timeout each, one after the other. Other sessions may end at once.
+        let living = || earlier.iter().filter(|unknown| !unknown.has_ended());
+        let is_known = |Trouble { sessions, at, .. }: &&Trouble<_>| {
+            let has = |one: &_| sessions.iter().any(|other| other.same_session(one));
+            *at > began && living().any(has)
+        };
+        if let Some(Trouble { why, .. }) = trouble.as_ref().filter(is_known) {
+            return Err(why.clone());
         }
         let ask = |requests: &[C::Request]| {
             requests.iter().map(|request| self.ask_freely(request)).collect()
         };
         let settled = end_sessions::<C>(earlier, self.io_timeout, ask).and_then(|()| {
-            if earlier.iter().all(UnknownOutcome::has_ended) {
+            if living().next().is_none() {
                 return Ok(());
             }
             let why = "an earlier attempt may still run: its session was asked to end and has not ended yet";
             Err(Error::new(ErrorKind::Unreachable, why))
         });
-        *trouble = settled.as_ref().err().map(|error| (Instant::now(), error.clone()));
+        *trouble = settled.as_ref().err().map(|error| Trouble {
+            sessions: living().cloned().collect(),
+            at: Instant::now(),
+            why: error.clone(),
+        });
         settled
     }
 }

@@ -191,3 +191,34 @@ fn connection_of(server: &Postgres, pid: u32) -> Option<postgres::Client> {
     }
     None
 }
+
+/// A backend that does not end keeps a thread from repeating its own request, and no other.
+#[test]
+fn a_stopped_backend_troubles_only_those_who_have_asked_it() {
+    let server = server!(Postgres::start());
+    let proxy = Proxy::before_postgres(&server);
+    let builder = LockClient::builder().url(proxy.url()).client_name("stopped");
+    let client = builder.connections(4).lease(LONG).io_timeout(ms(2000)).build().unwrap();
+    let (held, other) = (client.lock("held").unwrap(), server.client());
+    let backend = only_backend(&server, "stopped");
+    let asleep = other.lock("asleep").unwrap();
+    std::thread::scope(|s| {
+        let waits = s.spawn(|| client.lock("asleep").unwrap().unlock().unwrap());
+        wait_until("it waits", || {
+            server.number_of("SELECT count(*) FROM leasehold.lock WHERE wants IS NOT NULL") > 0
+        });
+        // It makes one more attempt when it has subscribed.
+        std::thread::sleep(ms(100));
+        signal(backend, "STOP");
+        asleep.unlock().unwrap();
+        // From here on the waiter looks whether it has ended.
+        wait_until("SIGTERM was sent", || pending_term(backend));
+        proxy.inject("held", Fault::CutAfterApplied);
+        let unlocked = held.unlock();
+        signal(backend, "CONT");
+        unlocked.unwrap();
+        waits.join().unwrap();
+    });
+    drop((client, other));
+    server.assert_clean();
+}
