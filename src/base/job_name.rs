@@ -32,9 +32,10 @@ impl JobName {
     ///
     /// # Errors
     /// `InvalidInput` for a label that a store could not keep, or that could be confused with that
-    /// of another job.
+    /// of another job, and for a name whose keys would be those of another job.
     pub(crate) fn new(job: &LockName, occurrence: &str) -> Result<Self> {
         check_label(occurrence).map_err(|e| e.for_name(&job.name))?;
+        check_name(job)?;
         let tag =
             if job.key.contains('{') { job.key.to_string() } else { format!("{{{}}}", job.key) };
         let of = |kind, key| Arc::new(LockName::of_job(&job.name, kind, key));
@@ -46,6 +47,16 @@ impl JobName {
             occurrence: occurrence.into(),
         })
     }
+}
+
+/// The tag of a name without braces is that name in braces.
+fn check_name(job: &LockName) -> Result<()> {
+    let inner = job.key.strip_prefix('{').and_then(|rest| rest.strip_suffix('}'));
+    if inner.is_none_or(|inner| inner.contains('{')) {
+        return Ok(());
+    }
+    let why = "a job with this name would have the keys of the one without the braces";
+    Err(invalid(why).for_name(&job.name))
 }
 
 fn check_label(label: &str) -> Result<()> {
@@ -90,6 +101,21 @@ mod tests {
         assert_eq!(job_of_lease("leasehold_job:{report}"), Some("report"));
         assert_eq!(job_of_lease("leasehold_job:a{b}c"), Some("a{b}c"));
         assert_eq!(job_of_lease("leasehold_job:x"), None);
+    }
+
+    #[test]
+    fn no_two_names_have_the_same_keys() {
+        for bad in ["{report}", "{}", "{a}b}"] {
+            // Some of them are refused before.
+            let name = LockName::new("", bad, Kind::Job);
+            let error = name.and_then(|name| JobName::new(&name, "1")).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::InvalidInput, "{bad}");
+        }
+        for good in ["{a}:b", "a{b}", "report"] {
+            assert!(job(good, "1").is_ok(), "{good}");
+        }
+        let prefixed = LockName::new("app:", "{report}", Kind::Job).unwrap();
+        assert!(JobName::new(&prefixed, "1").is_ok());
     }
 
     #[test]

@@ -172,6 +172,11 @@
 //!     and `leasehold:node`;
 //!   - names that end in `leasehold:probe`, the name with which a client checks its permissions.
 //!
+//! `x` and `{x}` are two locks with one channel and, as Redisson spells the other keys
+//! (`{x}:timeout`, `redisson_lock_queue:{x}`) alike for both, with one queue and one set of
+//! permits, in Java as here: use one of the two names. As a [job](crate::LockClient::once), `{x}`
+//! is refused.
+//!
 //! The same keys are refused for [fenced values](crate::LockClient::fenced_value). Names without a
 //! brace, such as `job:timeout` and `redisson_lock_token:x`, clash with nothing and are accepted.
 //!

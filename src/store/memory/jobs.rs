@@ -54,7 +54,8 @@ impl MemoryState {
         let known = self.job(job, now);
         let has_begun = known.begun.as_ref().is_some_and(|begun| begun.holder == *holder);
         if has_begun && let Some(record) = known.records.get(&job.occurrence) {
-            return Ok(JobState::Begun { attempt: record.attempts });
+            // Not 0, if it was forgotten since.
+            return Ok(JobState::Begun { attempt: record.attempts.max(1) });
         }
         if let Some(refusal) = known.refusal(&job.occurrence, most, now) {
             return Ok(refusal);

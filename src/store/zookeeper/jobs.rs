@@ -17,6 +17,7 @@ use crate::base::deadline::ceil_millis;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::job_name::JobName;
 use crate::base::log;
+use crate::os;
 use crate::store::{AttemptEnd, BeginJob, EndJob, JobState, JobStore, UnknownOutcomes};
 
 /// How many old records a call looks at, the oldest labels first: most calls leave one and find
@@ -127,6 +128,15 @@ struct Known {
 }
 
 impl Known {
+    /// What was kept for long enough counts no more, as if it were deleted. `now`: in milliseconds.
+    fn drop_ended(&mut self, now: i64) {
+        let Read { value, stat, .. } = &mut self.record;
+        let age = stat.map_or(0, |stat| now.saturating_sub(stat.mtime));
+        if u64::try_from(age).unwrap_or(0) > value.keep {
+            *value = Record::default();
+        }
+    }
+
     /// Why the occurrence must not begin. `now`: by the clock of the leader, in milliseconds;
     /// unknown to a look, for which a pause is no reason.
     fn refusal(&self, occurrence: &str, most: u32, now: Option<i64>) -> Option<JobState> {
@@ -220,7 +230,10 @@ impl ZooKeeperStore {
         let directory = &self.paths(&job.lease).base;
         let holders = [Request::children(directory, false)];
         let sync = Request::sync(&self.root());
-        let (known, exchange) = self.read_job(job, sync, &holders)?;
+        let (mut known, exchange) = self.read_job(job, sync, &holders)?;
+        // By the clock of this machine, because an answer to a look has no time. An attempt begins
+        // by that of the leader.
+        known.drop_ended(i64::try_from(os::wall().as_millis()).unwrap_or(i64::MAX));
         let refusal = known.refusal(&job.occurrence, most, None);
         let nodes = children_in(&exchange.replies[3], directory)?.unwrap_or_default();
         let nodes = names::sorted(job.lease.kind, nodes);
@@ -245,10 +258,11 @@ impl ZooKeeperStore {
         let keep = ceil_millis(keep);
         for _ in 0..TRIES {
             let look = [Request::get_data(&own.path, false)];
-            let (known, exchange) = self.read_job(job, self.client.quorum_check(), &look)?;
+            let (mut known, exchange) = self.read_job(job, self.client.quorum_check(), &look)?;
             let Some((_, lease)) = data_in(&exchange.replies[3], &own.path)? else {
                 return Ok(JobState::NotHeld);
             };
+            known.drop_ended(lease.ctime);
             let record = &known.record.value;
             let last = &known.last.value;
             if last.holder == holder.as_str() {

@@ -251,15 +251,12 @@ pub(super) fn records_are_kept_for_their_time(case: &mut Case) {
     fail(&job(&a, "1").attempts(1));
     assert!(matches!(refused(&job(&b, "1").attempts(1)), Once::GaveUp { .. }));
     let first = job(&b, "1").attempts(1);
-    if !case.is_over_zookeeper() {
-        // There a record stays until the next occurrence begins.
-        wait_until("the attempts are forgotten", || {
-            first.run(|_| Ok::<_, ()>(())).is_ok_and(|once| matches!(once, Once::Done(())))
-        });
-        assert!(matches!(refused(&first), Once::AlreadyDone { .. }));
-        // A late caller finds the record of "done" gone, and the newest label remembers it.
-        wait_until("the record is gone", || matches!(refused(&first), Once::Passed { .. }));
-    }
+    wait_until("the attempts are forgotten", || {
+        first.run(|_| Ok::<_, ()>(())).is_ok_and(|once| matches!(once, Once::Done(())))
+    });
+    assert!(matches!(refused(&first), Once::AlreadyDone { .. }));
+    // A late caller finds the record of "done" gone, and the newest label remembers it.
+    wait_until("the record is gone", || matches!(refused(&first), Once::Passed { .. }));
     assert_eq!(do_it(&job(&a, "2")), 1);
     assert!(matches!(refused(&first), Once::Passed { .. }));
 }
@@ -268,14 +265,11 @@ pub(super) fn a_pause_outlasts_the_time_for_which_records_are_kept(case: &mut Ca
     let [a, b] = clients(case);
     let job = |client: &LockClient| client.once(&case.name, "1").keep(ms(1000)).pause(LONG);
     fail(&job(&a));
-    if !case.is_over_zookeeper() {
-        // There a record stays until the next occurrence begins.
-        let other = b.once(format!("{}-too", case.name), "1").keep(ms(1000)).attempts(1);
-        fail(&other);
-        wait_until("a later record is gone", || {
-            other.run(|_| Ok::<_, ()>(())).is_ok_and(|once| matches!(once, Once::Done(())))
-        });
-    }
+    let other = b.once(format!("{}-too", case.name), "1").keep(ms(1000)).attempts(1);
+    fail(&other);
+    wait_until("a later record is gone", || {
+        other.run(|_| Ok::<_, ()>(())).is_ok_and(|once| matches!(once, Once::Done(())))
+    });
     let refused = refused(&job(&b));
     assert!(matches!(refused, Once::Pausing { .. }), "{refused:?}");
 }
