@@ -4,7 +4,9 @@ use std::time::{Duration, Instant};
 
 use super::requests;
 use super::server::are_untold;
-use super::wire::{Connection, Connector, Pool, PostgresFailure, Request, UnknownOutcome};
+use super::wire::{
+    Answer, Connection, Connector, Pool, PostgresFailure, Request, ServerError, UnknownOutcome,
+};
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::log;
 use crate::store::database::end_sessions;
@@ -125,12 +127,13 @@ impl Background {
             || undos.iter().zip(&ready).filter(|(_, ready)| **ready).map(|(undo, _)| undo);
         let now = || self.connector.server.clock.now();
         let release =
-            |undo: &Undo| requests::release(&undo.release(), place_of(undo), true, &[], now);
-        let untold = is_ready()
-            .filter(|undo| are_untold(&undo.unknowns))
-            .map(|undo| requests::tell(undo.release().name));
-        let releases: Vec<Request> = is_ready().map(release).chain(untold).collect();
-        let mut answers = match connection.ask_all(&releases) {
+            |undo: &Undo, told| requests::release(&undo.release(), place_of(undo), told, &[], now);
+        let is_untold =
+            |undo: &&Undo| are_untold(&undo.unknowns) || requests::is_told_apart(&undo.release());
+        let untold = is_ready().filter(is_untold).map(|undo| requests::tell(undo.release().name));
+        let told = is_ready().map(|undo| release(undo, true)).chain(untold).collect::<Vec<_>>();
+        let silent = is_ready().map(|undo| release(undo, false)).collect::<Vec<_>>();
+        let mut answers = match free_all(&mut connection, &told, &silent) {
             Ok(answers) => answers,
             Err(PostgresFailure::Unknown { error, .. }) => {
                 log::debug!("{} unknown outcomes cannot be resolved yet: {error}", undos.len());
@@ -188,4 +191,24 @@ impl Background {
         }
         Ok(())
     }
+}
+
+/// Sends these requests. Those that failed because nobody can be notified are sent again in the
+/// form that notifies nobody, if they have one: the waiters have their timers.
+fn free_all(
+    connection: &mut Connection,
+    told: &[Request],
+    silent: &[Request],
+) -> std::result::Result<Vec<Answer>, PostgresFailure> {
+    let mut answers = connection.ask_all(told)?;
+    let is_full =
+        |answer: &Answer| answer.rows.as_ref().is_err_and(ServerError::is_full_of_messages);
+    let full: Vec<usize> = (0..silent.len()).filter(|&place| is_full(&answers[place])).collect();
+    if !full.is_empty() {
+        let again: Vec<Request> = full.iter().map(|&place| silent[place].clone()).collect();
+        for (place, answer) in full.into_iter().zip(connection.ask_all(&again)?) {
+            answers[place] = answer;
+        }
+    }
+    Ok(answers)
 }

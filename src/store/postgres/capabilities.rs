@@ -90,6 +90,9 @@ impl MultiStore for PostgresStore {
         let order = sorted(releases.iter().map(|release| release.name));
         let wakes: Vec<String> =
             order.iter().map(|&place| channel_of(&releases[place].name.key)).collect();
+        // One that stays taken makes the commit synchronous.
+        let keeps = releases.iter().any(requests::is_told_apart);
+        let silent = || vec![String::new(); wakes.len()];
         let request = |wakes: &[String]| {
             let now = self.clock.now();
             let kept = |place: usize| releases[place].keeps_for(|| now).map_or(0, millis);
@@ -100,10 +103,10 @@ impl MultiStore for PostgresStore {
                 .numbers(order.iter().map(|&place| kept(place)))
                 .list(wakes.iter().map(String::as_str))
         };
-        let mut answer = self.server.ask(&request(&wakes), unknowns)?;
+        let first = if keeps { silent() } else { wakes.clone() };
+        let mut answer = self.server.ask(&request(&first), unknowns)?;
         if answer.rows.as_ref().is_err_and(super::wire::ServerError::is_full_of_messages) {
-            let silent = vec![String::new(); wakes.len()];
-            answer = self.server.ask(&request(&silent), unknowns)?;
+            answer = self.server.ask(&request(&silent()), unknowns)?;
         }
         let repeated = !unknowns.is_empty();
         let keys = || releases.iter().map(|release| &*release.name.key).collect::<Vec<_>>();
@@ -113,6 +116,9 @@ impl MultiStore for PostgresStore {
             return Err(unexpected("a release", None));
         }
         unknowns.clear();
+        if keeps {
+            releases.iter().for_each(|release| self.tell(release.name));
+        }
         let mut outcomes: Vec<Result<Released>> =
             releases.iter().map(|_| Ok(Released::NotHeld)).collect();
         for (&place, answer) in order.iter().zip(answers) {
@@ -177,14 +183,9 @@ impl CountStore for PostgresStore {
             Count::Down => ("down", 1),
             Count::Delete => ("drop", 0),
         };
-        let wake = channel_of(&name.key);
         let used = self.used_marks.take();
-        let request =
-            |wake: &str| requests::count(name, what, number, id, IDEMPOTENCY_TTL, 0, wake, &used);
-        let mut answer = self.server.ask(&request(&wake), unknowns)?;
-        if answer.rows.as_ref().is_err_and(super::wire::ServerError::is_full_of_messages) {
-            answer = self.server.ask(&request(""), unknowns)?;
-        }
+        let request = requests::count(name, what, number, id, IDEMPOTENCY_TTL, 0, &used);
+        let answer = self.server.ask(&request, unknowns)?;
         let rows = answer.rows.map_err(|e| self.refused(&e, &[&name.key]))?;
         let row = one(&rows, "a count")?;
         let value = integer(row, 1).unwrap_or(0);
@@ -206,6 +207,14 @@ impl CountStore for PostgresStore {
         };
         unknowns.clear();
         self.used_marks.add(id);
+        let gives = match change {
+            Count::Set(_) | Count::Delete => true,
+            Count::Add(more) => more > 0,
+            Count::Down => answer.value == 0,
+        };
+        if answer.done && gives {
+            self.tell(name);
+        }
         Ok(answer)
     }
 

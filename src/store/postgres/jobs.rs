@@ -4,10 +4,9 @@ use std::time::Duration;
 
 use super::PostgresStore;
 use super::requests::{
-    JOB_BEGIN, JOB_END, JOB_FORGET, JOB_LOOK, TIME, channel_of, integer, millis, one, text,
-    unexpected,
+    JOB_BEGIN, JOB_END, JOB_FORGET, JOB_LOOK, TIME, integer, millis, one, text, unexpected,
 };
-use super::wire::{Answer, Request, Row, ServerError, Statement};
+use super::wire::{Answer, Request, Row, Statement};
 use crate::base::error::Result;
 use crate::base::job_name::JobName;
 use crate::store::{AttemptEnd, BeginJob, EndJob, JobState, JobStore, UnknownOutcomes};
@@ -43,14 +42,14 @@ fn state(rows: &[Row]) -> Result<JobState> {
     })
 }
 
-fn end_request(end: &EndJob<'_>, wake: &str) -> Request {
+fn end_request(end: &EndJob<'_>) -> Request {
     let EndJob { job, holder, by, end, keep } = *end;
     let request = of_job(&JOB_END, job).arg(holder.as_str()).arg(by);
     let pause = match end {
         AttemptEnd::Done => -1,
         AttemptEnd::Failed { pause } => millis(pause),
     };
-    request.number(pause).number(millis(keep)).arg(wake)
+    request.number(pause).number(millis(keep))
 }
 
 impl PostgresStore {
@@ -80,16 +79,12 @@ impl JobStore for PostgresStore {
     }
 
     fn end_job(&self, end: &EndJob<'_>, unknowns: &mut UnknownOutcomes) -> Result<bool> {
-        let wake = channel_of(&end.job.record.key);
-        let mut answer = self.server.ask(&end_request(end, &wake), unknowns)?;
-        if answer.rows.as_ref().is_err_and(ServerError::is_full_of_messages) {
-            // Nobody can be notified; the waiters have their timers.
-            answer = self.server.ask(&end_request(end, ""), unknowns)?;
-        }
+        let answer = self.server.ask(&end_request(end), unknowns)?;
         let rows = self.rows_of(answer, end.job)?;
         match integer(one(&rows, END)?, 0) {
             Some(ended @ (0 | 1)) => {
                 unknowns.clear();
+                self.tell(&end.job.record);
                 Ok(ended == 1)
             }
             other => Err(unexpected(END, other)),
@@ -97,14 +92,11 @@ impl JobStore for PostgresStore {
     }
 
     fn forget_job(&self, job: &JobName, keep: Duration) -> Result<bool> {
-        let request = |wake: &str| of_job(&JOB_FORGET, job).number(millis(keep)).arg(wake);
+        let request = of_job(&JOB_FORGET, job).number(millis(keep));
         let unknown = "it may have been forgotten; look at it before you repeat this";
-        let mut answer = self.server.ask_once(&request(&channel_of(&job.record.key)), unknown)?;
-        if answer.rows.as_ref().is_err_and(ServerError::is_full_of_messages) {
-            // It was rolled back. The waiters have their timers.
-            answer = self.server.ask_once(&request(""), unknown)?;
-        }
+        let answer = self.server.ask_once(&request, unknown)?;
         let rows = self.rows_of(answer, job)?;
+        self.tell(&job.record);
         match text(one(&rows, LOOK)?, 0) {
             Some(known @ ("t" | "f")) => Ok(known == "t"),
             _ => Err(unexpected("to forget a job", None)),

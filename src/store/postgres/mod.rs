@@ -185,7 +185,9 @@ impl PostgresStore {
         })
     }
 
-    /// Notifies the waiters of other clients of a lock that was freed without that.
+    /// Notifies the waiters of other clients of a lock that was freed without that. A transaction
+    /// of its own: what commits synchronously notifies nobody itself, because while it waits for a
+    /// standby nobody else on the server could.
     fn tell(&self, name: &LockName) {
         let told = self.server.ask_freely(&requests::tell(name));
         if let Err(error) = told.and_then(|answer| answer.rows.map_err(|e| e.to_error())) {
@@ -256,8 +258,11 @@ impl LockStore for PostgresStore {
             // Nobody can be notified; the waiters have their timers.
             answer = self.server.ask(&self.release_request(release, false), unknowns)?;
         }
-        let released = self.read_released(release, answer, !unknowns.is_empty())?;
-        if are_untold(unknowns) {
+        let repeated = !unknowns.is_empty();
+        let released = self.read_released(release, answer, repeated)?;
+        let waits_nobody =
+            || !repeated && matches!(released, Released::Freed { listeners: Some(0), .. });
+        if are_untold(unknowns) || requests::is_told_apart(release) && !waits_nobody() {
             self.tell(release.name);
         }
         unknowns.clear();
@@ -271,13 +276,15 @@ impl LockStore for PostgresStore {
         unknowns: &mut UnknownOutcomes,
     ) -> Option<HandedOver> {
         // Nobody else is notified: if another client gets in between, its own release notifies
-        // them.
-        let first = self.release_request(release, false);
+        // them. Of a queue the first waiter is, which may be another client's.
+        let first = self.release_request(release, release.name.kind.has_queue());
         let second = self.acquire_request(next);
         let [first, second] = self.server.pool.ask_two(&first, &second)?;
+        let is_full =
+            |answer: &Answer| answer.rows.as_ref().is_err_and(ServerError::is_full_of_messages);
         let released = part(first, unknowns).and_then(|answer| match answer {
-            Some(answer) => self.read_released(release, answer, false),
-            None => self.release(release, unknowns),
+            Some(answer) if !is_full(&answer) => self.read_released(release, answer, false),
+            _ => self.release(release, unknowns),
         });
         let mut next_unknowns = UnknownOutcomes::default();
         let acquired = part(second, &mut next_unknowns).and_then(|answer| match answer {
@@ -335,12 +342,13 @@ impl LockStore for PostgresStore {
     }
 
     fn force_unlock(&self, name: &LockName) -> Result<bool> {
-        let mut answer = self.server.ask_once(&requests::force(name, true), MAY_BE_FREE)?;
-        if answer.rows.as_ref().is_err_and(ServerError::is_full_of_messages) {
-            // It was rolled back. The waiters have their timers.
-            answer = self.server.ask_once(&requests::force(name, false), MAY_BE_FREE)?;
+        let answer = self.server.ask_once(&requests::force(name), MAY_BE_FREE)?;
+        let was_held =
+            requests::force_answer(&answer.rows.map_err(|e| self.refused(&e, &[&name.key]))?)?;
+        if was_held {
+            self.tell(name);
         }
-        requests::force_answer(&answer.rows.map_err(|e| self.refused(&e, &[&name.key]))?)
+        Ok(was_held)
     }
 
     fn subscribe(

@@ -97,17 +97,8 @@ pub(super) fn acquire(request: &Acquire<'_>, waiter: &AcquireContext<'_>) -> Req
         Kind::Read => lock(&READ_ACQUIRE).number(millis(lease)).number(held).number(told),
         Kind::Semaphore => lock(&PERMIT_ACQUIRE).number(permits).number(millis(lease)).number(told),
         Kind::CountingSemaphore => {
-            let wake = channel_of(&name.key);
-            count(
-                name,
-                "take",
-                permits.into(),
-                holder.as_str(),
-                TAKEN_TTL,
-                told,
-                &wake,
-                waiter.used_marks,
-            )
+            let (id, marks) = (holder.as_str(), waiter.used_marks);
+            count(name, "take", permits.into(), id, TAKEN_TTL, told, marks)
         }
         Kind::Latch | Kind::Done => unreachable!("{NOBODY}"),
         Kind::RateLimiter => unreachable!("{NOT_HERE}"),
@@ -115,10 +106,6 @@ pub(super) fn acquire(request: &Acquire<'_>, waiter: &AcquireContext<'_>) -> Req
 }
 
 /// A change of a count; `id` is that of the change, and its mark is kept for `keep`.
-#[expect(
-    clippy::too_many_arguments,
-    reason = "they are the arguments of the function in the database"
-)]
 pub(super) fn count(
     name: &LockName,
     what: &str,
@@ -126,7 +113,6 @@ pub(super) fn count(
     id: &str,
     keep: Duration,
     told: i64,
-    wake: &str,
     used_marks: &[String],
 ) -> Request {
     let request = Request::new(&COUNT)
@@ -135,7 +121,7 @@ pub(super) fn count(
         .arg(what)
         .number(number)
         .arg(id);
-    request.number(millis(keep)).number(told).arg(wake).list(used_marks.iter().map(String::as_str))
+    request.number(millis(keep)).number(told).list(used_marks.iter().map(String::as_str))
 }
 
 pub(super) fn acquire_answer(
@@ -174,7 +160,12 @@ pub(super) fn place_of(rows: &[Row]) -> i64 {
 
 /// Notifies the waiters of other clients.
 pub(super) fn tell(name: &LockName) -> Request {
-    Request::new(&TELL).arg(channel_of(&name.key))
+    Request::new(&TELL).arg(&*name.key).arg(channel_of(&name.key))
+}
+
+/// Whether this release commits synchronously and so notifies nobody: [`tell`] has to follow.
+pub(super) fn is_told_apart(request: &Release<'_>) -> bool {
+    request.kept_until.is_some() || request.name.kind == Kind::CountingSemaphore
 }
 
 /// `told`: whether waiters of other clients are notified. `now`: the time at which it is sent.
@@ -189,7 +180,7 @@ pub(super) fn release(
     let wake = if told { channel_of(&name.key) } else { String::new() };
     let lock = |statement| Request::new(statement).arg(&*name.key).arg(holder.as_str());
     if let Some(rest) = request.keeps_for(now) {
-        return lock(&KEEP).number(millis(rest)).arg(wake);
+        return lock(&KEEP).number(millis(rest));
     }
     match name.kind {
         Kind::Mutex | Kind::Fair if holder.data().is_some() => lock(&DATA_RELEASE)
@@ -208,16 +199,7 @@ pub(super) fn release(
         Kind::Semaphore => lock(&PERMIT_RELEASE).arg(wake),
         Kind::CountingSemaphore => {
             let what = if granted { "return" } else { "back" };
-            count(
-                name,
-                what,
-                permits.into(),
-                holder.as_str(),
-                IDEMPOTENCY_TTL,
-                0,
-                &wake,
-                used_marks,
-            )
+            count(name, what, permits.into(), holder.as_str(), IDEMPOTENCY_TTL, 0, used_marks)
         }
         Kind::Latch | Kind::Done => unreachable!("{NOBODY}"),
         Kind::RateLimiter => unreachable!("{NOT_HERE}"),
@@ -371,10 +353,8 @@ pub(super) fn data_in(row: &Row, column: usize) -> Option<HoldData> {
     digits.map(byte).collect::<Option<Vec<u8>>>().map(|bytes| HoldData::new(&bytes))
 }
 
-/// `told`: whether waiters are notified.
-pub(super) fn force(name: &LockName, told: bool) -> Request {
-    let wake = if told { channel_of(&name.key) } else { String::new() };
-    Request::new(&FORCE).arg(&*name.key).arg(letter(name.kind)).arg(wake)
+pub(super) fn force(name: &LockName) -> Request {
+    Request::new(&FORCE).arg(&*name.key).arg(letter(name.kind))
 }
 
 pub(super) fn force_answer(rows: &[Row]) -> Result<bool> {
@@ -453,18 +433,18 @@ statements! {
     RW_RELEASE = 10: "SELECT status, value FROM leasehold_v1.rw_release($1, $2, $3, $4, $5)";
     PERMIT_ACQUIRE = 11: "SELECT status, value FROM leasehold_v1.permit_acquire($1, $2, $3, $4, $5)";
     PERMIT_RELEASE = 12: "SELECT status, value FROM leasehold_v1.permit_release($1, $2, $3)";
-    COUNT = 13: "SELECT status, value FROM leasehold_v1.count($1, $2, $3, $4, $5, $6, $7, $8, $9)";
+    COUNT = 13: "SELECT status, value FROM leasehold_v1.count($1, $2, $3, $4, $5, $6, $7, $8)";
     INSPECT = 14: "SELECT kind, holder, level, ms, data FROM leasehold_v1.inspect($1)";
     COUNTED = 15: "SELECT status, number, more FROM leasehold_v1.counted($1, $2)";
     QUEUE = 16: "SELECT length, ahead FROM leasehold_v1.queue($1, $2)";
-    FORCE = 17: "SELECT leasehold_v1.force($1, $2, $3)";
+    FORCE = 17: "SELECT leasehold_v1.force($1, $2)";
     SWEEP = 18: "SELECT leasehold_v1.sweep($1, $2)";
     // Process ids are reused; the start time identifies the backend.
     KILL = 19: "SELECT pg_terminate_backend(pid) FROM pg_stat_activity \
                 WHERE pid = $1::int AND (extract(epoch FROM backend_start) * 1000000.0)::bigint = $2::bigint";
     IS_THERE = 20: "SELECT count(*) FROM pg_stat_activity \
                     WHERE pid = $1::int AND (extract(epoch FROM backend_start) * 1000000.0)::bigint = $2::bigint";
-    KEEP = 21: "SELECT status, value FROM leasehold_v1.keep($1, $2, $3, $4)";
+    KEEP = 21: "SELECT status, value FROM leasehold_v1.keep($1, $2, $3)";
     ANNOUNCE = 22: "SELECT leasehold_v1.announce($1, $2, $3)";
     WITHDRAW = 23: "SELECT leasehold_v1.withdraw($1)";
     ANNOUNCED = 24: "SELECT owner, ms FROM leasehold_v1.announced($1)";
@@ -480,7 +460,7 @@ statements! {
                 ORDER BY name, part, place, holder";
     ANNOUNCED_BY_ALL = 26: "SELECT id, owner, leasehold_v1.ms(ends - clock_timestamp()) FROM leasehold.client \
                             WHERE ends > clock_timestamp() LIMIT $1::bigint";
-    TELL = 27: "SELECT pg_notify($1, '')";
+    TELL = 27: "SELECT leasehold_v1.tell_apart($1, $2)";
     // The transaction that has locked the row, if it is not one of a client: those are short. For
     // roles that may not see since when it runs it counts as long.
     ROW_BLOCKER = 28: "SELECT format('the process %s (role %s, application %s%s) has locked the row of %s', \
@@ -501,8 +481,8 @@ statements! {
     TIME = 36: "SELECT leasehold_v1.micros(clock_timestamp())";
     JOB_LOOK = 37: "SELECT status, value, who, label FROM leasehold_v1.job_look($1, $2, $3)";
     JOB_BEGIN = 38: "SELECT status, value, who FROM leasehold_v1.job_begin($1, $2, $3, $4, $5, $6)";
-    JOB_END = 39: "SELECT leasehold_v1.job_end($1, $2, $3, $4, $5, $6, $7)";
-    JOB_FORGET = 40: "SELECT leasehold_v1.job_forget($1, $2, $3, $4)";
+    JOB_END = 39: "SELECT leasehold_v1.job_end($1, $2, $3, $4, $5, $6)";
+    JOB_FORGET = 40: "SELECT leasehold_v1.job_forget($1, $2, $3)";
     LOCKED = 41: "SELECT leasehold_v1.locked($1)";
 }
 

@@ -298,6 +298,25 @@ BEGIN
   RETURN cardinality(array_remove(p_wants, leasehold_v1.client(p_holder)));
 END $$;
 
+-- tell_apart: notifies the waiters for a name that something else has freed, or may have freed. For
+-- whatever commits synchronously: a commit with messages holds one lock of the whole server, so
+-- while one waits for a standby, no other session of any database could commit with messages. Not
+-- synchronous itself. Waits for no row. Repeat-safe: it is one message more.
+CREATE OR REPLACE FUNCTION leasehold_v1.tell_apart(p_name text, p_wake text) RETURNS void
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE r leasehold.lock; head leasehold.waiter;
+BEGIN
+  PERFORM set_config('synchronous_commit', 'off', true);
+  -- A waiter for a latch, or for a job, leaves no mark.
+  PERFORM pg_notify(p_wake, '');
+  SELECT * INTO r FROM leasehold.lock WHERE name = p_name AND wants IS NOT NULL
+    FOR NO KEY UPDATE SKIP LOCKED;
+  IF FOUND THEN PERFORM leasehold_v1.tell(p_name, r.wants, r.wanted, '', p_wake); END IF;
+  SELECT * INTO head FROM leasehold.waiter w WHERE w.name = p_name
+    ORDER BY (w.deadline <= clock_timestamp()), w.place LIMIT 1;
+  IF FOUND THEN PERFORM pg_notify(head.wake, head.holder); END IF;
+END $$;
+
 -- reenter: one more level for a holder that has the lock (plain, fair, or of a writer). It takes
 -- nothing from anybody, so it passes a fence. p_held: the levels it has. Answers 1 token | 2 it has
 -- lost it. Repeat-safe: levels are set.
@@ -428,15 +447,13 @@ END $$;
 
 -- keep: gives up a hold of one level (plain, fair, or of a writer) so that the lock stays taken for
 -- p_ms more, whatever is left of its lease, and then ends. Under another holder, because a late
--- renewal would otherwise postpone the end. The waiters are notified: the end that they know of is
--- out of date.
--- Answers 0 not held | 1 kept, value: how many other clients wait. They are notified unless p_wake
--- is empty.
+-- renewal would otherwise postpone the end. The waiters have to be notified (tell_apart): the end
+-- that they know of is out of date.
+-- Answers 0 not held | 1 kept.
 -- Repeat-safe: a repeat only ever makes it end sooner. Synchronous: it may be longer than the lease
 -- that is known.
-CREATE OR REPLACE FUNCTION leasehold_v1.keep(p_name text, p_holder text, p_ms bigint, p_wake text,
+CREATE OR REPLACE FUNCTION leasehold_v1.keep(p_name text, p_holder text, p_ms bigint,
     OUT status int, OUT value bigint) LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-DECLARE waiting text[]; since timestamptz; head leasehold.waiter;
 BEGIN
   value := 0;
   UPDATE leasehold.lock k SET holder = p_holder || ':kept', level = 1,
@@ -444,13 +461,8 @@ BEGIN
                            ELSE least(k.ends, clock_timestamp() + leasehold_v1.span(p_ms)) END,
       since = clock_timestamp()
     WHERE name = p_name AND holder IN (p_holder, p_holder || ':kept') AND ends > clock_timestamp()
-    RETURNING 1, k.wants, k.wanted INTO status, waiting, since;
-  IF NOT FOUND THEN status := 0; RETURN; END IF;
-  value := leasehold_v1.tell(p_name, waiting, since, p_holder, p_wake);
-  SELECT * INTO head FROM leasehold.waiter w
-    WHERE w.name = p_name AND w.deadline > clock_timestamp()
-    ORDER BY w.place LIMIT 1;
-  IF FOUND AND p_wake <> '' THEN PERFORM pg_notify(head.wake, head.holder); END IF;
+    RETURNING 1 INTO status;
+  IF NOT FOUND THEN status := 0; END IF;
 END $$;
 
 -- renew: extends many leases, each only if its holder has the hold. A lease of 0 only checks.
@@ -632,8 +644,9 @@ END $$;
 
 -- fair_release: like release, waking the head of the queue; or leaves the queue. p_place: its place
 -- there, 0 if unknown. Answers 0 not held (it no longer waits) | 1 levels remain | 2 freed; and
--- next: the notified waiter, then value is 1. Repeat-safe: a holder that is gone is not found
--- again, and one message too many is a needless try.
+-- next: the waiter whose turn it is, then value is 1; it is notified unless p_wake is empty.
+-- Repeat-safe: a holder that is gone is not found again, and one message too many is a needless
+-- try.
 CREATE OR REPLACE FUNCTION leasehold_v1.fair_release(p_name text, p_holder text, p_left int,
     p_place bigint, p_wake text, OUT status int, OUT value bigint, OUT next text) LANGUAGE plpgsql
   SET search_path = pg_catalog, pg_temp AS $$
@@ -668,7 +681,7 @@ BEGIN
   END IF;
   IF FOUND THEN
     next := head.holder; value := 1;
-    PERFORM pg_notify(head.wake, head.holder);
+    IF p_wake <> '' THEN PERFORM pg_notify(head.wake, head.holder); END IF;
   END IF;
 END $$;
 
@@ -744,8 +757,8 @@ END $$;
 
 -- multi_release: gives up several holds at once, in the order of their names. p_ms: for how long
 -- each lock stays taken, like keep; 0 for one that does not, whose levels are set to p_left, like
--- release. p_wakes: one for each, an empty one notifies nobody. Messages are sent when all are
--- free.
+-- release. p_wakes: one for each, an empty one notifies nobody: all are empty if one lock stays
+-- taken. Messages are sent when all are free.
 -- Answers one status each. Repeat-safe as those are. Synchronous if one stays taken.
 CREATE OR REPLACE FUNCTION leasehold_v1.multi_release(p_names text[], p_holders text[],
     p_left int[], p_ms bigint[], p_wakes text[]) RETURNS int[] LANGUAGE plpgsql
@@ -754,7 +767,7 @@ DECLARE answer int[]; one record; synchronous text := current_setting('synchrono
 BEGIN
   FOR i IN 1 .. cardinality(p_names) LOOP
     IF p_ms[i] > 0 THEN
-      SELECT * INTO one FROM leasehold_v1.keep(p_names[i], p_holders[i], p_ms[i], p_wakes[i]);
+      SELECT * INTO one FROM leasehold_v1.keep(p_names[i], p_holders[i], p_ms[i]);
     ELSE
       SELECT * INTO one FROM leasehold_v1.release(p_names[i], p_holders[i], p_left[i], p_wakes[i]);
     END IF;
@@ -1025,14 +1038,15 @@ END $$;
 -- 4 if nobody has set any), back (of such a hold, if it was taken), return (of one that is known to
 -- be taken, even if its mark is gone), down (at 0 the row is unused), drop. p_done: marks of this
 -- client whose requests are answered, and so will not be repeated: they are removed.
--- Answers 1 value | 0 | 2 void | 5 another kind | 7 value, out of range. Repeat-safe while the mark
+-- Answers 1 value | 0 | 2 void | 5 another kind | 7 value, out of range; for back and return, value
+-- is how many other clients wait. Nobody is notified: see tell_apart. Repeat-safe while the mark
 -- under p_id is kept.
 -- A latch that opens takes a new token, which shows a later reader that it was open in between.
 CREATE OR REPLACE FUNCTION leasehold_v1.count(p_name text, p_kind "char", p_what text,
-    p_number bigint, p_id text, p_keep int, p_wait int, p_wake text, p_done text[] DEFAULT '{}',
-    OUT status int, OUT value bigint) LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+    p_number bigint, p_id text, p_keep int, p_wait int, p_done text[] DEFAULT '{}', OUT status int,
+    OUT value bigint) LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE r leasehold.lock; m leasehold.once; now timestamptz; n bigint; held bigint := 0;
-  told boolean := false; mark boolean := true; opens boolean := false;
+  mark boolean := true; opens boolean := false;
 BEGIN
   IF cardinality(p_done) > 0 THEN DELETE FROM leasehold.once WHERE id = ANY (p_done); END IF;
   r := leasehold_v1.row_of(p_name, p_kind);
@@ -1055,7 +1069,7 @@ BEGIN
   CASE p_what
   WHEN 'begin' THEN
     IF n IS NOT NULL THEN status := 0; RETURN; END IF;
-    n := p_number; told := true; status := 1; value := n;
+    n := p_number; status := 1; value := n;
   WHEN 'add' THEN
     IF p_kind = 's' THEN
       SELECT coalesce(sum(s.level), 0) INTO held FROM leasehold.share s
@@ -1066,7 +1080,7 @@ BEGIN
       value := value - held;
       RETURN;
     END IF;
-    n := value + p_number; told := p_number > 0; status := 1; value := n - held;
+    n := value + p_number; status := 1; value := n - held;
   WHEN 'take' THEN
     IF n IS NULL OR r.kind <> p_kind THEN status := 4; value := 0; RETURN; END IF;
     IF value < p_number THEN
@@ -1077,7 +1091,7 @@ BEGIN
   WHEN 'back', 'return' THEN
     -- Also a mark in advance: if the original arrives late, it is answered 2 and takes nothing.
     IF m.status = 3 OR (p_what = 'return' AND m.id IS NULL) THEN
-      n := value + p_number; told := true; status := 2;
+      n := value + p_number; status := 2;
     ELSE
       status := 0;
     END IF;
@@ -1086,12 +1100,12 @@ BEGIN
     IF n IS NULL THEN status := 0; value := 0; mark := true;
     ELSE
       n := nullif(n - 1, 0); status := 1; value := coalesce(n, 0);
-      told := n IS NULL; opens := told;
+      opens := n IS NULL;
     END IF;
   WHEN 'drop' THEN
-    told := n IS NOT NULL; opens := told; mark := told;
-    status := told::int; value := 0; n := NULL;
-    IF p_kind = 's' AND told THEN DELETE FROM leasehold.share s WHERE s.name = p_name; END IF;
+    opens := n IS NOT NULL; mark := opens;
+    status := opens::int; value := 0; n := NULL;
+    IF p_kind = 's' AND opens THEN DELETE FROM leasehold.share s WHERE s.name = p_name; END IF;
   END CASE;
   IF n IS DISTINCT FROM r.number THEN
     UPDATE leasehold.lock SET kind = p_kind, number = n, holder = NULL,
@@ -1106,12 +1120,7 @@ BEGIN
       ON CONFLICT (id) DO UPDATE
         SET status = EXCLUDED.status, value = EXCLUDED.value, ends = EXCLUDED.ends;
   END IF;
-  -- A waiter for a latch only reads, and leaves no mark.
-  IF told AND p_kind = 'l' AND p_wake <> '' THEN
-    PERFORM pg_notify(p_wake, '');
-  ELSIF told THEN
-    PERFORM leasehold_v1.tell(p_name, r.wants, r.wanted, p_id, p_wake);
-  END IF;
+  IF status = 2 THEN value := leasehold_v1.tell(p_name, r.wants, r.wanted, p_id, ''); END IF;
 END $$;
 
 -- data_keep: called by whoever has locked the row of a lock, for its holder. Writes the data with
@@ -1279,12 +1288,12 @@ BEGIN
   END IF;
 END $$;
 
--- force: frees a lock whoever holds it, and notifies the waiters unless p_wake is empty. Answers 1
--- it was held | 0 it was free | 5 the name has another kind. Sent once: a repeat could force out
--- the next holder.
-CREATE OR REPLACE FUNCTION leasehold_v1.force(p_name text, p_kind "char", p_wake text) RETURNS int
+-- force: frees a lock whoever holds it. The waiters have to be notified (tell_apart). Answers 1 it
+-- was held | 0 it was free | 5 the name has another kind. Sent once: a repeat could force out the
+-- next holder.
+CREATE OR REPLACE FUNCTION leasehold_v1.force(p_name text, p_kind "char") RETURNS int
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-DECLARE r leasehold.lock; was boolean; head leasehold.waiter;
+DECLARE r leasehold.lock; was boolean;
 BEGIN
   SELECT * INTO r FROM leasehold.lock WHERE name = p_name FOR NO KEY UPDATE;
   IF NOT FOUND THEN RETURN 0; END IF;
@@ -1296,12 +1305,6 @@ BEGIN
   DELETE FROM leasehold.share s WHERE s.name = p_name;
   -- The level stays: see read_acquire.
   UPDATE leasehold.lock SET holder = NULL WHERE name = p_name;
-  IF was AND p_wake <> '' THEN
-    PERFORM pg_notify(p_wake, '');
-    SELECT * INTO head FROM leasehold.waiter w WHERE w.name = p_name
-      ORDER BY (w.deadline <= clock_timestamp()), w.place LIMIT 1;
-    IF FOUND THEN PERFORM pg_notify(head.wake, head.holder); END IF;
-  END IF;
   RETURN was::int;
 END $$;
 
@@ -1463,7 +1466,8 @@ DECLARE now timestamptz;
 BEGIN
   PERFORM FROM leasehold.lock WHERE name = p_name AND holder = p_holder FOR NO KEY UPDATE;
   IF NOT FOUND THEN status := 8; value := 0; RETURN; END IF;
-  SELECT 1, d.attempts INTO status, value FROM leasehold.done d
+  -- Not 0, if it was forgotten since.
+  SELECT 1, greatest(d.attempts, 1) INTO status, value FROM leasehold.done d
     WHERE d.name = p_name AND d.occurrence = p_occurrence AND d.holder = p_holder
       AND d.at IS NULL;
   IF FOUND THEN RETURN; END IF;
@@ -1481,13 +1485,13 @@ BEGIN
 END $$;
 
 -- job_end: records how an attempt ended and gives up the lease, in one step.
--- p_pause: -1 done; else for how long in ms the next attempt must not begin. p_wake: the channel of
--- those who wait for the occurrence; empty: they are not notified.
+-- p_pause: -1 done; else for how long in ms the next attempt must not begin. Those who wait for the
+-- occurrence have to be notified (tell_apart).
 -- Answers 1 recorded and given up | 0 the holder does not hold the lease: nothing is changed.
 -- Repeat-safe: a repeat of a success finds its own record. Of a failure it finds no holder, and the
 -- lease is free as it should be. It is synchronous, unlike a release: a success must be remembered.
 CREATE OR REPLACE FUNCTION leasehold_v1.job_end(p_name text, p_occurrence text, p_holder text,
-    p_who text, p_pause bigint, p_keep bigint, p_wake text) RETURNS int LANGUAGE plpgsql
+    p_who text, p_pause bigint, p_keep bigint) RETURNS int LANGUAGE plpgsql
   SET search_path = pg_catalog, pg_temp AS $$
 DECLARE now timestamptz; is_held boolean; is_done boolean := p_pause < 0;
 BEGIN
@@ -1512,7 +1516,6 @@ BEGIN
         holder = p_holder, who = p_who, at = excluded.at, again = d.again AND NOT is_done,
         ends = excluded.ends;
   END IF;
-  IF p_wake <> '' THEN PERFORM pg_notify(p_wake, ''); END IF;
   RETURN 1;
 END $$;
 
@@ -1535,8 +1538,8 @@ END $$;
 
 -- job_forget: lets an occurrence run again, whatever was done. p_keep: for how long in ms. Answers
 -- whether anything was known of it. Sent once: a repeat could forget the next success.
-CREATE OR REPLACE FUNCTION leasehold_v1.job_forget(p_name text, p_occurrence text, p_keep bigint,
-    p_wake text) RETURNS boolean LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+CREATE OR REPLACE FUNCTION leasehold_v1.job_forget(p_name text, p_occurrence text, p_keep bigint)
+    RETURNS boolean LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE is_known boolean; now timestamptz := clock_timestamp();
 BEGIN
   SELECT attempts > 0 OR at IS NOT NULL INTO is_known FROM leasehold.done
@@ -1545,7 +1548,6 @@ BEGIN
     VALUES (p_name, p_occurrence, 0, true, now + leasehold_v1.span(p_keep))
     ON CONFLICT (name, occurrence) DO UPDATE SET attempts = 0, not_before = '-infinity', at = NULL,
       again = true, ends = excluded.ends;
-  IF p_wake <> '' THEN PERFORM pg_notify(p_wake, ''); END IF;
   RETURN coalesce(is_known, false);
 END $$;
 

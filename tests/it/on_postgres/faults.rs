@@ -302,31 +302,3 @@ fn a_counter_stays_exact_while_backends_are_ended() {
 fn drop_after<G: Send + 'static>(guard: G) -> Box<dyn std::any::Any> {
     Box::new(guard)
 }
-
-/// The queue of messages is full: what frees something does so without a message.
-#[test]
-fn a_full_queue_of_messages_keeps_nobody_from_freeing_by_force() {
-    let server = server!();
-    let (holder, other) = (server.client(), server.client());
-    let guard = holder.lock("k").unwrap();
-    let job = holder.once("job", "1");
-    let _ = job.run(|_| Ok::<_, ()>(())).unwrap();
-    // The same error, once for each of the tables.
-    server.run_sql(
-        "CREATE SEQUENCE public.tries; \
-         CREATE FUNCTION public.is_full() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN \
-           IF nextval('public.tries') = 1 THEN RAISE EXCEPTION 'too many notifications' USING ERRCODE = '54000'; END IF; \
-           RETURN NEW; END $$; \
-         CREATE TRIGGER refuses BEFORE UPDATE ON leasehold.lock FOR EACH ROW EXECUTE FUNCTION public.is_full()",
-    );
-    assert!(other.mutex("k").force_unlock().unwrap());
-    server.run_sql(
-        "DROP TRIGGER refuses ON leasehold.lock; ALTER SEQUENCE public.tries RESTART; \
-         CREATE TRIGGER refuses BEFORE INSERT ON leasehold.done FOR EACH ROW EXECUTE FUNCTION public.is_full()",
-    );
-    assert!(other.once("job", "1").forget().unwrap());
-    server.run_sql("DROP TRIGGER refuses ON leasehold.done; DROP FUNCTION public.is_full; DROP SEQUENCE public.tries");
-    assert_eq!(guard.unlock().unwrap_err().kind(), ErrorKind::Lost);
-    drop((job, holder, other));
-    server.assert_clean();
-}

@@ -12,6 +12,7 @@ mod functions;
 mod intervals;
 mod load;
 mod lost_replies;
+mod messages;
 mod owners;
 mod passed_on;
 mod primitives;

@@ -57,7 +57,7 @@ fn a_change_that_is_given_up_gives_nothing_back() {
     let server = server!();
     let count = |kind: &str, what: &str, id: &str| {
         server.texts(&format!(
-            "SELECT leasehold_v1.count('l', '{kind}', '{what}', 1, '{id}', 60000, 0, '')::text"
+            "SELECT leasehold_v1.count('l', '{kind}', '{what}', 1, '{id}', 60000, 0)::text"
         ))[0]
             .clone()
     };
