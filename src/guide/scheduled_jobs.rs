@@ -124,7 +124,7 @@
 //! | store | the record | what it costs |
 //! |---|---|---|
 //! | Redis (one, behind sentinels, a cluster) | [three keys](crate::guide::operations#keys-and-channels) with one hash tag, one script for each step | four round trips for an occurrence that runs, one for one that does not |
-//! | PostgreSQL | a row of the table `leasehold.done`. "Done" is committed synchronously, unlike a release | the same |
+//! | PostgreSQL | a row of the table `leasehold.done`. "Done" is committed synchronously, unlike a release | one more, which notifies those who wait |
 //! | ZooKeeper | a node for each occurrence, below `leasehold_done:{name}`, and one for what was last. "Done" is one transaction, which deletes the node of the lease. Records older than `keep` count no more, and are deleted by the next occurrence that begins; what was last stays | the same, of which five are writes |
 //! | in memory | in the process | nothing |
 //! | Redlock | none: [`Unsupported`](crate::ErrorKind::Unsupported). Whether a success is recorded must be decided at one place | |

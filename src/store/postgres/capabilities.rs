@@ -117,7 +117,9 @@ impl MultiStore for PostgresStore {
         }
         unknowns.clear();
         if keeps {
-            releases.iter().for_each(|release| self.tell(release.name));
+            for release in releases {
+                self.tell(release.name);
+            }
         }
         let mut outcomes: Vec<Result<Released>> =
             releases.iter().map(|_| Ok(Released::NotHeld)).collect();
