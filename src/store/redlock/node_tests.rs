@@ -357,3 +357,13 @@ fn what_was_to_go_over_a_connection_that_had_ended_was_not_sent() {
     let error = not_sent(stage.store.nodes[0].send(Some(&stage.holder()), ping).err());
     assert_eq!(error.kind(), ErrorKind::Unreachable);
 }
+
+/// Nor does it count as one that did not answer where a majority needs it.
+#[test]
+fn what_a_majority_needs_is_sent_again_over_a_new_connection() {
+    let stage = Stage::new(1);
+    assert!(asked(&stage.store.nodes[0]).is_some());
+    stage.masters[0].cut();
+    let call = stage.store.nodes[0].send_anyway(None, ping);
+    assert!(call.and_then(|call| call.finish(ping)).is_ok());
+}

@@ -32,11 +32,21 @@ impl Node {
         holder: Option<&Holder>,
         make: impl Fn(&Connection, &str) -> Vec<Request>,
     ) -> std::result::Result<NodeCall<'_>, RedisFailure> {
-        match self.send_once(holder, Effort::Connect, &make) {
-            // The connection had ended while it was idle, which says nothing about the master.
-            Err(RedisFailure::Unknown { ended: true, unknown, .. }) => self
-                .send_once(holder, Effort::Connect, &make)
-                .map_err(|repeat| after(unknown, repeat)),
+        self.send_again(holder, Effort::Connect, &make)
+    }
+
+    /// Sends once more if the connection had ended while it was idle, which says nothing about the
+    /// master.
+    fn send_again(
+        &self,
+        holder: Option<&Holder>,
+        effort: Effort,
+        make: impl Fn(&Connection, &str) -> Vec<Request>,
+    ) -> std::result::Result<NodeCall<'_>, RedisFailure> {
+        match self.send_once(holder, effort, &make) {
+            Err(RedisFailure::Unknown { ended: true, unknown, .. }) => {
+                self.send_once(holder, effort, &make).map_err(|repeat| after(unknown, repeat))
+            }
             outcome => outcome,
         }
     }
@@ -67,7 +77,7 @@ impl Node {
     ) -> std::result::Result<NodeCall<'_>, RedisFailure> {
         self.probe();
         self.await_unread();
-        self.send_once(holder, Effort::Anyway, make)
+        self.send_again(holder, Effort::Anyway, make)
     }
 
     /// Asks only this master, also if it looks slow: no other can answer instead.
@@ -75,11 +85,7 @@ impl Node {
         &self,
         make: impl Fn(&Connection, &str) -> Vec<Request>,
     ) -> std::result::Result<Vec<Reply>, RedisFailure> {
-        let sent = match self.send_anyway(None, &make) {
-            Err(RedisFailure::Unknown { ended: true, .. }) => self.send_anyway(None, &make),
-            sent => sent,
-        };
-        sent?.finish(make).map(|(replies, _)| replies)
+        self.send_anyway(None, &make)?.finish(make).map(|(replies, _)| replies)
     }
 
     fn send_once(
@@ -253,11 +259,16 @@ impl Drop for NodeCall<'_> {
 /// Why a repeat failed. If it was not sent, the first attempt may have run all the same: the caller
 /// must undo it.
 fn after(first: UnknownOutcome, repeat: RedisFailure) -> RedisFailure {
-    match repeat {
-        RedisFailure::NotSent(error) if first.was_sent() => {
-            RedisFailure::Unknown { error, unknown: first, ended: false }
-        }
-        repeat => repeat,
+    let error = match repeat {
+        RedisFailure::NotSent(error) => error,
+        // Another idle connection that had ended.
+        RedisFailure::Unknown { error, unknown, .. } if !unknown.was_sent() => error,
+        repeat => return repeat,
+    };
+    if first.was_sent() {
+        RedisFailure::Unknown { error, unknown: first, ended: false }
+    } else {
+        RedisFailure::NotSent(error)
     }
 }
 
