@@ -80,3 +80,34 @@ fn a_promoted_replica_keeps_what_it_has_and_the_rest_is_lost() {
     drop((holder, other));
     replica.assert_clean();
 }
+
+/// A user who may write in spite of `read_only` finds the new primary all the same.
+#[test]
+fn whoever_may_write_to_a_demoted_primary_does_not() {
+    let (demoted, promoted) = (Mysql::start_with(&[]), Mysql::start_with(&[]));
+    for server in [&demoted, &promoted] {
+        let version = server.query("SELECT VERSION()").remove(0).remove(0);
+        let right =
+            if version.contains("MariaDB") { "READ_ONLY ADMIN" } else { "CONNECTION_ADMIN" };
+        server.query(&format!("GRANT {right} ON *.* TO app"));
+    }
+    promoted.query("SET GLOBAL read_only=1");
+    let url = format!(
+        "mysql://app:secret@127.0.0.1:{},127.0.0.1:{}/{}",
+        demoted.port(),
+        promoted.port(),
+        demoted.database()
+    );
+    let builder = LockClient::builder().url(&url).lease(LEASE).io_timeout(ms(2000));
+    let client = builder.build().unwrap();
+    let forgotten = client.lock("k").unwrap();
+    client.semaphore("s").try_set_permits(1).unwrap();
+    demoted.query("SET GLOBAL read_only=1");
+    promoted.query("SET GLOBAL read_only=0");
+    let fresh = client.lock("n").unwrap();
+    assert_eq!((demoted.held(), promoted.held()), (vec!["k".to_owned()], vec!["n".to_owned()]));
+    assert!(forgotten.wait_lost(CAP).is_lost(), "it is renewed at the new primary, or not at all");
+    fresh.unlock().unwrap();
+    drop((forgotten, client));
+    promoted.assert_clean();
+}

@@ -8,17 +8,29 @@ use crate::store::database::{self, Link, Sent};
 
 const QUERY: u8 = 3;
 
+/// Sent before whatever writes, in the same query: fails if the server is no primary any more. It
+/// refuses by itself only users without the right to write in spite of `read_only`. After an error
+/// the rest of a query does not run. Not `DO`, which ignores errors. MariaDB 12 has words for
+/// numbers.
+const STILL_WRITES: &[u8] =
+    b"SET @leasehold_writes=IF(@@global.read_only IN ('0','OFF'),1,(SELECT 1 UNION SELECT 2));";
+/// How it fails: the subquery has more than one row.
+const IS_NO_PRIMARY: u16 = 1242;
+
 /// Statements that are sent in one query. Each is a transaction of its own, unless it begins one.
 #[derive(Debug, Clone)]
 pub(crate) struct Request {
     pub(super) sql: String,
     /// It begins a transaction: after an error that is still open.
     pub(super) in_transaction: bool,
+    writes: bool,
 }
 
 impl Request {
     pub(crate) fn new(sql: impl Into<String>) -> Self {
-        Self { sql: sql.into(), in_transaction: false }
+        let sql = sql.into();
+        let writes = ["UPDATE ", "INSERT "].iter().any(|write| sql.starts_with(write));
+        Self { sql, in_transaction: false, writes }
     }
 
     /// All of them or none.
@@ -29,7 +41,7 @@ impl Request {
             sql.push_str(&statement);
         }
         sql.push_str(";COMMIT");
-        Self { sql, in_transaction: true }
+        Self { sql, in_transaction: true, writes: true }
     }
 }
 
@@ -71,6 +83,7 @@ pub(crate) struct InFlight {
     pub(super) sent: Sent<String>,
     packet: Vec<u8>,
     in_transaction: bool,
+    writes: bool,
 }
 
 impl Connection {
@@ -79,10 +92,12 @@ impl Connection {
         request: &Request,
     ) -> std::result::Result<InFlight, MysqlFailure> {
         let sent = self.begin()?;
-        let packet = self.transport.reader.pack(true, &[&[QUERY], request.sql.as_bytes()]);
+        let Request { ref sql, in_transaction, writes } = *request;
+        let first = if writes { STILL_WRITES } else { b"" };
+        let packet = self.transport.reader.pack(true, &[&[QUERY], first, sql.as_bytes()]);
         let packet = packet.map_err(MysqlFailure::NotSent)?;
         self.transport.stream.meter.requests(1);
-        Ok(InFlight { sent, packet, in_transaction: request.in_transaction })
+        Ok(InFlight { sent, packet, in_transaction, writes })
     }
 
     pub(super) fn send(&mut self, flight: &InFlight) -> std::result::Result<(), MysqlFailure> {
@@ -92,7 +107,14 @@ impl Connection {
 
     pub(super) fn recv(&mut self, flight: &InFlight) -> Outcome {
         match read_answer(&mut self.transport) {
-            Ok(sets) => {
+            Ok(mut sets) => {
+                match &mut sets {
+                    Ok(sets) if flight.writes => drop(sets.remove(0)),
+                    Err(error) if flight.writes && error.code == IS_NO_PRIMARY => {
+                        *error = ServerError::no_primary();
+                    }
+                    _ => {}
+                }
                 let is_last = sets.as_ref().is_err_and(|error| {
                     error.wants_new_connection() || flight.in_transaction && !self.rolls_back()
                 });

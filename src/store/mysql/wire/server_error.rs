@@ -25,6 +25,12 @@ impl ServerError {
         Ok(Self { code, text: String::from_utf8_lossy(text).into_owned() })
     }
 
+    /// What a server says to those who may not write in spite of it.
+    #[cold]
+    pub(super) fn no_primary() -> Self {
+        Self { code: 1290, text: "it is running with read_only, and is no primary any more".into() }
+    }
+
     /// The row, or its fence, is locked by another transaction, or the server broke a deadlock.
     pub(crate) fn is_contended(&self) -> bool {
         matches!(self.code, 1205 | 1213 | 3572)
