@@ -89,6 +89,9 @@ fn a_full_queue_of_messages_keeps_no_undo_from_freeing() {
     wait_until("both are free", || server.number_of(HELD) == 0);
 }
 
+/// A call that waits for a standby; whether it succeeds.
+type Waits = Box<dyn FnOnce(&LockClient) -> bool + Send>;
+
 /// A commit with messages holds a lock of the whole server. One that waits for a standby that is
 /// away would keep every release from its message.
 #[test]
@@ -106,7 +109,7 @@ fn what_waits_for_a_standby_keeps_no_release_waiting() {
     let forced = client.lock("forced").unwrap();
     let job = client.once("job", "1");
     let _ = job.run(|_| Ok::<_, ()>(())).unwrap();
-    let waiting: Vec<Box<dyn FnOnce(&LockClient) -> bool + Send>> = vec![
+    let waiting: Vec<Waits> = vec![
         Box::new(|client| client.latch("l").count_down().is_ok()),
         Box::new(|client| client.semaphore("s").add_permits(1).is_ok()),
         Box::new(|_| taken.release().is_ok()),
