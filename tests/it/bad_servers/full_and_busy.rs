@@ -158,7 +158,7 @@ fn a_loading_server_is_not_ready() {
         return;
     }
     // The server loads slowly and answers during that time.
-    let args = ["--key-load-delay", "40000", "--loading-process-events-interval-bytes", "1024"];
+    let args = ["--key-load-delay", "90000", "--loading-process-events-interval-bytes", "1024"];
     let mut server = Server::start_with(&args);
     let (client, url) = (client(&server), server.url());
     let guard = client.lock("held").unwrap();
