@@ -344,11 +344,11 @@ impl Builder {
     /// takes longer than the server needs. While it polls, the thread uses its core.
     ///
     /// A thread polls only while no other call of the client to that server is in progress, and
-    /// only where polling is faster: both ways are measured, and the slower one is tried again now and then. So it
-    /// stops by itself where replies take longer, or other threads want the core. It lengthens no
-    /// wait. Turn it off where CPU time counts more than speed: on a battery, under a CPU quota, or
-    /// where cores are paid for by use. No effect on [`redlock`][Self::redlock] and with
-    /// PostgreSQL, which flushes its log for a grant. Defaults to true.
+    /// only where polling is faster: both ways are measured, and the slower one is tried again now
+    /// and then. So it stops by itself where replies take longer, or other threads want the core.
+    /// It lengthens no wait. Turn it off where CPU time counts more than speed: on a battery, under
+    /// a CPU quota, or where cores are paid for by use. No effect on [`redlock`][Self::redlock] and
+    /// with PostgreSQL, which flushes its log for a grant. Defaults to true.
     #[cfg_attr(not(feature = "redlock"), doc = include_str!("../links/redlock.md"))]
     pub fn busy_poll(mut self, on: bool) -> Self {
         self.settings.busy_poll = on;
