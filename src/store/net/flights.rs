@@ -5,9 +5,9 @@
 //! The thread that reads distributes the answers of all batches up to its own; then it leaves the
 //! reading to the caller of the batch that is the last one by then. Which interleavings that has is
 //! in `ARCHITECTURE.md`, "Requests behind each other". A connection without a
-//! [sender](super::pooled::PooledConnection::sender) carries one batch at a time: whoever returns it
-//! sends the whole queue in one write, before it distributes the answers that it has read. In this
-//! order, because the callers that get their answers queue their next requests meanwhile.
+//! [sender](super::pooled::PooledConnection::sender) carries one batch at a time: whoever returns
+//! it sends the whole queue in one write, before it distributes the answers that it has read. In
+//! this order, because the callers that get their answers queue their next requests meanwhile.
 
 use std::sync::Arc;
 
