@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 use super::ZooKeeperStore;
 use super::client::{NodeWatch, ZooKeeperFailure};
 use super::nodes::Node;
-use super::queue::{ZooKeeperResult, certain, is_there};
+use super::queue::{ZooKeeperResult, is_there};
 use super::wire::{Code, Request};
-use crate::base::error::Result;
+use crate::base::error::{Error, Result};
 use crate::base::log;
 use crate::store::{LockStore, Renewal, Renewed, Undo};
 
@@ -46,7 +46,15 @@ impl ZooKeeperStore {
                 && Self::guarded_paths(node).iter().any(|path| unguarded.contains(&**path))
         };
         let guarded = self.guard(&settled().filter(is_new).collect::<Vec<_>>());
-        let trouble = guarded.err().map(ZooKeeperFailure::into_error);
+        let guarded = guarded.map_err(ZooKeeperFailure::into_error);
+        let trouble = |node: &Node| match &guarded {
+            Err(error) => Some(error),
+            // Of another hold it says nothing.
+            Ok(refused) => {
+                let own = |(path, _): &&(String, Error)| Self::guarded_paths(node).contains(path);
+                refused.iter().find(own).map(|(_, error)| error)
+            }
+        };
         let outcome = |(one, node): (&Renewal, &Option<Node>)| {
             let is_gone =
                 node.as_ref().is_none_or(|node| node.is_gone() && self.is_still_at(one, node));
@@ -55,11 +63,9 @@ impl ZooKeeperStore {
                 self.leave_later(&one.name, &one.holder);
                 return Renewed::Gone;
             }
-            match &trouble {
-                Some(error) if node.as_ref().is_some_and(|node| is_new(&node)) => {
-                    Renewed::Failed(error.clone())
-                }
-                _ => Renewed::Held { sent_at, again: false, beside: None, asked: 0 },
+            match node.as_ref().filter(is_new).and_then(trouble) {
+                Some(error) => Renewed::Failed(error.clone()),
+                None => Renewed::Held { sent_at, again: false, beside: None, asked: 0 },
             }
         };
         let mut outcomes: Vec<Renewed> = chunk.iter().zip(&nodes).map(outcome).collect();
@@ -100,14 +106,15 @@ impl ZooKeeperStore {
         if node.permits.is_empty() { std::slice::from_ref(&node.path) } else { &node.permits }
     }
 
-    /// Watches these nodes for their holders. Nodes that are already gone are marked.
-    fn guard(&self, nodes: &[&Node]) -> ZooKeeperResult<()> {
+    /// Watches these nodes for their holders. Nodes that are already gone are marked. Returns those
+    /// that the server refuses to show.
+    fn guard(&self, nodes: &[&Node]) -> ZooKeeperResult<Vec<(String, Error)>> {
         let mut paths = Vec::new();
         for &node in nodes {
             paths.extend(Self::guarded_paths(node).iter().map(|path| (path, node)));
         }
         if paths.is_empty() {
-            return Ok(());
+            return Ok(Vec::new());
         }
         let requests: Vec<Request> =
             paths.iter().map(|(path, _)| Request::get_data(path, true)).collect();
@@ -115,7 +122,7 @@ impl ZooKeeperStore {
             ((*path).clone(), NodeWatch::Own(node.is_lost.clone()))
         };
         let exchange = self.client.ask(&requests, paths.iter().map(watch).collect())?;
-        let mut all = Ok(());
+        let mut refused = Vec::new();
         for (reply, (path, node)) in exchange.replies.iter().zip(paths) {
             if reply.code.is_ok() {
                 continue;
@@ -123,10 +130,10 @@ impl ZooKeeperStore {
             self.client.unguard(std::slice::from_ref(path));
             match reply.code {
                 Code::NO_NODE => node.is_lost.store(true, Ordering::Release),
-                code => all = Err(certain(code.to_error(path))),
+                code => refused.push((path.clone(), code.to_error(path))),
             }
         }
-        all
+        Ok(refused)
     }
 
     /// One request for all: a majority has to agree to it, and every node has to exist.

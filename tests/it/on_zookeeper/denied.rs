@@ -4,7 +4,7 @@ use leasehold::{Error, ErrorKind};
 
 use super::{children, client, client_of, server};
 use crate::rig::zookeeper::PERSISTENT;
-use crate::rig::{ms, wait_until};
+use crate::rig::{CAP, ms, wait_until};
 
 const ALL: i32 = 31;
 const READ: i32 = 1;
@@ -102,5 +102,30 @@ fn a_release_that_is_denied_is_named_and_made_good() {
     look.delete("/job").unwrap();
     look.close();
     drop(other);
+    server.assert_clean();
+}
+
+/// A node that may not be read any more troubles its holder, and no other hold of the client.
+#[test]
+fn a_node_that_is_denied_troubles_only_its_holder() {
+    let server = server!();
+    let client = client_of(&server.url(), |builder| builder.lease(ms(6000)));
+    let mut look = server.raw();
+    let (job, well) = (client.lock("job").unwrap(), client.lock("well").unwrap());
+    let (troubles, troubled) = leasehold::crossbeam_channel::unbounded();
+    for (name, guard) in [("job", &job), ("well", &well)] {
+        let troubles = troubles.clone();
+        guard.on_renewal_failed(move |_| drop(troubles.send(name)));
+    }
+    let [node] = &children(&mut look, "/job")[..] else { panic!("one holder") };
+    let node = format!("/job/{node}");
+    look.allow(&node, ALL - READ).unwrap();
+    assert_eq!(troubled.recv_timeout(CAP), Ok("job"));
+    look.allow(&node, ALL).unwrap();
+    job.unlock().unwrap();
+    well.unlock().unwrap();
+    look.close();
+    drop((client, troubles));
+    assert!(troubled.iter().all(|name| name == "job"));
     server.assert_clean();
 }
