@@ -115,7 +115,9 @@ fn a_node_that_is_denied_troubles_only_its_holder() {
     let (troubles, troubled) = leasehold::crossbeam_channel::unbounded();
     for (name, guard) in [("job", &job), ("well", &well)] {
         let troubles = troubles.clone();
-        guard.on_renewal_failed(move |_| drop(troubles.send(name)));
+        guard.on_renewal_failed(move |_| {
+            let _ = troubles.send(name);
+        });
     }
     let [node] = &children(&mut look, "/job")[..] else { panic!("one holder") };
     let node = format!("/job/{node}");
