@@ -192,7 +192,9 @@ impl<C: Database> Server<C> {
         let ask = |requests: &[C::Request]| {
             requests.iter().map(|request| self.ask_freely(request)).collect()
         };
-        let settled = end_sessions::<C>(earlier, self.io_timeout, ask).and_then(|()| {
+        // Half of it: the others wait for this thread no longer than one.
+        let patience = self.io_timeout / 2;
+        let settled = end_sessions::<C>(earlier, patience, ask).and_then(|()| {
             if living().next().is_none() {
                 return Ok(());
             }
