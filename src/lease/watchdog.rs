@@ -280,8 +280,9 @@ impl Watchdog {
             return Ok(());
         }
         let watchdog = self.clone();
-        let name = format_args!("lh-renew-{}", self.client_name);
-        self.worker.start(&mut table.phase, name, move || watchdog.run())
+        let phase = &mut table.phase;
+        self.worker
+            .start(phase, format_args!("lh-renew-{}", self.client_name), move || watchdog.run())
     }
 }
 

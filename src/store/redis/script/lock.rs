@@ -229,9 +229,10 @@ pub(crate) fn release_answer(reply: Reply) -> Result<Released> {
         (Some(0), _) => return Ok(Released::NotHeld),
         (Some(1), _) => return Ok(Released::StillHeld),
         (Some(2), Reply::Pair(_, receivers)) => (receivers, None),
-        (Some(2), Reply::Array(parts))
-            if let [_, Reply::Int(receivers), Reply::Bytes(head), token @ ..] = &parts[..] =>
-        {
+        (Some(2), Reply::Array(parts)) => {
+            let [_, Reply::Int(receivers), Reply::Bytes(head), token @ ..] = &parts[..] else {
+                return Err(unexpected("a release", &format!("{reply:?}")));
+            };
             let holder = String::from_utf8_lossy(head).into_owned();
             let grant = match token {
                 [Reply::Int(token)] => Some(token.unsigned_abs()),
