@@ -177,7 +177,7 @@ impl Observer {
 
     /// Whether a listener or a tracer may want to know of the end of a hold.
     pub(crate) fn is_watched(&self) -> bool {
-        cfg!(feature = "tracing") || self.listener.is_some()
+        cfg!(feature = "tracing") || self.has_listener()
     }
 
     /// Whether a wait that begins is reported to a listener or a tracer.

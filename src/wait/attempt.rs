@@ -60,7 +60,7 @@ pub(crate) struct Wanted<'a> {
 }
 
 impl<'a> Wanted<'a> {
-    /// Permits of one name without a fencing token, or a latch.
+    /// For a call that gets no fencing token: permits, or a wait for a latch or for a job.
     pub(crate) fn permits(name: &'a Arc<LockName>, permits: u32, lease: Duration) -> Self {
         let all = std::slice::from_ref(name);
         Self { all, primitive: name.kind.into(), permits, lease, token: TokenRule::Off }

@@ -68,12 +68,16 @@ impl Connection {
 
     /// No reply is due, but there is input: the other end has closed the connection, or has sent a
     /// frame that would be read as the reply to the next request. Or its master was replaced.
-    #[cold]
-    pub(super) fn note_end_while_idle(&self) {
-        log::debug!(
-            "an idle connection or its master has ended, or the connection has received unexpected bytes"
-        );
-        self.transport.stream.meter.broke();
+    /// Counts it, and returns whether it is so.
+    pub(super) fn note_end_while_idle(&mut self) -> bool {
+        let has_ended = self.facts.is_outdated() || self.transport.has_input();
+        if has_ended {
+            log::debug!(
+                "an idle connection or its master has ended, or the connection has received unexpected bytes"
+            );
+            self.transport.stream.meter.broke();
+        }
+        has_ended
     }
 
     /// The replies of a write that another thread has sent behind those of this one begin with the

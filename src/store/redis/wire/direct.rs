@@ -31,8 +31,7 @@ impl Connection {
         &mut self,
         requests: impl Iterator<Item = &'a Request>,
     ) -> std::result::Result<InFlight, RedisFailure> {
-        if self.awaited.due.is_empty() && (self.facts.is_outdated() || self.transport.has_input()) {
-            self.note_end_while_idle();
+        if self.awaited.due.is_empty() && self.note_end_while_idle() {
             // Everything that was sent on it has been answered, so nothing can run late.
             let error = Error::new(ErrorKind::Unreachable, ENDED);
             let unknown = UnknownOutcome { facts: self.facts.clone(), not_after: 0, sent: false };

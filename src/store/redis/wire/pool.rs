@@ -35,11 +35,7 @@ impl PooledConnection<Connector> for Connection {
 
     /// Nothing has come since the last reply, not even the end, and its server is the one to ask.
     fn is_usable(&mut self, _connector: &Connector) -> bool {
-        let has_ended = self.facts.is_outdated() || self.transport.has_input();
-        if has_ended {
-            self.note_end_while_idle();
-        }
-        !has_ended
+        !self.note_end_while_idle()
     }
 
     /// The kills of the earlier attempts come first: the server has closed those connections before

@@ -84,7 +84,7 @@ impl ConnectionFacts {
 
     /// A lower bound of the server's clock, unless that is set back.
     pub(super) fn server_now_at_least(&self, now: Moment) -> u64 {
-        self.server_micros + now.since(self.answered_at).as_micros() as u64
+        self.server_micros.saturating_add(micros(now.since(self.answered_at)))
     }
 
     /// When the server's clock has passed `micros`, by our clock, unless that is set back.
@@ -93,7 +93,7 @@ impl ConnectionFacts {
     }
 
     fn server_now_at_most(&self, now: Moment) -> u64 {
-        self.server_micros + now.since(self.asked_at).as_micros() as u64
+        self.server_micros.saturating_add(micros(now.since(self.asked_at)))
     }
 
     pub(super) fn connection_args(&self, now: Moment, io_timeout: Duration) -> ConnectionArgs {
@@ -105,12 +105,16 @@ impl ConnectionFacts {
             not_after: if self.kill.is_some() {
                 0
             } else {
-                self.server_now_at_most(now) + io_timeout.as_micros() as u64
+                self.server_now_at_most(now).saturating_add(micros(io_timeout))
             },
             publishing: self.publishing,
             by_source: self.by_source,
         }
     }
+}
+
+fn micros(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }
 
 /// A request was sent on a connection that then failed. It can still run until the server has
@@ -275,5 +279,14 @@ mod tests {
         assert_eq!(wait(2 + CLOCKS_DIFFER.as_secs(), 20), None);
         // Nor one that is set forward: the script refuses what comes late.
         assert_eq!(wait(0, 5000), None);
+    }
+
+    /// A proxy, or a server whose clock was set wrongly, may say anything.
+    #[test]
+    fn a_time_without_sense_overflows_nothing() {
+        let there = ConnectionFacts { server_micros: u64::MAX, ..facts(50, 0) };
+        let now = Moment::from_nanos(100 * 1_000_000_000);
+        let args = there.connection_args(now, Duration::from_secs(2));
+        assert_eq!((args.floor, args.not_after), (u64::MAX, u64::MAX));
     }
 }
