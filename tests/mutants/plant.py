@@ -3,11 +3,13 @@
 chooses at run time which of them is alive. So the whole sample is compiled once, and not once for
 each, which on a small machine is the difference between an hour and days.
 
-    plant.py LIST TREE SEED NUMBER OUT UNVIABLE FOLDER
+    plant.py LIST TREE SEED NUMBER OUT UNVIABLE FOLDERS WHICH
 
-LIST is what `cargo mutants --list --json` prints for TREE. Of each folder (FOLDERS) NUMBER mutants
-are chosen (of FOLDER alone, if it is not empty), by a hash of SEED and of what they change, so another run with this seed chooses the
-same ones as long as their functions are there. OUT gets one line for each: number, folder, name.
+LIST is what `cargo mutants --list --json` prints for TREE. Of each folder NUMBER mutants are chosen
+(FOLDERS is a list with commas; if it is empty: of all), by a hash of SEED and of what they change,
+so another run with this seed chooses the same ones as long as their functions are there. OUT gets
+one line for each: number, folder, name. With the WHICH `beside` no scheduler judges them, so it is
+not built.
 
 A function with mutants becomes a `match` of the chosen number, with a copy of its body for each
 mutant and the original for all other numbers. A copy that does not compile is taken out again, and
@@ -155,12 +157,13 @@ def errors(command, tree):
 
 
 def main():
-    listed, tree, seed, number, out, unviable_file, only = sys.argv[1:]
+    listed, tree, seed, number, out, unviable_file, only, which = sys.argv[1:]
     texts, found = read(listed, tree)
     if only:
-        found = {folder: mutants for folder, mutants in found.items() if folder.strip('/') == only.strip('/')}
-        if not found:
-            sys.exit('no such folder: %s; there are %s' % (only, ', '.join(FOLDERS)))
+        asked = [folder.strip('/') for folder in only.split(',')]
+        found = {folder: mutants for folder, mutants in found.items() if folder.strip('/') in asked}
+        if len(found) < len(asked):
+            sys.exit('no such folder in %s; there are %s' % (only, ', '.join(FOLDERS)))
     rank = lambda m: hashlib.sha256(('%s %s' % (seed, m.name)).encode()).hexdigest()
     waiting = {folder: sorted(mutants, key=rank) for folder, mutants in found.items()}
     chosen = {folder: [] for folder in waiting}
@@ -191,8 +194,7 @@ def main():
                 ['cargo', 'build', '--profile', 'scheduler', '-p', 'leasehold-scheduler',
                  '--config', 'build.rustflags=["--cfg","shuttle"]',
                  '--target-dir', os.path.join(os.environ['CARGO_TARGET_DIR'], 'shuttle')]]
-    if only:
-        # No other program judges them.
+    if which == 'beside':
         del commands[1:]
     fill()
     # What takes the place of one that the second command has refused has not met the first.
