@@ -185,6 +185,15 @@ fn a_loss_keeps_how_and_when_it_came() {
 }
 
 #[test]
+fn a_word_keeps_its_mark_and_its_end() {
+    use LostBy::{Closing, Neglect, Session, Store, Time};
+    let lost = [Time, Session, Store, Neglect, Closing].map(Mark::Lost);
+    for mark in [Mark::Held, Mark::Suspect, Mark::Released].into_iter().chain(lost) {
+        assert_eq!(unpack(pack(mark, at(1000))), (mark, at(1000)));
+    }
+}
+
+#[test]
 fn the_margin_is_one_percent_and_two_milliseconds() {
     assert_eq!(valid_until(at(0), Duration::from_secs(30)), at(29_698));
     assert_eq!(valid_until(at(5), Duration::ZERO), at(5));

@@ -11,6 +11,7 @@ use crate::lease::records::HoldRequest;
 use crate::report::observer::Observer;
 use crate::signal::clock::{Clock, SystemClock};
 use crate::store::Granted;
+use crate::store::HoldCounts;
 use crate::store::Topic;
 use crate::store::memory::{Memory, MemoryStore};
 use crate::wait::client_state::Config;
@@ -113,4 +114,34 @@ fn is_staged() -> bool {
     );
     drop(listening);
     is_staged
+}
+
+/// Both counts are in one word: a level more would be a level of the other side.
+#[test]
+fn the_last_level_is_refused() {
+    let client = client();
+    let name = Arc::new(LockName::new("", "job", Kind::Mutex).unwrap());
+    let terms = Terms::of(&client.config);
+    let enter = || acquire_for_thread(&client, &name, &terms, Deadline::Now);
+    let hold = enter().unwrap().unwrap();
+    hold.tenure.set_counts(HoldCounts { main: u32::MAX - 1, reads: 0 });
+    assert!(enter().unwrap().is_some());
+    assert_eq!(enter().unwrap_err().kind(), ErrorKind::InvalidInput);
+    assert_eq!(hold.tenure.counts(), HoldCounts { main: u32::MAX, reads: 0 });
+    hold.tenure.set_counts(HoldCounts { main: 1, reads: 0 });
+    hold.release_one(Side::Main).unwrap();
+}
+
+/// What a thread holds is released when it ends. A guard of an inner level that is dropped later,
+/// because it is in a thread-local variable, has nothing to do or to report.
+#[test]
+fn an_inner_level_of_a_thread_that_has_ended_is_no_loss() {
+    let client = client();
+    let name = Arc::new(LockName::new("", "job", Kind::Mutex).unwrap());
+    let terms = Terms::of(&client.config);
+    let enter = || acquire_for_thread(&client, &name, &terms, Deadline::Now).unwrap().unwrap();
+    let hold = enter();
+    let _inner = enter();
+    hold.release_all().unwrap();
+    assert!(matches!(hold.leave_one(Side::Main), Ok(None)));
 }

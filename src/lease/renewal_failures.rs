@@ -134,6 +134,8 @@ mod tests {
             "{logged:?}"
         );
         assert!(lines([failed(ErrorKind::Unreachable), failed(ErrorKind::NotReady)]).is_empty());
+        let refused = lines([failed(ErrorKind::WrongType), failed(ErrorKind::WrongType)]);
+        assert!(!refused.iter().any(|line| line.contains("renewed again")), "{refused:?}");
         assert!(lines([held(), held()])[0].contains("renewed again"));
         assert!(lines([held(), held()]).is_empty());
         let logged = lines([failed(ErrorKind::WrongType), held()]);

@@ -184,4 +184,16 @@ mod tests {
         let both = lost.wait_lost(Duration::ZERO, Some(&token));
         assert_eq!(both, LossWait::Lost, "a loss counts before the cancel");
     }
+
+    #[test]
+    fn an_event_is_notified_until_it_is_removed() {
+        let held = tenure("a", &Arc::new(FakeClock::default()), SPAN);
+        let [removed, kept] = [(); 2].map(|()| Arc::<Event>::default());
+        for event in [&removed, &kept] {
+            held.add_event(event);
+        }
+        held.remove_event(&removed);
+        held.wake();
+        assert!(kept.is_notified() && !removed.is_notified());
+    }
 }

@@ -181,6 +181,11 @@ impl Tenure {
         HoldCounts { main: word as u32, reads: (word >> 32) as u32 }
     }
 
+    #[cfg(test)]
+    pub(crate) fn set_counts(&self, HoldCounts { main, reads }: HoldCounts) {
+        self.counts.store(u64::from(main) | u64::from(reads) << 32, Ordering::Release);
+    }
+
     /// Adds a level that was granted.
     pub(crate) fn add_count(&self, side: Side) {
         self.counts.fetch_add(side.one(), Ordering::AcqRel);

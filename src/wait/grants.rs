@@ -68,3 +68,46 @@ impl AcquireAttempt<'_> {
         self.traces.place = Default::default();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::base::data::HoldData;
+    use crate::base::lock_name::{Kind, LockName};
+    use crate::wait::attempt::Wanted;
+
+    const LEASE: Duration = Duration::from_secs(60);
+
+    /// Whether a waiter that has a place, and that `change` has changed, believes this message.
+    fn believes(token: u64, change: impl FnOnce(&mut AcquireAttempt<'_>)) -> bool {
+        let client = crate::LockClient::in_memory();
+        let name = [Arc::new(LockName::new("", "x", Kind::Fair).unwrap())];
+        let wanted = Wanted {
+            all: &name,
+            primitive: Kind::Fair.into(),
+            permits: 1,
+            lease: LEASE,
+            token: TokenRule::On,
+        };
+        let mut attempt = AcquireAttempt::new(client.state(), &name[0], wanted, None).unwrap();
+        attempt.traces.place.since = Some(client.state().clock.now());
+        change(&mut attempt);
+        attempt.granted_by_release(token).is_some()
+    }
+
+    #[test]
+    fn whatever_a_message_does_not_give_is_asked_for() {
+        assert!(believes(7, |_| {}));
+        assert!(!believes(0, |_| {}), "no token");
+        assert!(believes(0, |attempt| attempt.wanted.token = TokenRule::Off));
+        assert!(!believes(7, |attempt| attempt.traces.place.is_another = true), "an earlier grant");
+        assert!(!believes(7, |attempt| attempt.traces.place.since = None), "no place");
+        let shorter = Duration::from_millis(1);
+        assert!(!believes(7, |attempt| attempt.wanted.lease = shorter), "a shorter lease");
+        assert!(!believes(7, |attempt| attempt.writes(&HoldData::new(b"x"))), "data");
+        assert!(!believes(7, |attempt| attempt.traces.under_way = true), "a request may still run");
+    }
+}

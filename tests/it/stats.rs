@@ -263,6 +263,28 @@ fn readers_that_share_a_hold_are_one_grant_each() {
     server.assert_clean();
 }
 
+/// Without a writer before them: those that come while the first one asks queue behind it. If they
+/// asked as well, and a writer came in between, they would wait for it beside a hold that they may
+/// join.
+#[test]
+fn readers_that_come_while_one_asks_join_its_hold() {
+    let server = Server::start();
+    let patient = Duration::from_secs(60);
+    let readers = server.builder().lease(patient).io_timeout(patient).build().unwrap();
+    // So that its scripts are known.
+    drop(readers.rw_lock("other").read().unwrap());
+    server.cmd::<()>(&["CLIENT", "PAUSE", "700", "ALL"]);
+    std::thread::scope(|s| {
+        for _ in 0..4 {
+            s.spawn(|| readers.rw_lock("config").read().unwrap().unlock().unwrap());
+        }
+        waits(&readers, 3);
+    });
+    assert_eq!(figures(&readers, Primitive::Read).joined(), 3);
+    drop(readers);
+    server.assert_clean();
+}
+
 #[test]
 fn a_multi_lock_is_one_call_and_several_holds() {
     let server = Server::start();

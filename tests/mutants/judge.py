@@ -53,7 +53,8 @@ def judges(file, which, lib, scheduler, it):
 # The tests of what the contract does not ask, by the beginnings of files.
 OF_HOLDS = 'tests of holds', [
     'cancelling::', 'closing::', 'ended_waits::', 'late_releases::', 'loss::', 'loss_reasons::', 'min_hold::',
-    'outcomes::', 'panics::', 'snapshot::', 'stats::', 'turns::', 'unheard::', 'user_code::', 'waiting::',
+    'outcomes::', 'panics::', 'processes::', 'redisson_readers::', 'rwlock::', 'shared_reads::', 'snapshot::',
+    'stats::', 'turns::', 'unheard::', 'user_code::', 'waiting::',
 ]
 BEYOND = {
     'src/hold': OF_HOLDS,

@@ -6,7 +6,6 @@ use std::fs;
 use std::panic;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -49,7 +48,7 @@ pub(crate) fn tell(what: impl FnOnce() -> String) {
 #[derive(Clone)]
 pub(crate) enum Subject {
     Scenario(&'static Scenario),
-    Program(Arc<generated::Program>),
+    Program(generated::Program),
 }
 
 impl Subject {
@@ -64,7 +63,7 @@ impl Subject {
     fn check(&self) -> Check {
         match self {
             Self::Scenario(scenario) => Check { run: scenario.run, limit: scenario.limit },
-            Self::Program(program) => generated::check(program),
+            Self::Program(program) => program.check(),
         }
     }
 
@@ -146,12 +145,12 @@ fn explore_program(file: &Path, arguments: &Arguments) -> ExitCode {
     let read = fs::read_to_string(file).map_err(|e| e.to_string());
     let program = read.and_then(|text| {
         let program = text.strip_prefix(GENERATED).unwrap_or(&text);
-        generated::parse(
+        generated::Program::parse(
             program.split_once(&format!("\n{SCHEDULE}\n")).map_or(program, |(program, _)| program),
         )
     });
     let program = match program {
-        Ok(program) => Arc::new(program),
+        Ok(program) => program,
         Err(why) => {
             eprintln!("{}: {why}", file.display());
             return ExitCode::FAILURE;
@@ -325,7 +324,7 @@ fn read_schedule(text: &str) -> Result<(Subject, &str), String> {
     if name == GENERATED {
         let (program, schedule) =
             rest.split_once(&format!("\n{SCHEDULE}\n")).ok_or("it has no schedule")?;
-        return Ok((Subject::Program(Arc::new(generated::parse(program)?)), schedule));
+        return Ok((Subject::Program(generated::Program::parse(program)?), schedule));
     }
     let scenario = SCENARIOS.iter().find(|scenario| scenario.name == name.trim());
     let scenario =

@@ -86,16 +86,27 @@ impl Wire {
     /// The lock can be taken, although requests had unknown outcomes. The first call may meet the
     /// end of a connect that began before the servers were well, and no other may.
     pub(crate) fn is_free(&self, client: &LockClient, name: &str) {
+        self.is_free_after(client, name, 1);
+    }
+
+    /// The same, after so many calls at most that fail, with pauses of 100 ms.
+    pub(crate) fn is_free_after(&self, client: &LockClient, name: &str, failures: u32) {
         let take = || client.try_lock_for(name, Duration::from_secs(10));
-        let guard = take().or_else(|e| if e.is_outage() { take() } else { Err(e) });
-        let guard = guard.expect("the servers answer again").expect("nothing is left of it");
+        let mut taken = take();
+        for _ in 0..failures {
+            if taken.as_ref().is_err_and(leasehold::Error::is_outage) {
+                sleep(Duration::from_millis(100));
+                taken = take();
+            }
+        }
+        let guard = taken.expect("the servers answer again").expect("nothing is left of it");
         guard.unlock().expect("it is held");
     }
 
     /// Closes the clients, and waits until nothing is left of them in the process and at the
     /// servers.
-    pub(crate) fn end<const N: usize>(self, clients: [LockClient; N]) {
-        for client in &clients {
+    pub(crate) fn end(self, clients: impl AsRef<[LockClient]>) {
+        for client in clients.as_ref() {
             let snapshot = client.snapshot();
             assert!(
                 snapshot.waits().is_empty(),
@@ -108,8 +119,8 @@ impl Wire {
     }
 
     /// The same, for clients that need not have released everything.
-    pub(crate) fn close<const N: usize>(self, clients: [LockClient; N]) {
-        for client in clients {
+    pub(crate) fn close(self, clients: impl AsRef<[LockClient]>) {
+        for client in clients.as_ref() {
             client.close(LEFT_AT_MOST).expect("it closes within the timeout");
         }
         self.nothing_left("locks", |server| server.locks().is_empty());

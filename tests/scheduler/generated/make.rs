@@ -26,7 +26,7 @@ const THEMES: [Theme; 6] =
     [Theme::Plain, Theme::Ends, Theme::Losses, Theme::Failures, Theme::Outages, Theme::Foreign];
 
 /// Steele, Lea, Flood: Fast splittable pseudorandom number generators (SplitMix64).
-struct Dice(u64);
+pub(super) struct Dice(pub(super) u64);
 
 impl Dice {
     fn next(&mut self) -> u64 {
@@ -36,16 +36,16 @@ impl Dice {
         mixed ^ (mixed >> 31)
     }
 
-    fn below(&mut self, most: usize) -> usize {
+    pub(super) fn below(&mut self, most: usize) -> usize {
         (self.next() % most as u64) as usize
     }
 
-    fn of<T: Copy>(&mut self, choices: &[T]) -> T {
+    pub(super) fn of<T: Copy>(&mut self, choices: &[T]) -> T {
         choices[self.below(choices.len())]
     }
 
     /// True once in so many times.
-    fn once_in(&mut self, times: usize) -> bool {
+    pub(super) fn once_in(&mut self, times: usize) -> bool {
         self.below(times) == 0
     }
 }

@@ -15,13 +15,14 @@ mod shrink;
 mod take;
 mod terms;
 mod text;
+mod wire;
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use leasehold::os::{Check, Failure, Order};
 
-pub(crate) use self::program::Program;
 use crate::runs::{Subject, batch};
 
 /// The number of schedules of one program. Another program finds more than another schedule.
@@ -36,9 +37,72 @@ const ORDERS: [Order; 4] =
 /// The time to make a failed program smaller.
 const SHRINKING: Duration = Duration::from_secs(20);
 
+/// Of so many programs one runs over servers. The others run over the store in memory.
+const OVER_SERVERS: u64 = 4;
+
+#[derive(Clone)]
+pub(crate) enum Program {
+    /// Over the store in memory, with its faults.
+    Memory(Arc<program::Program>),
+    /// Over servers of the scheduler's network.
+    Wire(Arc<wire::Program>),
+}
+
+impl fmt::Display for Program {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Memory(program) => program.fmt(f),
+            Self::Wire(program) => program.fmt(f),
+        }
+    }
+}
+
+impl Program {
+    fn make(seed: u64, n: u64) -> Self {
+        if n % OVER_SERVERS == OVER_SERVERS - 1 {
+            Self::Wire(Arc::new(wire::make(seed)))
+        } else {
+            Self::Memory(Arc::new(make::make(seed)))
+        }
+    }
+
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+        if text.trim_start().starts_with("wire") {
+            wire::parse(text).map(Arc::new).map(Self::Wire)
+        } else {
+            text::parse(text).map(Arc::new).map(Self::Memory)
+        }
+    }
+
+    fn smaller(&self) -> Vec<Self> {
+        match self {
+            Self::Memory(program) => {
+                shrink::smaller(program).into_iter().map(Arc::new).map(Self::Memory).collect()
+            }
+            Self::Wire(program) => {
+                program.smaller().into_iter().map(Arc::new).map(Self::Wire).collect()
+            }
+        }
+    }
+
+    /// What the scheduler runs, on the thread that calls this.
+    pub(crate) fn check(&self) -> Check {
+        match self {
+            Self::Memory(program) => {
+                play::choose_program(program.clone());
+                Check { run: play::play, limit: program.limit() }
+            }
+            Self::Wire(program) => {
+                wire::choose_program(program.clone());
+                Check { run: wire::play, limit: program.limit() }
+            }
+        }
+    }
+}
+
 /// A program that has failed, as small as it became.
 pub(crate) struct Failed {
-    pub(crate) program: Arc<Program>,
+    pub(crate) program: Program,
     pub(crate) order: Order,
     pub(crate) seed: u64,
     pub(crate) why: Failure,
@@ -55,11 +119,12 @@ pub(crate) struct Ran {
 pub(crate) fn explore(seed: u64, until: Instant, ran: &mut Ran) -> Option<Failed> {
     while Instant::now() < until {
         let n = ran.programs;
-        let program = Arc::new(make::make(seed.wrapping_add(n)));
+        let program = Program::make(seed.wrapping_add(n), n);
         ran.programs += 1;
         match play(
             &program,
-            ORDERS[(n % ORDERS.len() as u64) as usize],
+            // Each kind of program meets each order.
+            ORDERS[((n + n / OVER_SERVERS) % ORDERS.len() as u64) as usize],
             seed.wrapping_add(n),
             SCHEDULES,
         ) {
@@ -70,7 +135,7 @@ pub(crate) fn explore(seed: u64, until: Instant, ran: &mut Ran) -> Option<Failed
     None
 }
 
-fn play(program: &Arc<Program>, order: Order, seed: u64, times: usize) -> Result<usize, Failed> {
+fn play(program: &Program, order: Order, seed: u64, times: usize) -> Result<usize, Failed> {
     let subject = Subject::Program(program.clone());
     let failed = |why| Failed { program: program.clone(), order, seed, why };
     batch(&subject, order, seed, times, true).map_err(failed)
@@ -80,7 +145,7 @@ fn play(program: &Arc<Program>, order: Order, seed: u64, times: usize) -> Result
 fn make_smaller(mut failed: Failed) -> Failed {
     let until = Instant::now() + SHRINKING;
     'smaller: loop {
-        for program in shrink::smaller(&failed.program).into_iter().map(Arc::new) {
+        for program in failed.program.smaller() {
             for attempt in 0..8 {
                 if Instant::now() >= until {
                     return failed;
@@ -101,7 +166,7 @@ fn make_smaller(mut failed: Failed) -> Failed {
 
 /// Plays a program under the schedules of one seed after another.
 pub(crate) fn explore_one(
-    program: &Arc<Program>,
+    program: &Program,
     seed: u64,
     until: Instant,
     ran: &mut Ran,
@@ -119,16 +184,6 @@ pub(crate) fn explore_one(
         }
     }
     None
-}
-
-pub(crate) fn parse(text: &str) -> Result<Program, String> {
-    text::parse(text)
-}
-
-/// What the scheduler runs for a program.
-pub(crate) fn check(program: &Arc<Program>) -> Check {
-    play::choose_program(program.clone());
-    Check { run: play::play, limit: program.limit() }
 }
 
 /// Called on the thread of an execution that has failed.

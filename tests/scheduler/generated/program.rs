@@ -167,6 +167,8 @@ macro_rules! words {
     };
 }
 
+pub(super) use words;
+
 words!(Client { One = "one", Other = "other" });
 words!(
     /// What code of the user does when it is called.

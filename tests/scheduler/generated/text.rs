@@ -167,41 +167,54 @@ pub(crate) fn parse(text: &str) -> Result<Program, String> {
     Ok(program)
 }
 
-struct Words<'t>(std::str::SplitWhitespace<'t>);
+/// The words of a line.
+pub(super) struct Words<'t>(std::str::SplitWhitespace<'t>);
 
 impl<'t> Words<'t> {
-    fn of(line: &'t str) -> Self {
+    pub(super) fn of(line: &'t str) -> Self {
         Self(line.split_whitespace())
     }
 
-    fn next(&mut self) -> Result<&'t str, String> {
+    pub(super) fn next(&mut self) -> Result<&'t str, String> {
         self.0.next().ok_or_else(|| "a line ends too early".to_owned())
     }
 
-    fn read<T>(&mut self, read: impl Fn(&str) -> Option<T>) -> Result<T, String> {
+    pub(super) fn read<T>(&mut self, read: impl Fn(&str) -> Option<T>) -> Result<T, String> {
         let word = self.next()?;
         read(word).ok_or_else(|| format!("{word:?} is unknown"))
     }
 
     /// The value behind a key.
-    fn value<T>(&mut self, read: impl Fn(&str) -> Option<T>) -> Result<T, String> {
+    pub(super) fn value<T>(&mut self, read: impl Fn(&str) -> Option<T>) -> Result<T, String> {
         self.next()?;
         self.read(read)
     }
 
-    fn time(&mut self) -> Result<Micros, String> {
+    pub(super) fn time(&mut self) -> Result<Micros, String> {
         self.read(time)
     }
 
-    fn thing(&mut self) -> Result<usize, String> {
+    pub(super) fn key_and_time(&mut self) -> Result<Micros, String> {
+        self.value(time)
+    }
+
+    pub(super) fn wait(&mut self) -> Result<Wait, String> {
+        self.read(|word| match word {
+            "ever" => Some(Wait::Ever),
+            "try" => Some(Wait::Never),
+            word => time(word).map(Wait::For),
+        })
+    }
+
+    pub(super) fn thing(&mut self) -> Result<usize, String> {
         self.read(|word| NAMES.iter().position(|name| *name == word))
     }
 
     fn settings(&mut self) -> Result<Settings, String> {
         self.next()?;
         Ok(Settings {
-            lease: self.value(time)?,
-            outage: self.value(time)?,
+            lease: self.key_and_time()?,
+            outage: self.key_and_time()?,
             permits: self.value(|word| word.parse().ok())?,
             tokens: self.value(|word| word.parse().ok())?,
             races: self.value(|word| word.parse().ok())?,
@@ -239,18 +252,14 @@ impl<'t> Words<'t> {
             "pace" => Step::Pace(Pace {
                 thing: self.thing()?,
                 permits: self.number()?,
-                wait: self.read(|word| match word {
-                    "ever" => Some(Wait::Ever),
-                    "try" => Some(Wait::Never),
-                    word => time(word).map(Wait::For),
-                })?,
+                wait: self.wait()?,
             }),
             "set-rate" => Step::SetRate(self.thing()?),
             word => return Err(format!("{word:?} is no step")),
         })
     }
 
-    fn number<T: std::str::FromStr>(&mut self) -> Result<T, String> {
+    pub(super) fn number<T: std::str::FromStr>(&mut self) -> Result<T, String> {
         self.read(|word| word.parse().ok())
     }
 

@@ -163,6 +163,14 @@ impl Server {
         self.state().late = [delay, Duration::ZERO];
     }
 
+    /// From now on nothing happens to requests any more.
+    pub(crate) fn calm_down(&self) {
+        self.intervene(None);
+        let mut state = self.state();
+        state.mishaps.clear();
+        state.late = [Duration::ZERO; 2];
+    }
+
     /// From now on the user may not kill connections.
     pub(crate) fn forbid_kills(&self) {
         self.state().forbids_kills = true;
