@@ -180,8 +180,10 @@ fn a_loss_keeps_how_and_when_it_came() {
     assert_eq!(lost(in_session(&expired), 160).0, LostBy::Session, "nobody had kept it alive");
     forgotten.end(at(50));
     assert_eq!(lost(in_session(&forgotten), 60), (LostBy::Store, at(60)), "it was known to live");
-    let fixed = Lease::in_session(at(70), Some(silent));
-    assert_eq!(lost(fixed, 500), (LostBy::Time, at(70)));
+    for session in [silent, expired, forgotten] {
+        let fixed = Lease::in_session(at(70), Some(session));
+        assert_eq!(lost(fixed, 500), (LostBy::Time, at(70)));
+    }
 }
 
 #[test]

@@ -11,7 +11,7 @@ use crate::lease::records::HoldRequest;
 use crate::report::observer::Observer;
 use crate::signal::clock::{Clock, SystemClock};
 use crate::store::Granted;
-use crate::store::HoldCounts;
+use crate::store::{HoldCounts, Renewed};
 use crate::store::Topic;
 use crate::store::memory::{Memory, MemoryStore};
 use crate::wait::client_state::Config;
@@ -144,4 +144,29 @@ fn an_inner_level_of_a_thread_that_has_ended_is_no_loss() {
     let _inner = enter();
     hold.release_all().unwrap();
     assert!(matches!(hold.leave_one(Side::Main), Ok(None)));
+}
+
+/// A master of a Redlock that has lost the hold takes it anew for an extension.
+#[test]
+fn what_an_extension_takes_anew_is_undone_if_the_hold_has_ended() {
+    let client = client();
+    let name = Arc::new(LockName::new("", "job", Kind::Mutex).unwrap());
+    let terms = Terms::of(&client.config);
+    let hold = acquire_for_thread(&client, &name, &terms, Deadline::Now).unwrap().unwrap();
+    let is_taken = || client.store.inspect(&name).unwrap().is_some();
+    let extended = |again| {
+        let sent_at = client.clock.now();
+        hold.extended(LEASE, Renewed::Held { sent_at, again, beside: None, asked: 0 })
+    };
+    extended(true).unwrap();
+    assert!(client.watchdog.open_undos() == 0 && is_taken(), "it is held");
+    hold.tenure.store_hold.lose();
+    assert_eq!(extended(false).unwrap_err().kind(), ErrorKind::Lost);
+    assert!(client.watchdog.open_undos() == 0 && is_taken(), "nothing was taken anew");
+    assert_eq!(extended(true).unwrap_err().kind(), ErrorKind::Lost);
+    let began = std::time::Instant::now();
+    while is_taken() {
+        assert!(began.elapsed() < Duration::from_secs(10), "it is left behind");
+        std::thread::sleep(Duration::from_millis(1));
+    }
 }
