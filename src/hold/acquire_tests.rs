@@ -11,9 +11,9 @@ use crate::lease::records::HoldRequest;
 use crate::report::observer::Observer;
 use crate::signal::clock::{Clock, SystemClock};
 use crate::store::Granted;
-use crate::store::{HoldCounts, Renewed};
 use crate::store::Topic;
 use crate::store::memory::{Memory, MemoryStore};
+use crate::store::{HoldCounts, Renewed};
 use crate::wait::client_state::Config;
 use crate::wait::local_queue::{EnqueueOutcome, Entry};
 

@@ -86,20 +86,9 @@ impl Wire {
     /// The lock can be taken, although requests had unknown outcomes. The first call may meet the
     /// end of a connect that began before the servers were well, and no other may.
     pub(crate) fn is_free(&self, client: &LockClient, name: &str) {
-        self.is_free_after(client, name, 1);
-    }
-
-    /// The same, after so many calls at most that fail, with pauses of 100 ms.
-    pub(crate) fn is_free_after(&self, client: &LockClient, name: &str, failures: u32) {
         let take = || client.try_lock_for(name, Duration::from_secs(10));
-        let mut taken = take();
-        for _ in 0..failures {
-            if taken.as_ref().is_err_and(leasehold::Error::is_outage) {
-                sleep(Duration::from_millis(100));
-                taken = take();
-            }
-        }
-        let guard = taken.expect("the servers answer again").expect("nothing is left of it");
+        let guard = take().or_else(|e| if e.is_outage() { take() } else { Err(e) });
+        let guard = guard.expect("the servers answer again").expect("nothing is left of it");
         guard.unlock().expect("it is held");
     }
 

@@ -1,6 +1,7 @@
 //! A small Redis on the scheduler's network. It runs the library's own scripts, one request in one
 //! step; what reaches it late, is answered late or twice, or is cut, a scenario decides.
 
+mod collections;
 mod keyspace;
 mod scripts;
 

@@ -1,6 +1,8 @@
 //! Makes a program over servers from a seed.
 
-use super::{Connects, Mishap, Program, Request, Restart, Section, Settings, Step, Thread};
+use super::{
+    Connects, Mishap, Program, Request, Restart, Section, Settings, Side, Step, Thing, Thread,
+};
 use crate::generated::make::Dice;
 use crate::generated::program::{Micros, Wait};
 
@@ -29,7 +31,7 @@ struct Maker {
     dice: Dice,
     theme: Theme,
     settings: Settings,
-    names: usize,
+    things: Vec<Thing>,
     /// A server is away once: more than one master that forgets is more than a Redlock survives.
     has_restarted: bool,
 }
@@ -50,21 +52,23 @@ pub(crate) fn make(seed: u64) -> Program {
         lease: if servers > 1 && theme == Theme::Away { SHORT } else { LONG },
         kills: !dice.once_in(4),
     };
-    let names = dice.of(&[1, 1, 2, 3]);
-    let mut maker = Maker { dice, theme, settings, names, has_restarted: false };
+    let all = [Thing::Mutex, Thing::Mutex, Thing::Fair, Thing::Fair, Thing::ReadWrite];
+    let things = [(); 3].map(|()| if servers > 1 { Thing::Mutex } else { dice.of(&all) }).into();
+    let mut maker = Maker { dice, theme, settings, things, has_restarted: false };
     let threads = maker.threads();
-    Program { settings: maker.settings, threads }
+    Program { settings: maker.settings, things: maker.things, threads }
 }
 
 impl Maker {
     fn threads(&mut self) -> Vec<Thread> {
         let count = self.dice.of(&[2, 3, 4, 4, 5]);
+        let names = self.dice.of(&[1, 1, 2, 3]);
         let mut threads: Vec<Thread> = (0..count)
             .map(|n| {
                 let client = self.dice.below(self.settings.clients);
                 // A close gives up what others are still in the middle of.
                 let own = (self.theme == Theme::Closes || self.dice.once_in(4)).then_some(n % 3);
-                Thread { client, steps: self.steps(own) }
+                Thread { client, steps: self.steps(own, names) }
             })
             .collect();
         if self.theme == Theme::Closes {
@@ -76,7 +80,8 @@ impl Maker {
         threads
     }
 
-    fn steps(&mut self, own: Option<usize>) -> Vec<Step> {
+    /// `own`: the only thing that it takes, of all of them; otherwise one of the first `names`.
+    fn steps(&mut self, own: Option<usize>, names: usize) -> Vec<Step> {
         let mut steps = Vec::new();
         for _ in 0..self.dice.of(&[1, 2, 2, 3]) {
             if self.dice.once_in(3) {
@@ -85,11 +90,12 @@ impl Maker {
             if !self.dice.once_in(3) {
                 steps.extend(self.event());
             }
-            let name = own.unwrap_or_else(|| self.dice.below(self.names));
+            let thing = own.unwrap_or_else(|| self.dice.below(names));
+            let side = self.dice.of(&[Side::Write, Side::Read]);
             let for_a_while = Wait::For(Micros::ms(self.dice.of(&[5, 400, 5_000, 5_000])));
             let wait = self.dice.of(&[Wait::Ever, Wait::Ever, for_a_while, Wait::Never]);
             let stay = Micros::ms(self.dice.of(&[0, 0, 0, 1, 30]));
-            steps.push(Step::Section(Section { name, wait, stay }));
+            steps.push(Step::Section(Section { thing, side, wait, stay }));
         }
         steps
     }
@@ -157,15 +163,14 @@ impl Maker {
     }
 
     fn request(&mut self) -> Request {
-        let acquire =
-            if self.settings.servers > 1 { Request::AcquireOfRedlock } else { Request::Acquire };
-        self.dice.of(&[
-            acquire,
-            acquire,
-            acquire,
-            Request::Release,
-            Request::Release,
-            Request::Subscribe,
-        ])
+        let [acquire, other, release] = match self.dice.of(&self.things) {
+            _ if self.settings.servers > 1 => {
+                [Request::RedlockAcquire, Request::RedlockAcquire, Request::Release]
+            }
+            Thing::Mutex => [Request::Acquire, Request::Acquire, Request::Release],
+            Thing::Fair => [Request::FairAcquire, Request::FairAcquire, Request::FairRelease],
+            Thing::ReadWrite => [Request::Read, Request::Write, Request::ReadWriteRelease],
+        };
+        self.dice.of(&[acquire, acquire, other, release, release, Request::Subscribe])
     }
 }

@@ -17,6 +17,8 @@ pub(crate) use self::text::parse;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Program {
     pub(crate) settings: Settings,
+    /// What is under the names "a", "b", ...
+    pub(crate) things: Vec<Thing>,
     pub(crate) threads: Vec<Thread>,
 }
 
@@ -58,10 +60,11 @@ pub(crate) enum Step {
     Close(Micros),
 }
 
-/// Takes a mutex, stays, and gives it up.
+/// Takes a lock, stays, and gives it up.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Section {
-    pub(crate) name: usize,
+    pub(crate) thing: usize,
+    pub(crate) side: Side,
     pub(crate) wait: Wait,
     pub(crate) stay: Micros,
 }
@@ -84,10 +87,20 @@ pub(crate) enum Mishap {
     AnsweredTwice,
 }
 
+words!(Thing { Mutex = "mutex", Fair = "fair", ReadWrite = "read-write" });
+words!(
+    /// Of a read-write lock.
+    Side { Write = "write", Read = "read" }
+);
 words!(Request {
     Acquire = "mutex_acquire",
     Release = "mutex_release",
-    AcquireOfRedlock = "redlock_acquire",
+    FairAcquire = "fair_acquire",
+    FairRelease = "fair_release",
+    Read = "read_acquire",
+    Write = "write_acquire",
+    ReadWriteRelease = "rw_release",
+    RedlockAcquire = "redlock_acquire",
     Subscribe = "SUBSCRIBE",
 });
 words!(Connects { Late = "late", Panics = "panics" });

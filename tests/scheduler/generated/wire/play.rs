@@ -7,9 +7,11 @@ use std::time::{Duration, Instant};
 
 use leasehold::os::thread::{current, sleep};
 use leasehold::os::{now, since};
-use leasehold::{Error, ErrorKind, LockClient};
+use leasehold::{Error, ErrorKind, Held, LockClient};
 
-use super::{CONNECTS_LATE, Connects, Mishap, Program, Restart, Section, Step, Thread};
+use super::{
+    CONNECTS_LATE, Connects, Mishap, Program, Restart, Section, Side, Step, Thing, Thread,
+};
 use crate::book::{As, pause};
 use crate::generated::program::Wait;
 use crate::generated::text::name_of;
@@ -35,6 +37,17 @@ const AT_ONCE: Duration = Duration::from_millis(100);
 
 /// What may have run and cannot be killed is waited for.
 const ENDS_BY_ITSELF: Duration = Duration::from_secs(5);
+
+/// A call of one of the four waiting methods.
+macro_rules! take {
+    ($wait:expr, $lock:ident, $ever:ident, $once:ident, $within:ident) => {
+        match $wait {
+            Wait::Ever => $lock.$ever().map(Some),
+            Wait::Never => $lock.$once(),
+            Wait::For(time) => $lock.$within(time.time()),
+        }
+    };
+}
 
 /// What the threads of a program share.
 #[derive(Clone)]
@@ -151,13 +164,42 @@ impl Play {
     }
 
     fn take_and_give_up(&self, client: usize, section: &Section) {
-        let name = name_of(section.name);
+        let client_ = &self.clients[client];
+        let name = name_of(section.thing);
         let began = now();
-        let taken = match section.wait {
-            Wait::Ever => self.clients[client].lock(name).map(Some),
-            Wait::Never => self.clients[client].try_lock(name),
-            Wait::For(time) => self.clients[client].try_lock_for(name, time.time()),
-        };
+        match (self.program.things[section.thing], section.side) {
+            (Thing::Mutex, _) => {
+                let lock = client_.mutex(name);
+                let taken = take!(section.wait, lock, lock, try_lock, try_lock_for);
+                self.inside(client, section, As::Writer, began, taken);
+            }
+            (Thing::Fair, _) => {
+                let lock = client_.fair(name);
+                let taken = take!(section.wait, lock, lock, try_lock, try_lock_for);
+                self.inside(client, section, As::Writer, began, taken);
+            }
+            (Thing::ReadWrite, Side::Write) => {
+                let lock = client_.rw_lock(name);
+                let taken = take!(section.wait, lock, write, try_write, try_write_for);
+                self.inside(client, section, As::Writer, began, taken);
+            }
+            (Thing::ReadWrite, Side::Read) => {
+                let lock = client_.rw_lock(name);
+                let taken = take!(section.wait, lock, read, try_read, try_read_for);
+                self.inside(client, section, As::Reader, began, taken);
+            }
+        }
+    }
+
+    /// What follows a call for a lock that began at that moment.
+    fn inside<G: Held>(
+        &self,
+        client: usize,
+        section: &Section,
+        how: As,
+        began: Instant,
+        taken: leasehold::Result<Option<G>>,
+    ) {
         let waited = since(began);
         // Nothing here may read the clock: the schedule would no longer fit.
         crate::runs::tell(|| {
@@ -174,17 +216,41 @@ impl Play {
             }
             Err(e) => return self.expect(&e, client),
         };
-        let token = guard.fencing_token().expect("a mutex has tokens").get();
+        let name = name_of(section.thing);
+        let token = guard.fencing_token().ok().map(|token| token.get());
+        assert!(token.is_some() || how == As::Reader, "{section}: it has a token");
         let book = &self.wire.book;
-        book.enter(name, As::Writer, Some(token));
+        book.enter(name, how, token);
         pause();
         sleep(section.stay.time());
         let believed = guard.is_held();
         assert!(believed || self.may_be_lost(client), "{section}: nothing took it away");
-        book.leave(name, As::Writer);
+        book.leave(name, how);
         match guard.unlock() {
             Ok(()) => assert!(believed, "{section}: unlock said that it was held to the end"),
             Err(e) => self.expect(&e, client),
+        }
+    }
+
+    /// Each thing can be taken, after so many calls at most that fail.
+    fn is_free(&self, client: usize, failures: u32) {
+        for (thing, kind) in self.program.things.iter().enumerate() {
+            let (client, name, wait) = (&self.clients[client], name_of(thing), 2 * PATIENCE);
+            let take = || match kind {
+                Thing::Mutex => client.mutex(name).try_lock_for(wait).map(|taken| taken.is_some()),
+                Thing::Fair => client.fair(name).try_lock_for(wait).map(|taken| taken.is_some()),
+                Thing::ReadWrite => {
+                    client.rw_lock(name).try_write_for(wait).map(|taken| taken.is_some())
+                }
+            };
+            let mut taken = take();
+            for _ in 0..failures {
+                if taken.as_ref().is_err_and(Error::is_outage) {
+                    sleep(Duration::from_millis(100));
+                    taken = take();
+                }
+            }
+            assert!(taken.expect("the servers answer again"), "something is left of {name}");
         }
     }
 
@@ -209,7 +275,8 @@ impl Play {
 
     /// The servers are well again: everything can be taken, and nothing is left.
     fn check(self) {
-        let Self { program, wire, clients, closes } = self;
+        let program = self.program.clone();
+        let wire = self.wire.clone();
         for server in wire.servers.iter() {
             server.calm_down();
         }
@@ -221,25 +288,27 @@ impl Play {
             program.is_redlock() || at_once <= most,
             "{at_once} connections at once, where {most} were allowed"
         );
-        let open = || clients.iter().enumerate().filter(|(n, _)| !program.has_closed(*n));
-        let left: Vec<LockClient> = open().map(|(_, client)| client.clone()).collect();
-        drop(clients);
-        let closes = closes.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        if closes.iter().any(|closed| !closed.is_clean) {
-            // What a close that says so leaves ends with its lease.
-            for client in left {
-                client.close(PATIENCE).expect("it has nothing to release");
-            }
-            return wire.stop();
-        }
-        // A master whose connections may not be killed does not vote while a request is under way.
-        let failures = if settings.kills { 1 } else { 30 };
-        for client in &left {
-            for name in 0..3 {
-                wire.is_free_after(client, name_of(name), failures);
+        let open = || (0..settings.clients).filter(|client| !program.has_closed(*client));
+        let closes = self.closes.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let is_clean = closes.iter().all(|closed| closed.is_clean);
+        // What a close that says so leaves ends with its lease.
+        if is_clean {
+            // A master whose connections may not be killed does not vote while a request is under
+            // way.
+            let failures = if settings.kills { 1 } else { 30 };
+            for client in open() {
+                self.is_free(client, failures);
             }
         }
-        wire.end(left);
+        let left: Vec<LockClient> = open().map(|client| self.clients[client].clone()).collect();
+        drop(self);
+        if is_clean {
+            return wire.end(left);
+        }
+        for client in left {
+            client.close(PATIENCE).expect("it has nothing to release");
+        }
+        wire.stop();
     }
 }
 

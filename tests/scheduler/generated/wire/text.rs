@@ -2,7 +2,9 @@
 
 use std::fmt;
 
-use super::{Connects, Mishap, Program, Request, Restart, Section, Settings, Step, Thread};
+use super::{
+    Connects, Mishap, Program, Request, Restart, Section, Settings, Side, Step, Thing, Thread,
+};
 use crate::generated::program::Wait;
 use crate::generated::text::{Words, name_of};
 
@@ -13,6 +15,9 @@ impl fmt::Display for Program {
             f,
             "wire servers {servers} clients {clients} connections {connections} lease {lease} kills {kills}"
         )?;
+        for (n, thing) in self.things.iter().enumerate() {
+            writeln!(f, "name {} {}", name_of(n), thing.word())?;
+        }
         for thread in &self.threads {
             writeln!(f, "thread {}", thread.client)?;
             for step in &thread.steps {
@@ -46,7 +51,7 @@ impl fmt::Display for Step {
 
 impl fmt::Display for Section {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "section {} ", name_of(self.name))?;
+        write!(f, "section {} {} ", name_of(self.thing), self.side.word())?;
         match self.wait {
             Wait::Ever => f.write_str("ever")?,
             Wait::Never => f.write_str("try")?,
@@ -81,10 +86,14 @@ pub(crate) fn parse(text: &str) -> Result<Program, String> {
         lease: first.key_and_time()?,
         kills: first.value(|word| word.parse().ok())?,
     };
-    let mut program = Program { settings, threads: Vec::new() };
+    let mut program = Program { settings, things: Vec::new(), threads: Vec::new() };
     for line in lines {
         let mut words = Words::of(line);
         match words.next()? {
+            "name" => {
+                words.next()?;
+                program.things.push(words.read(Thing::of)?);
+            }
             "thread" => {
                 program.threads.push(Thread { client: words.number()?, steps: Vec::new() });
             }
@@ -101,7 +110,8 @@ pub(crate) fn parse(text: &str) -> Result<Program, String> {
 fn step(first: &str, words: &mut Words<'_>) -> Result<Step, String> {
     Ok(match first {
         "section" => Step::Section(Section {
-            name: words.thing()?,
+            thing: words.thing()?,
+            side: words.read(Side::of)?,
             wait: words.wait()?,
             stay: words.key_and_time()?,
         }),
