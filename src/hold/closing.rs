@@ -201,3 +201,36 @@ fn not_all_released(
     );
     Error::new(ErrorKind::Unreachable, why)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::holder::ClientId;
+
+    fn error(locks: usize, stands_for: Option<Duration>) -> String {
+        let holder = ClientId::random(Duration::from_secs(5)).fresh_holder();
+        let unconfirmed = |n: usize| Unconfirmed {
+            name: format!("lock {n}").into(),
+            holder: holder.clone(),
+            why: "no answer".to_owned(),
+            expires: Moment::NEVER,
+            has_lease: true,
+        };
+        let unconfirmed: Vec<_> = (1..=locks).map(unconfirmed).collect();
+        not_all_released(&unconfirmed, vec!["a thread is left".to_owned()], stands_for).to_string()
+    }
+
+    #[test]
+    fn the_error_of_a_close_names_ten_locks_and_counts_the_others() {
+        let ten = error(10, None);
+        assert!(ten.contains("\"lock 10\": no answer; a thread is left"), "{ten}");
+        let more = error(12, None);
+        assert!(more.contains("\"lock 10\": no answer; 2 more; a thread is left"), "{more}");
+    }
+
+    #[test]
+    fn the_error_of_a_close_says_when_the_last_lease_ends() {
+        let error = error(1, Some(Duration::from_millis(2_340)));
+        assert!(error.contains("for 2.4 s at most"), "{error}");
+    }
+}

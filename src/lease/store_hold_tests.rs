@@ -249,3 +249,17 @@ fn a_hold_put_back_beside_its_release_is_undone_once_and_behind_it() {
     let after = granted("b", Kind::Mutex, &clock, SPAN);
     assert!(!after.end_release() && after.was_put_back());
 }
+
+#[test]
+fn a_renewal_without_an_answer_is_why_it_was_not_renewed() {
+    let clock = Arc::new(FakeClock::default());
+    let hold = tenure("a", &clock, SPAN).store_hold.clone();
+    clock.advance(Duration::from_secs(3));
+    assert!(hold.why_not_renewed(clock.now()).is_none(), "none was sent");
+    hold.note_renewal(clock.now());
+    clock.advance(Duration::from_secs(2));
+    let why = hold.why_not_renewed(clock.now()).unwrap();
+    assert!(why.message().contains("sent 2.0s before"), "{why}");
+    hold.note_answer();
+    assert!(hold.why_not_renewed(clock.now()).is_none(), "it was answered");
+}

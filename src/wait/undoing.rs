@@ -152,3 +152,46 @@ impl Drop for UnderWay<'_, '_> {
         self.attempt.traces.unknowns = std::mem::take(&mut self.unknowns);
     }
 }
+
+#[cfg(all(test, feature = "testing"))]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::base::lock_name::LockName;
+    use crate::testing::Faults;
+
+    /// A request that is under way for an I/O timeout may take it for a whole lease after that, and
+    /// a place may last longer.
+    #[test]
+    fn what_is_undone_stands_at_most_until_the_last_request_has_run_and_its_lease_has_ended() {
+        let lease = Duration::from_secs(60);
+        for (kind, has_marker, stands) in [
+            (Kind::Mutex, false, lease),
+            (Kind::Fair, false, lease),
+            (Kind::Fair, true, LONGEST_MARKER),
+        ] {
+            let in_memory = crate::LockClient::in_memory();
+            let client = in_memory.state();
+            let faults = Faults::of(&in_memory).unwrap();
+            // It stays in the list.
+            faults.cut(LONGEST_MARKER);
+            let name = Arc::new(LockName::new("", "x", kind).unwrap());
+            let wanted = Wanted::permits(&name, 1, lease);
+            let mut attempt = AcquireAttempt::new(client, &name, wanted, None).unwrap();
+            attempt.traces.has_marker = has_marker;
+            let now = client.clock.now();
+            attempt.give_up();
+            let left = loop {
+                // Not while it is tried.
+                if let Some(undo) = client.watchdog.unresolved().0.pop() {
+                    break undo;
+                }
+            };
+            let least = now.plus(stands + client.config.io_timeout);
+            assert!(left.expires >= least, "{kind:?}");
+            assert!(left.expires < least.plus(Duration::from_secs(60)), "{kind:?}");
+            faults.cut(Duration::ZERO);
+        }
+    }
+}

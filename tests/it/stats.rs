@@ -833,6 +833,29 @@ fn a_listener_that_blocks_keeps_no_lock() {
     server.assert_clean();
 }
 
+/// A call that leads gives up the role while its listener is told that it waits, and then queues
+/// behind the next one.
+#[test]
+fn a_call_that_queues_again_after_its_listener_is_listed_once() {
+    let client = LockClient::builder().listener(Arc::new(Diary::default())).build_in_memory();
+    let client = client.unwrap();
+    // Mostly the next one comes when the first leads again.
+    for _ in 0..30 {
+        let held = client.lock("job").unwrap();
+        std::thread::scope(|s| {
+            for _ in 0..4 {
+                s.spawn(|| client.lock("job").unwrap().unlock().unwrap());
+            }
+            waits(&client, 4);
+            std::thread::sleep(ms(2));
+            let listed = client.stats().waiting();
+            held.unlock().unwrap();
+            assert_eq!(listed, 4);
+        });
+    }
+    client.close(CAP).unwrap();
+}
+
 #[test]
 fn a_listener_that_panics_harms_nothing_and_is_logged_once() {
     struct Panics;

@@ -141,16 +141,19 @@ impl Program {
         self.any(|step| matches!(step, Step::Restart(_)))
     }
 
-    /// How late an answer is at most.
+    /// How late an answer is at most: every one of a server, and one that is late besides.
     fn longest_late(&self) -> Duration {
-        let late = |step: &Step| match step {
-            Step::Next(_, _, Mishap::RunsLate(late) | Mishap::AnsweredLate(late))
-            | Step::Next(_, _, Mishap::Refused(late))
-            | Step::AnswersLate(_, late)
-            | Step::RunsLate(_, late) => late.time(),
+        let every = |step: &Step| match step {
+            Step::AnswersLate(_, late) | Step::RunsLate(_, late) => late.time(),
             _ => Duration::ZERO,
         };
-        self.steps().map(late).max().unwrap_or_default()
+        let one = |step: &Step| match step {
+            Step::Next(.., Mishap::RunsLate(late) | Mishap::AnsweredLate(late))
+            | Step::Next(.., Mishap::Refused(late)) => late.time(),
+            _ => Duration::ZERO,
+        };
+        let longest = |of: &dyn Fn(&Step) -> Duration| self.steps().map(of).max();
+        longest(&every).unwrap_or_default() + longest(&one).unwrap_or_default()
     }
 
     /// How long it may take by the clock of the execution. Much less than an I/O timeout beyond
