@@ -100,6 +100,25 @@ fn a_reader_that_wants_to_write_is_refused_with_the_reason() {
     assert!(rw.try_write().unwrap().is_some());
 }
 
+/// The guards of a writer are bound to its thread, so an owned reader would wait for ever.
+#[test]
+fn an_owned_reader_may_share_with_its_thread_and_not_wait_for_it() {
+    let server = Server::start();
+    let client = server.client();
+    let rw = client.rw_lock("w");
+    let read = rw.read().unwrap();
+    drop(rw.read_owned().unwrap());
+    drop(read);
+    let write = rw.write().unwrap();
+    for refused in [rw.read_owned().map(drop), rw.write_owned().map(drop)] {
+        assert_eq!(refused.unwrap_err().kind(), ErrorKind::Conflict);
+    }
+    assert!(rw.try_read_owned().unwrap().is_none());
+    write.unlock().unwrap();
+    drop((rw, client));
+    server.assert_clean();
+}
+
 #[test]
 fn a_downgrade_leaves_no_gap_and_wakes_the_readers() {
     let server = Server::start();

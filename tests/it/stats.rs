@@ -236,6 +236,21 @@ fn a_hold_that_passes_on_is_one_grant_for_each_thread() {
 }
 
 #[test]
+fn a_hold_that_passes_on_is_not_joined() {
+    let server = Server::start();
+    let client = server.client();
+    std::thread::scope(|s| {
+        for _ in 0..4 {
+            s.spawn(|| (0..200).for_each(|_| client.lock("job").unwrap().unlock().unwrap()));
+        }
+    });
+    let counted = figures(&client, Primitive::Mutex);
+    assert!(counted.passed_on() > 0 && counted.joined() == 0, "{counted:?}");
+    drop(client);
+    server.assert_clean();
+}
+
+#[test]
 fn readers_that_share_a_hold_are_one_grant_each() {
     let server = Server::start();
     let (writer, readers) = (server.client(), server.client());
