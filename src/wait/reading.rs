@@ -153,4 +153,19 @@ mod tests {
         reading.woken(second);
         assert!(!reading.is_needed());
     }
+
+    #[test]
+    fn a_connection_is_watched_as_closely_as_leases_are_short() {
+        let ms = Duration::from_millis;
+        for (lease, [tick, silence, answer]) in [
+            (100, [25, 100, 200]),
+            (1_200, [60, 400, 300]),
+            (30_000, [500, 10_000, 3_000]),
+            (600_000, [500, 10_000, 3_000]),
+        ] {
+            let patience = Patience::of(ms(lease));
+            let all = [patience.tick, patience.silence, patience.answer];
+            assert_eq!(all, [ms(tick), ms(silence), ms(answer)], "{lease}");
+        }
+    }
 }
