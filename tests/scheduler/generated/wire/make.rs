@@ -42,7 +42,7 @@ pub(crate) fn make(seed: u64) -> Program {
     let servers = dice.of(&[1, 1, 3]);
     let themes: &[Theme] = match servers {
         1 => &[Theme::Plain, Theme::Ends, Theme::Late, Theme::Away, Theme::Connects, Theme::Closes],
-        _ => &[Theme::Ends, Theme::Late, Theme::Late, Theme::Away],
+        _ => &[Theme::Ends, Theme::Late, Theme::Late, Theme::Away, Theme::Closes, Theme::Connects],
     };
     let theme = dice.of(themes);
     let settings = Settings {
@@ -113,6 +113,8 @@ impl Maker {
             Theme::Late => Some(self.late(server)),
             Theme::Away => self.away(server),
             Theme::Connects => Some(match self.dice.below(3) {
+                // The threads of a Redlock's round are the library's.
+                0 if self.settings.servers > 1 => Step::Connects(Connects::Late),
                 0 => Step::Connects(self.dice.of(&[Connects::Late, Connects::Panics])),
                 _ => Step::EndConnections(server),
             }),
