@@ -40,6 +40,21 @@ fn lock_name() -> Arc<LockName> {
     Arc::new(LockName::new("", "n", crate::base::lock_name::Kind::Mutex).unwrap())
 }
 
+/// The next outage is another one, with all its time.
+#[test]
+fn an_answer_ends_the_outage_of_a_queue() {
+    let local_queues = LocalQueues::default();
+    let EnqueueOutcome::Leader(leader) = queue(&local_queues, Deadline::Never, None) else {
+        panic!()
+    };
+    assert!(leader.outage().is_none() && !leader.event().is_answered_within(MEMORY));
+    let error = Error::new(crate::base::error::ErrorKind::Unreachable, "no answer");
+    let since = leader.note_outage(&error);
+    assert!(leader.note_outage(&error) == since && leader.outage().is_some());
+    leader.end_outage();
+    assert!(leader.outage().is_none() && leader.event().is_answered_within(MEMORY));
+}
+
 #[test]
 fn the_role_passes_in_order_and_the_queue_goes_with_its_last_member() {
     let local_queues = LocalQueues::default();

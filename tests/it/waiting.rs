@@ -40,6 +40,29 @@ fn two_locks_that_share_a_channel_are_both_notified() {
     });
 }
 
+/// Under contention not every hand-over costs a subscribe and an unsubscribe.
+#[test]
+fn a_subscription_stays_for_a_second_after_its_last_waiter() {
+    let server = Server::start();
+    let (holder, waiter) = (server.client(), server.client());
+    let subscribed = || server.call_count("subscribe");
+    let began = Instant::now();
+    for _ in 0..5 {
+        let held = holder.lock("job").unwrap();
+        std::thread::scope(|s| {
+            s.spawn(|| waiter.lock("job").unwrap().unlock().unwrap());
+            wait_until("it waits", || {
+                waiter.stats().waiting() == 1 && !server.channels().is_empty()
+            });
+            held.unlock().unwrap();
+        });
+    }
+    // One of each client: the holder may have to wait for the waiter before.
+    assert!(subscribed() <= 2 + 2 * began.elapsed().as_secs(), "{}", subscribed());
+    drop((holder, waiter));
+    server.assert_clean();
+}
+
 /// Each thread of the queue becomes its leader in turn. None of them asks once more whether the
 /// server is back, or the last one would wait for as many I/O timeouts as there are threads.
 #[test]

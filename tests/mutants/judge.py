@@ -52,7 +52,7 @@ def judges(file, which, lib, scheduler, it):
 
 # The tests of what the contract does not ask, by the beginnings of files.
 OF_HOLDS = 'tests of holds', [
-    'cancelling::', 'closing::', 'ended_waits::', 'late_releases::', 'loss::', 'loss_reasons::', 'min_hold::',
+    'cancelling::', 'closing::', 'ended_waits::', 'late_releases::', 'loss::', 'loss_reasons::', 'memory::', 'min_hold::',
     'outcomes::', 'panics::', 'processes::', 'redisson_readers::', 'rwlock::', 'shared_reads::', 'snapshot::',
     'stats::', 'turns::', 'unheard::', 'user_code::', 'waiting::',
 ]
