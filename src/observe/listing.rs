@@ -14,7 +14,7 @@ use crate::base::lock_name::{Kind, LockName};
 use crate::base::primitive::Primitive;
 use crate::fencing::FencingToken;
 use crate::report::owner::HolderOwner;
-use crate::store::{Found, FoundWaiter, Wanted};
+use crate::store::{Found, FoundWaiter, NameFilter};
 use crate::wait::client_state::ClientState;
 
 /// Maximum number of places in a queue, from the front, whose owners are queried.
@@ -361,7 +361,7 @@ impl fmt::Display for LockReport {
 pub(crate) fn locks(client: &Arc<ClientState>, pattern: &str) -> Result<Vec<LockSummary>> {
     client.check_usable()?;
     let wanted =
-        Wanted { prefix: client.config.key_prefix.to_string(), pattern: Glob::parse(pattern)? };
+        NameFilter { prefix: client.config.key_prefix.to_string(), pattern: Glob::parse(pattern)? };
     let found = client.store.listing().list(&wanted)?;
     let mut lookups = Lookups::new(client, MOST_LOOKUPS);
     let summary = |one: &Found| LockSummary::of(&mut lookups, wanted.name_of(&one.key)?, one);
@@ -372,7 +372,7 @@ pub(crate) fn locks(client: &Arc<ClientState>, pattern: &str) -> Result<Vec<Lock
 pub(crate) fn announced_locks(client: &Arc<ClientState>, pattern: &str) -> Result<AnnouncedLocks> {
     client.check_usable()?;
     let wanted =
-        Wanted { prefix: client.config.key_prefix.to_string(), pattern: Glob::parse(pattern)? };
+        NameFilter { prefix: client.config.key_prefix.to_string(), pattern: Glob::parse(pattern)? };
     let clients = client.store.owners().map(all_announced).transpose()?.unwrap_or_default();
     let holds = clients.iter().flat_map(|(_, announcement, _)| &announcement.holds);
     let keys: BTreeSet<String> = holds.map(|hold| hold.key.clone()).collect();

@@ -15,13 +15,13 @@ pub(crate) const MOST_LISTED: usize = 1000;
 
 /// Which names to list.
 #[derive(Debug)]
-pub(crate) struct Wanted {
+pub(crate) struct NameFilter {
     /// The prefix of the client: names without it are not its own.
     pub(crate) prefix: String,
     pub(crate) pattern: Glob,
 }
 
-impl Wanted {
+impl NameFilter {
     /// The name without the prefix, if it is wanted. That of a job is in the key of its lease.
     pub(crate) fn name_of<'k>(&self, key: &'k str) -> Option<&'k str> {
         let key = job_of_lease(key).unwrap_or(key);
@@ -94,12 +94,12 @@ pub(crate) trait ListingStore {
     /// All names that the store can distinguish from other data, in the order of the keys, each key
     /// once for each kind. Several requests, each of them one round trip. Where locks are mixed
     /// with keys of other programs, it scans all of those, and pauses between its requests.
-    fn list(&self, wanted: &Wanted) -> Result<Vec<Found>>;
+    fn list(&self, wanted: &NameFilter) -> Result<Vec<Found>>;
 
     /// What is under these keys, and under those that somebody waits for, as far as the store knows
     /// of waiters. Costs nothing for the keys of other programs. A store that contains nothing but
     /// locks lists all of them.
-    fn list_named(&self, wanted: &Wanted, _keys: &BTreeSet<String>) -> Result<Vec<Found>> {
+    fn list_named(&self, wanted: &NameFilter, _keys: &BTreeSet<String>) -> Result<Vec<Found>> {
         self.list(wanted)
     }
 

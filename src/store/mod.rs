@@ -40,7 +40,7 @@ pub(crate) use capabilities::{
     RateChange, RateStore, has,
 };
 pub(crate) use jobs::{AttemptEnd, BeginJob, EndJob, JobState, JobStore, NEWEST_KEPT};
-pub(crate) use listing::{Found, FoundHolder, FoundWaiter, ListingStore, MOST_LISTED, Wanted};
+pub(crate) use listing::{Found, FoundHolder, FoundWaiter, ListingStore, MOST_LISTED, NameFilter};
 pub(crate) use owners::{Announced, LockStatus, MOST_CLIENTS, OwnerStore};
 pub(crate) use requests::{
     Acquire, Acquired, Granted, HandedOver, HoldCounts, NextUp, Release, Released, Renewal,

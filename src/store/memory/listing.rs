@@ -12,7 +12,7 @@ use crate::base::lease::Moment;
 use crate::base::lock_name::{Kind, LockName};
 use crate::signal::clock::Clock;
 use crate::store::{
-    Announced, Found, FoundHolder, FoundWaiter, MOST_CLIENTS, MOST_LISTED, OwnerStore, Wanted,
+    Announced, Found, FoundHolder, FoundWaiter, MOST_CLIENTS, MOST_LISTED, NameFilter, OwnerStore,
 };
 
 fn holder(entry: &HolderEntry, now: Moment) -> FoundHolder {
@@ -25,7 +25,7 @@ fn holder(entry: &HolderEntry, now: Moment) -> FoundHolder {
 }
 
 impl MemoryState {
-    pub(super) fn list(&mut self, wanted: &Wanted, now: Moment) -> Vec<Found> {
+    pub(super) fn list(&mut self, wanted: &NameFilter, now: Moment) -> Vec<Found> {
         let keys: BTreeSet<Arc<str>> =
             self.keys().filter(|key| wanted.name_of(key).is_some()).cloned().collect();
         keys.iter().filter_map(|key| self.found(key, now)).collect()

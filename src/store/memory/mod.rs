@@ -55,9 +55,9 @@ use crate::signal::clock::Clock;
 use crate::store::{
     Acquire, AcquireAll, Acquired, AcquiredAll, BeginJob, Count, CountAnswer, CountStore,
     DataStore, Diagnose, EndJob, FenceAnswer, FenceStore, Found, HandedOver, HoldCounts, JobState,
-    JobStore, LastHold, ListingStore, LockStatus, LockStore, MultiStore, OwnerStore, QueueStore,
-    Rate, RateChange, RateStore, Release, Released, Renewal, Renewed, Subscriber,
-    SubscriptionSender, Undo, UnknownOutcomes, Wanted, has,
+    JobStore, LastHold, ListingStore, LockStatus, LockStore, MultiStore, NameFilter, OwnerStore,
+    QueueStore, Rate, RateChange, RateStore, Release, Released, Renewal, Renewed, Subscriber,
+    SubscriptionSender, Undo, UnknownOutcomes, has,
 };
 
 /// The node's address in [`LockStore::nodes`].
@@ -417,7 +417,7 @@ impl JobStore for MemoryStore {
 }
 
 impl ListingStore for MemoryStore {
-    fn list(&self, wanted: &Wanted) -> Result<Vec<Found>> {
+    fn list(&self, wanted: &NameFilter) -> Result<Vec<Found>> {
         self.ask_freely(Operation::Inspect, |state, now| Ok(state.list(wanted, now)))
     }
 

@@ -9,7 +9,7 @@ use super::wire::{Answer, Request, Row};
 use crate::base::error::Result;
 use crate::base::lock_name::{Kind, LockName};
 use crate::store::{
-    Announced, Found, FoundHolder, ListingStore, MOST_CLIENTS, MOST_LISTED, OwnerStore, Wanted,
+    Announced, Found, FoundHolder, ListingStore, MOST_CLIENTS, MOST_LISTED, NameFilter, OwnerStore,
 };
 
 /// Maximum number of names in one page.
@@ -84,7 +84,7 @@ impl MysqlStore {
 }
 
 impl ListingStore for MysqlStore {
-    fn list(&self, wanted: &Wanted) -> Result<Vec<Found>> {
+    fn list(&self, wanted: &NameFilter) -> Result<Vec<Found>> {
         let mut all = Vec::new();
         let mut from = format!("name>={}", hex(&wanted.prefix));
         loop {

@@ -54,7 +54,7 @@ pub(crate) use parameters::Parameters;
 pub(crate) use pool::{Pool, Repeats};
 pub(crate) use pooled::{Outcome, PooledConnection, PooledConnector, PooledSender};
 #[cfg(feature = "redis")]
-pub(crate) use question::{Answer, Question, Wanted};
+pub(crate) use question::{Answer, Question, WhichAnswer};
 #[cfg(shuttle)]
 pub(crate) use scheduled::{Stream, Waker, readable};
 #[cfg(not(shuttle))]

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::limits::LateName;
-use super::question::{Answer, Question, Wanted};
+use super::question::{Answer, Question, WhichAnswer};
 use crate::base::log;
 use crate::os::{self, HashMap, Mutex};
 use crate::report::traffic::Traffic;
@@ -69,7 +69,7 @@ impl Names {
         let name = self.name(host);
         let owned = host.to_owned();
         let question = move || look_up(&owned).map(Into::into).map_err(|e| e.to_string());
-        let found = match name.ask(Wanted::Next, until, question) {
+        let found = match name.ask(WhichAnswer::Next, until, question) {
             Answer { came: Some(Ok(found)), .. } if !found.is_empty() => found,
             Answer { came, kept: Some(Ok(kept)) } => {
                 let why = came.map_or("the name server has not answered yet".to_owned(), why_not);

@@ -47,7 +47,7 @@ impl<T> State<T> {
 
 /// Which answer is wanted.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Wanted {
+pub(crate) enum WhichAnswer {
     /// The next one, also to a question that is under way. With a kept answer it is waited for only
     /// until a quarter of the time has passed since that question began.
     Next,
@@ -74,14 +74,14 @@ impl<T: Clone + Send + 'static> Question<T> {
     /// Asks, unless the wanted answer is under way, and waits for it until `until` at most.
     pub(crate) fn ask(
         &self,
-        wanted: Wanted,
+        wanted: WhichAnswer,
         until: Instant,
         question: impl FnOnce() -> T + Send + 'static,
     ) -> Answer<T> {
         let patience = until.saturating_duration_since(os::now()) / 4;
         let mut question = Some(question);
         let mut state = self.shared.state.lock();
-        let joins = wanted == Wanted::Next && state.under_way.is_some();
+        let joins = wanted == WhichAnswer::Next && state.under_way.is_some();
         let number = state.asked + u64::from(!joins);
         while state.answered() < number {
             if state.under_way.is_none()
@@ -104,14 +104,14 @@ impl<T: Clone + Send + 'static> Question<T> {
     fn wait_until(
         &self,
         state: &State<T>,
-        wanted: Wanted,
+        wanted: WhichAnswer,
         patience: Duration,
         until: Instant,
     ) -> Instant {
         match (wanted, &state.kept, state.under_way) {
             // Counted from the question and not from the caller: while it hangs, only the first of
             // many connects waits at all.
-            (Wanted::Next, Some(_), Some(since)) => until.min(since + patience),
+            (WhichAnswer::Next, Some(_), Some(since)) => until.min(since + patience),
             _ => until,
         }
     }
@@ -185,11 +185,13 @@ mod tests {
     fn while_a_question_hangs_it_has_one_thread_and_nobody_waits_for_longer_than_it_can() {
         let question = Question::new("lh-test", |_| false);
         let (answer, first) = hanging();
-        assert_eq!(question.ask(Wanted::Next, soon(), first).came, None);
+        assert_eq!(question.ask(WhichAnswer::Next, soon(), first).came, None);
         let asked = Arc::new(AtomicU32::new(0));
         let ask = |until| {
             let asked = asked.clone();
-            question.ask(Wanted::Next, until, move || 8 + asked.fetch_add(1, Ordering::SeqCst)).came
+            question
+                .ask(WhichAnswer::Next, until, move || 8 + asked.fetch_add(1, Ordering::SeqCst))
+                .came
         };
         std::thread::scope(|scope| {
             for _ in 0..8 {
@@ -209,26 +211,26 @@ mod tests {
     fn an_answer_that_nobody_waited_for_is_kept() {
         let question = Question::new("lh-test", |&answer| answer != 0);
         let (answer, first) = hanging();
-        assert!(question.ask(Wanted::Next, soon(), first).came.is_none());
+        assert!(question.ask(WhichAnswer::Next, soon(), first).came.is_none());
         answer.send(7).unwrap();
-        let second = question.ask(Wanted::Anew, later(), || 0);
+        let second = question.ask(WhichAnswer::Anew, later(), || 0);
         assert_eq!(
             (second.came, second.kept),
             (Some(0), Some(7)),
             "and one that is worth nothing is not"
         );
         question.revise(|kept| *kept = None);
-        assert_eq!(question.ask(Wanted::Next, later(), || 0).kept, None);
+        assert_eq!(question.ask(WhichAnswer::Next, later(), || 0).kept, None);
     }
 
     /// With a kept answer a hanging question costs a quarter of the time, and only once.
     #[test]
     fn with_a_kept_answer_nobody_waits_for_one_that_hangs() {
         let question = Question::new("lh-test", |_| true);
-        assert_eq!(question.ask(Wanted::Next, later(), || 7).came, Some(7));
+        assert_eq!(question.ask(WhichAnswer::Next, later(), || 7).came, Some(7));
         let (_hangs, second) = hanging();
         let began = Instant::now();
-        let late = question.ask(Wanted::Next, Instant::now() + 8 * SHORT, second);
+        let late = question.ask(WhichAnswer::Next, Instant::now() + 8 * SHORT, second);
         assert_eq!((late.came, late.kept), (None, Some(7)));
         assert!(began.elapsed() >= 2 * SHORT);
         while began.elapsed() < 4 * SHORT {
@@ -237,13 +239,13 @@ mod tests {
         let began = Instant::now();
         for _ in 0..100 {
             assert_eq!(
-                question.ask(Wanted::Next, Instant::now() + 8 * SHORT, unasked).kept,
+                question.ask(WhichAnswer::Next, Instant::now() + 8 * SHORT, unasked).kept,
                 Some(7)
             );
         }
         assert!(began.elapsed() < 100 * 2 * SHORT, "{:?}", began.elapsed());
         assert_eq!(
-            question.ask(Wanted::Anew, soon(), unasked).came,
+            question.ask(WhichAnswer::Anew, soon(), unasked).came,
             None,
             "that one has not begun yet"
         );
@@ -253,9 +255,9 @@ mod tests {
     fn an_answer_that_is_wanted_anew_is_to_a_later_question() {
         let question = Question::new("lh-test", |_| false);
         let (answer, first) = hanging();
-        assert!(question.ask(Wanted::Next, soon(), first).came.is_none());
+        assert!(question.ask(WhichAnswer::Next, soon(), first).came.is_none());
         std::thread::scope(|scope| {
-            let anew = scope.spawn(|| question.ask(Wanted::Anew, later(), || 8).came);
+            let anew = scope.spawn(|| question.ask(WhichAnswer::Anew, later(), || 8).came);
             answer.send(7).unwrap();
             assert_eq!(anew.join().unwrap(), Some(8));
         });
@@ -266,7 +268,7 @@ mod tests {
         let question = Question::new("lh-test", |_| false);
         let (answer, first) = hanging();
         drop(answer);
-        assert_eq!(question.ask(Wanted::Next, later(), first).came, None);
-        assert_eq!(question.ask(Wanted::Next, later(), || 8).came, Some(8));
+        assert_eq!(question.ask(WhichAnswer::Next, later(), first).came, None);
+        assert_eq!(question.ask(WhichAnswer::Next, later(), || 8).came, Some(8));
     }
 }

@@ -14,7 +14,7 @@ use crate::base::lock_name::{Kind, LockName};
 use crate::base::log;
 use crate::store::{
     Announced, Found, FoundHolder, FoundWaiter, ListingStore, MOST_CLIENTS, MOST_LISTED,
-    OwnerStore, Wanted,
+    NameFilter, OwnerStore,
 };
 
 /// Maximum number of names in one page.
@@ -134,7 +134,7 @@ impl PostgresStore {
 }
 
 impl ListingStore for PostgresStore {
-    fn list(&self, wanted: &Wanted) -> Result<Vec<Found>> {
+    fn list(&self, wanted: &NameFilter) -> Result<Vec<Found>> {
         let mut all = Vec::new();
         let mut after = String::new();
         loop {

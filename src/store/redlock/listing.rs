@@ -17,7 +17,7 @@ use crate::store::redis::listing::{
 use crate::store::redis::script::{look, look_answer};
 use crate::store::redis::wire::{Publishing, Reply, Request};
 use crate::store::redis::{announce, clients, clients_answer, is_written, script, texts, withdraw};
-use crate::store::{Announced, Found, FoundHolder, ListingStore, OwnerStore, Wanted};
+use crate::store::{Announced, Found, FoundHolder, ListingStore, NameFilter, OwnerStore};
 
 impl RedlockStore {
     /// One master's answers to several requests.
@@ -68,7 +68,7 @@ fn add(holders: &mut Vec<FoundHolder>, holder: FoundHolder) {
 
 impl ListingStore for RedlockStore {
     /// One master after the other.
-    fn list(&self, wanted: &Wanted) -> Result<Vec<Found>> {
+    fn list(&self, wanted: &NameFilter) -> Result<Vec<Found>> {
         let list = |index: usize| {
             let nowhere = |_: &LockName| Ok(None);
             let found = list_server(
@@ -81,7 +81,7 @@ impl ListingStore for RedlockStore {
         self.merge_all((0..self.nodes.len()).map(list).collect())
     }
 
-    fn list_named(&self, wanted: &Wanted, keys: &BTreeSet<String>) -> Result<Vec<Found>> {
+    fn list_named(&self, wanted: &NameFilter, keys: &BTreeSet<String>) -> Result<Vec<Found>> {
         let list = |index: usize| {
             let reply = self.ask_one(index, &[channels(Publishing::Classic)])?.into_iter().next();
             let names = wanted_names(wanted, keys, waited_for(reply.unwrap_or(Reply::Nil))?);

@@ -8,7 +8,7 @@ use crate::base::lock_name::{Kind, LockName};
 use crate::base::node_status::NodeState;
 use crate::report::diagnosis::{Check, Finding, Severity};
 use crate::store::{
-    Announced, Diagnose, Found, FoundHolder, ListingStore, LockStore, OwnerStore, Wanted,
+    Announced, Diagnose, Found, FoundHolder, ListingStore, LockStore, NameFilter, OwnerStore,
 };
 
 const DENIED: &str = "NOPERM this user has no permissions";
@@ -288,8 +288,8 @@ fn look(holder: Option<(&str, i64, i64)>, listeners: i64) -> String {
     list(&parts)
 }
 
-fn wanted(pattern: &str) -> Wanted {
-    Wanted { prefix: String::new(), pattern: Glob::parse(pattern).unwrap() }
+fn wanted(pattern: &str) -> NameFilter {
+    NameFilter { prefix: String::new(), pattern: Glob::parse(pattern).unwrap() }
 }
 
 /// What is found at three masters of which two have the lock, by one way to ask.

@@ -12,14 +12,16 @@ use super::{ZooKeeperStore, names};
 use crate::base::error::{ErrorKind, Result};
 use crate::base::job_name::lease_at;
 use crate::base::lock_name::{Kind, LockName};
-use crate::store::{Found, FoundHolder, FoundWaiter, ListingStore, LockStore, MOST_LISTED, Wanted};
+use crate::store::{
+    Found, FoundHolder, FoundWaiter, ListingStore, LockStore, MOST_LISTED, NameFilter,
+};
 
 /// How many directories are listed in one write.
 const PAGE: usize = 100;
 
 impl ZooKeeperStore {
     /// Walks over all directories, those of one depth side by side.
-    fn list_below(&self, wanted: &Wanted) -> ZooKeeperResult<Vec<Found>> {
+    fn list_below(&self, wanted: &NameFilter) -> ZooKeeperResult<Vec<Found>> {
         let slash = if wanted.prefix.starts_with('/') { "/" } else { "" };
         // Only names below the last complete element of the prefix can be wanted.
         let within =
@@ -216,7 +218,7 @@ fn kind_of(children: &[String]) -> Option<Kind> {
 }
 
 impl ListingStore for ZooKeeperStore {
-    fn list(&self, wanted: &Wanted) -> Result<Vec<Found>> {
+    fn list(&self, wanted: &NameFilter) -> Result<Vec<Found>> {
         let found = self.looked(|| match wanted.pattern.only() {
             Some(only) => match self.named(&format!("{}{only}", wanted.prefix)) {
                 Some(name) => Ok(self.found(&name, Unreadable::Fails)?.into_iter().collect()),

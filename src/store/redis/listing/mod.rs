@@ -18,7 +18,7 @@ use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::job_keys::job_of_lease;
 use crate::base::job_name::lease_at;
 use crate::base::lock_name::{Kind, LockName};
-use crate::store::{Found, ListingStore, LockStore, Wanted};
+use crate::store::{Found, ListingStore, LockStore, NameFilter};
 
 /// How many keys one SCAN visits: less than half a millisecond of the server's time.
 const PAGE: &str = "500";
@@ -44,7 +44,7 @@ struct Family {
 
 /// A lock is found by its hash; a free fair lock by its queue, and a semaphore by its permits: both
 /// of these keys have braces.
-fn families(wanted: &Wanted) -> [Family; 2] {
+fn families(wanted: &NameFilter) -> [Family; 2] {
     let prefix: String = wanted.prefix.chars().map(plain).collect();
     let names = prefix + &wanted.pattern.widened(plain);
     [
@@ -79,7 +79,7 @@ fn named(key: &str, prefix: &str) -> Option<LockName> {
 /// Everything that one server has. `redirected`: called for names whose keys are at another server
 /// by now.
 pub(crate) fn list_server(
-    wanted: &Wanted,
+    wanted: &NameFilter,
     exchange: &mut Exchange<'_>,
     redirected: &dyn Fn(&LockName) -> Result<Option<Found>>,
 ) -> Result<BTreeMap<String, Found>> {
@@ -171,7 +171,7 @@ fn denied(error: &Error) -> Error {
 
 /// Returns the wanted names among both sets of keys, in order.
 pub(crate) fn wanted_names(
-    wanted: &Wanted,
+    wanted: &NameFilter,
     keys: &BTreeSet<String>,
     others: BTreeSet<String>,
 ) -> Vec<LockName> {
@@ -327,7 +327,7 @@ impl RedisStore {
 }
 
 impl ListingStore for RedisStore {
-    fn list(&self, wanted: &Wanted) -> Result<Vec<Found>> {
+    fn list(&self, wanted: &NameFilter) -> Result<Vec<Found>> {
         let look_again = |name: &LockName| {
             let reply = self.servers.ask_repeatable(RedisKeys::of(name).slot, || look(name))?.reply;
             look_answer(reply, &name.key, false)
@@ -356,7 +356,7 @@ impl ListingStore for RedisStore {
         Ok(all.into_values().collect())
     }
 
-    fn list_named(&self, wanted: &Wanted, keys: &BTreeSet<String>) -> Result<Vec<Found>> {
+    fn list_named(&self, wanted: &NameFilter, keys: &BTreeSet<String>) -> Result<Vec<Found>> {
         let names = wanted_names(wanted, keys, self.waited_for()?);
         let replies = self
             .ask_many(names.iter().map(|name| (RedisKeys::of(name).slot, look(name))).collect())?;

@@ -11,7 +11,7 @@ use super::server_error::ServerError;
 use crate::base::credentials::{Credentials, CredentialsProvider};
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::log;
-use crate::store::net::{Answer, Question, Wanted};
+use crate::store::net::{Answer, Question, WhichAnswer};
 
 /// Who logs in.
 #[derive(Clone)]
@@ -47,11 +47,11 @@ impl Provider {
 
     /// The credentials, until `until`. Those that were accepted last if the answer is late: the
     /// server decides whether they are still good.
-    fn credentials(&self, wanted: Wanted, until: Instant) -> Result<Credentials> {
+    fn credentials(&self, wanted: WhichAnswer, until: Instant) -> Result<Credentials> {
         let source = self.source.clone();
         match (self.answers.ask(wanted, until, move || provided_by(&*source)), wanted) {
             (Answer { came: Some(answer), .. }, _) => answer,
-            (Answer { kept: Some(accepted), .. }, Wanted::Next) => {
+            (Answer { kept: Some(accepted), .. }, WhichAnswer::Next) => {
                 log::debug!(
                     "the credentials provider has not answered yet: logging in with its last credentials"
                 );
@@ -100,12 +100,12 @@ impl LogIn {
     pub(super) fn begin(&self, deadline: Instant) -> Result<Attempt<'_>> {
         Ok(Attempt {
             log_in: self,
-            credentials: self.credentials(Wanted::Next, deadline)?,
+            credentials: self.credentials(WhichAnswer::Next, deadline)?,
             deadline,
         })
     }
 
-    fn credentials(&self, wanted: Wanted, deadline: Instant) -> Result<Credentials> {
+    fn credentials(&self, wanted: WhichAnswer, deadline: Instant) -> Result<Credentials> {
         let user = self.user.clone();
         match &self.password {
             Password::Missing => Ok(Credentials { user, password: String::new() }),
@@ -155,7 +155,7 @@ impl Attempt<'_> {
         let Self { log_in, credentials, deadline } = self;
         let Some(refused) = log_in.refused(&credentials, &mut ask)? else { return Ok(()) };
         if matches!(log_in.password, Password::Provided(_)) && is_of_credentials(&refused) {
-            let fresh = log_in.credentials(Wanted::Anew, deadline)?;
+            let fresh = log_in.credentials(WhichAnswer::Anew, deadline)?;
             if fresh != credentials {
                 let again = log_in.refused(&fresh, &mut ask)?;
                 return again.map_or(Ok(()), |refused| Err(refusal(refused, &fresh)));

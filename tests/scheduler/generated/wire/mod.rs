@@ -201,7 +201,8 @@ impl Program {
                 add(&|program| drop(program.threads[thread].steps.remove(step)));
                 add(&|program| {
                     if let Step::Section(section) = &mut program.threads[thread].steps[step] {
-                        (section.wait, section.stay) = (Wait::Ever, Micros(0));
+                        section.wait = Wait::Ever;
+                        section.stay = Micros(0);
                     }
                 });
             }

@@ -150,6 +150,7 @@ impl Play {
     }
 
     fn section(&self, client: usize, section: &Section) {
+        let began = now();
         self.take_and_give_up(client, section);
         // Nothing more is sent for a client that was closed, so those who queue for a connection
         // are told, and only the answers that are under way are waited for.
@@ -159,7 +160,8 @@ impl Play {
         let answers = self.program.threads.len() as u32 * self.program.longest_late();
         let most = answers + section.stay.time() + ends;
         for closed in closes.iter().filter(|closed| closed.client == client) {
-            assert!(since(closed.at) <= most, "{section}: its client was closed long ago");
+            let lasted = since(closed.at.max(began));
+            assert!(lasted <= most, "{section}: it went on for {lasted:?} after the close");
         }
     }
 
@@ -235,7 +237,9 @@ impl Play {
     /// Each thing can be taken, after so many calls at most that fail.
     fn is_free(&self, client: usize, failures: u32) {
         for (thing, kind) in self.program.things.iter().enumerate() {
-            let (client, name, wait) = (&self.clients[client], name_of(thing), 2 * PATIENCE);
+            let client = &self.clients[client];
+            let name = name_of(thing);
+            let wait = 2 * PATIENCE;
             let take = || match kind {
                 Thing::Mutex => client.mutex(name).try_lock_for(wait).map(|taken| taken.is_some()),
                 Thing::Fair => client.fair(name).try_lock_for(wait).map(|taken| taken.is_some()),
