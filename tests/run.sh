@@ -660,6 +660,8 @@ checks() {
     scheduler "$seconds"
     [ "$form" != plain ] || return 0
     step_with_component clippy 'all targets without features' cargo clippy --all-targets -- -D warnings
+    step_with_component clippy 'lints of the scheduler' env RUSTFLAGS='--cfg shuttle' CARGO_TARGET_DIR=target/shuttle \
+        cargo clippy -p leasehold-scheduler -- -D warnings
     step 'docs of private items' env RUSTDOCFLAGS='-D warnings' cargo doc --no-deps --all-features --document-private-items
     check_dependencies
     if find_msrv_cargo; then

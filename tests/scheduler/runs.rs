@@ -98,9 +98,10 @@ pub(crate) fn main() -> ExitCode {
     if let Some(file) = &arguments.program {
         return explore_program(file, &arguments);
     }
-    let passed = match arguments.generated {
-        true => explore_programs(&arguments, arguments.duration),
-        false => explore_all(&arguments),
+    let passed = if arguments.generated {
+        explore_programs(&arguments, arguments.duration)
+    } else {
+        explore_all(&arguments)
     };
     if passed { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
@@ -276,7 +277,10 @@ fn keep_schedule(subject: &Subject, seed: u64) {
             match named.and_then(|text| fs::write(&kept, text)) {
                 Ok(()) => println!("again: sh tests/scheduler.sh --replay {}", kept.display()),
                 Err(e) => {
-                    println!("its schedule is in {}, but could not be kept: {e}", written.display())
+                    println!(
+                        "its schedule is in {}, but could not be kept: {e}",
+                        written.display()
+                    );
                 }
             }
             let _ = fs::remove_file(written);

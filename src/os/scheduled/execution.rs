@@ -121,9 +121,10 @@ impl Scheduler for HidesClock {
             clock.filter(|_| !time.is_some_and(|time| time.may_run_beside(self.dice >> 33)));
         let others: Vec<&Task> =
             runnable.iter().copied().filter(|task| Some(task.id()) != hidden).collect();
-        match others.is_empty() {
-            true => hidden,
-            false => self.others.next_task(&others, current, is_yielding),
+        if others.is_empty() {
+            hidden
+        } else {
+            self.others.next_task(&others, current, is_yielding)
         }
     }
 

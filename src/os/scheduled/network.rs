@@ -105,9 +105,12 @@ impl Socket {
     /// written before.
     pub fn write_at_once(&self, bytes: &[u8], after: Duration) -> io::Result<()> {
         let mut outcome = Ok(());
-        self.0.output.change(|pipe| match pipe.is_deaf || pipe.end.is_some() {
-            true => outcome = Err(io::ErrorKind::BrokenPipe.into()),
-            false => pipe.pieces.push_back((pipe.arrival(after), bytes.to_vec())),
+        self.0.output.change(|pipe| {
+            if pipe.is_deaf || pipe.end.is_some() {
+                outcome = Err(io::ErrorKind::BrokenPipe.into());
+            } else {
+                pipe.pieces.push_back((pipe.arrival(after), bytes.to_vec()));
+            }
         });
         outcome
     }
@@ -199,9 +202,9 @@ fn wait(inputs: &[&Pipe], timeout: Option<Duration>) -> Vec<bool> {
             Some((until, time)) => time.park_until(until, &parker),
             None => parker.park(),
         }
-        inputs
-            .iter()
-            .for_each(|input| input.state().sleepers.retain(|other| !Arc::ptr_eq(other, &parker)));
+        for input in inputs {
+            input.state().sleepers.retain(|other| !Arc::ptr_eq(other, &parker));
+        }
     }
 }
 

@@ -108,7 +108,7 @@ impl Play {
                     assert!(set.expect("it answers"));
                 }
                 Family::Latch if counts > 0 => {
-                    stage.one.latch(name).set_count(counts).expect("it answers")
+                    stage.one.latch(name).set_count(counts).expect("it answers");
                 }
                 _ => {}
             }
@@ -173,7 +173,7 @@ impl Play {
                 let began = now();
                 match self.client(client).latch(name_of(*thing)).wait() {
                     Ok(()) => {
-                        assert!(since(began) <= self.program.limit(), "a latch opens in time")
+                        assert!(since(began) <= self.program.limit(), "a latch opens in time");
                     }
                     Err(e) => self.expect(&e, client, false),
                 }

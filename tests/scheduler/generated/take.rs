@@ -63,9 +63,12 @@ impl Play {
         });
         let waited = lasted.saturating_sub(BLOCKED * (ledger::blocked() - blocked));
         let bound = |at_all: bool| {
-            let wait = |thing: &usize| match at_all {
-                true => self.program.longest_wait_at_all(*thing),
-                false => self.program.longest_wait(*thing),
+            let wait = |thing: &usize| {
+                if at_all {
+                    self.program.longest_wait_at_all(*thing)
+                } else {
+                    self.program.longest_wait(*thing)
+                }
             };
             traffic.things.iter().map(wait).max().unwrap_or_default()
         };
@@ -331,7 +334,7 @@ impl Section<'_> {
         for (_, step) in program.steps() {
             match step {
                 Step::Force(thing) | Step::Lose(thing) if things.contains(thing) => {
-                    reasons.push(LossReason::TakenAway)
+                    reasons.push(LossReason::TakenAway);
                 }
                 Step::Advance(_) => reasons.extend([LossReason::NotRenewed, LossReason::TakenAway]),
                 Step::Cut(_) | Step::Hang(_) | Step::Fail(..) => {
@@ -352,10 +355,10 @@ impl Section<'_> {
     fn expect_loss(&self, error: &leasehold::Error) {
         match error.kind() {
             ErrorKind::Lost => {
-                assert!(self.may_be_lost(), "{}: nothing took it away: {error}", self.take)
+                assert!(self.may_be_lost(), "{}: nothing took it away: {error}", self.take);
             }
             ErrorKind::Closed | ErrorKind::Unreachable => {
-                self.play.expect(error, self.client, self.take.cancellable)
+                self.play.expect(error, self.client, self.take.cancellable);
             }
             _ => panic!("{} {}: {error}", self.take, name_of(self.take.thing)),
         }

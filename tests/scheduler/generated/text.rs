@@ -151,7 +151,7 @@ pub(crate) fn parse(text: &str) -> Result<Program, String> {
                 program.things.push(words.read(Family::of)?);
             }
             "thread" => {
-                program.threads.push(Thread { client: words.read(Client::of)?, steps: Vec::new() })
+                program.threads.push(Thread { client: words.read(Client::of)?, steps: Vec::new() });
             }
             first => {
                 let step = words.step(first)?;

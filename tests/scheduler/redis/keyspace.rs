@@ -13,7 +13,7 @@ pub(crate) enum Value {
     Int(i64),
     Status(&'static str),
     Bulk(Vec<u8>),
-    List(Vec<Value>),
+    List(Vec<Self>),
     Error(String),
 }
 
@@ -55,10 +55,13 @@ pub(super) struct Entry {
     pub(super) ends: Option<Duration>,
 }
 
+/// The fields of a hash.
+type Fields = BTreeMap<Vec<u8>, Vec<u8>>;
+
 #[derive(Debug)]
 pub(super) enum Data {
     Text(Vec<u8>),
-    Hash(BTreeMap<Vec<u8>, Vec<u8>>),
+    Hash(Fields),
     List(List),
     Sorted(Sorted),
 }
@@ -90,7 +93,7 @@ impl Keyspace {
         self.entries.clear();
     }
 
-    fn hash(&mut self, key: &[u8]) -> Result<Option<&mut BTreeMap<Vec<u8>, Vec<u8>>>, String> {
+    fn hash(&mut self, key: &[u8]) -> Result<Option<&mut Fields>, String> {
         match self.entries.get_mut(key) {
             None => Ok(None),
             Some(Entry { data: Data::Hash(fields), .. }) => Ok(Some(fields)),

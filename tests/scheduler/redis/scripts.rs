@@ -145,7 +145,7 @@ fn to_lua(lua: &Lua, value: &Value) -> mlua::Result<mlua::Value> {
 
 fn from_lua(value: &mlua::Value) -> Value {
     match value {
-        mlua::Value::Integer(number) => Value::Int(*number as i64),
+        mlua::Value::Integer(number) => Value::Int(*number),
         mlua::Value::Number(number) => Value::Int(*number as i64),
         mlua::Value::String(text) => Value::Bulk(text.as_bytes().to_vec()),
         mlua::Value::Boolean(true) => Value::Int(1),

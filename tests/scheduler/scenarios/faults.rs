@@ -40,7 +40,7 @@ fn any_failure() -> Failure {
 pub(crate) fn lost_replies() {
     let stage = Stage::new();
     (0..2).for_each(|_| {
-        stage.faults.fail_next([Operation::Acquire, Operation::Release][choose(2)], any_failure())
+        stage.faults.fail_next([Operation::Acquire, Operation::Release][choose(2)], any_failure());
     });
     join_all([true, true, false].map(|is_one| {
         stage.spawn(move |stage| {
@@ -57,7 +57,7 @@ pub(crate) fn lost_replies() {
 pub(crate) fn lost_replies_of_readers() {
     let stage = Stage::new();
     (0..2).for_each(|_| {
-        stage.faults.fail_next([Operation::Acquire, Operation::Release][choose(2)], any_failure())
+        stage.faults.fail_next([Operation::Acquire, Operation::Release][choose(2)], any_failure());
     });
     let unreachable = |e: &leasehold::Error| assert_eq!(e.kind(), ErrorKind::Unreachable, "{e}");
     join_all([true, true, false].map(|is_one| {
@@ -88,7 +88,7 @@ pub(crate) fn lost_replies_of_readers() {
 pub(crate) fn lost_replies_in_a_queue() {
     let stage = Stage::new();
     (0..2).for_each(|_| {
-        stage.faults.fail_next([Operation::Acquire, Operation::Release][choose(2)], any_failure())
+        stage.faults.fail_next([Operation::Acquire, Operation::Release][choose(2)], any_failure());
     });
     let unreachable = |e: &leasehold::Error| assert_eq!(e.kind(), ErrorKind::Unreachable, "{e}");
     join_all([true, true, false].map(|is_one| {

@@ -81,7 +81,7 @@ impl Rude {
     fn act(&self) {
         match self.sleeps {
             Some((nth, duration)) if self.waits.fetch_add(1, Ordering::SeqCst) == nth => {
-                sleep(duration)
+                sleep(duration);
             }
             Some(_) => {}
             None if choose(2) == 0 => panic_any(OnPurpose),

@@ -135,7 +135,7 @@ pub(crate) fn restarted() {
                 drop(guard);
             }
             Err(e) => {
-                assert!([ErrorKind::NoQuorum, ErrorKind::Unreachable].contains(&e.kind()), "{e}")
+                assert!([ErrorKind::NoQuorum, ErrorKind::Unreachable].contains(&e.kind()), "{e}");
             }
         }
         other

@@ -198,7 +198,9 @@ impl Program {
         }
         for thread in 0..self.threads.len() {
             for step in 0..self.threads[thread].steps.len() {
-                add(&|program| drop(program.threads[thread].steps.remove(step)));
+                add(&|program| {
+                    program.threads[thread].steps.remove(step);
+                });
                 add(&|program| {
                     if let Step::Section(section) = &mut program.threads[thread].steps[step] {
                         section.wait = Wait::Ever;
