@@ -138,6 +138,8 @@ rows! {
         // All leases have ended, and nobody has taken what they were for yet.
         .failing(|class| match class {
             Class::Keep | Class::Release | Class::Change => &[None, Some(Lost)],
+            // A read hold is looked at soon after its grant.
+            Class::Local => &[None, Some(Lost)],
             _ => DONE,
         }, &["the server forgot it", "their lease has ended"]);
 
