@@ -47,7 +47,8 @@ planted() {
             printf '%-42s NOT FOUND %s\n' "$name" "$(sed -n 's/^scheduler: .*\<\([0-9]* schedules\) in.*/in \1/p' "$copy/$name.said" | paste -sd ' ' -)"
             outcome=1
         else
-            printf '%-42s %s\n' "$name" "$(sed -n 's/^scheduler: a program FAILED \(.* schedules\):.*/\1/p; s/^scheduler: \(.*::.*\) FAILED after.*/by \1/p; s/^scheduler: after \(.*\) in all/after \1/p' "$copy/$name.said" | paste -sd ' ' -)"
+            found=$(sed -n 's/^scheduler: a program FAILED \(.* schedules\):.*/\1/p; s/^scheduler: \(.*::.*\) FAILED after.*/by \1/p; s/^scheduler: after \(.*\) in all/after \1/p' "$copy/$name.said" | paste -sd ' ' -)
+            printf '%-42s %s\n' "$name" "${found:-it ended the process}"
         fi
     done
     exit "$outcome"

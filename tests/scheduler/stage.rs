@@ -1,5 +1,6 @@
 //! Two clients on one store in memory, and what must hold when a scenario is over.
 
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,6 +17,15 @@ pub(crate) const SOON: Duration = Duration::from_secs(1);
 /// The payload with which a scenario panics on purpose.
 #[derive(Debug)]
 pub(crate) struct OnPurpose;
+
+/// Runs a step of a thread that goes on if the step panics on purpose.
+pub(crate) fn may_panic_on_purpose(step: impl FnOnce()) {
+    if let Err(payload) = catch_unwind(AssertUnwindSafe(step))
+        && !payload.is::<OnPurpose>()
+    {
+        resume_unwind(payload);
+    }
+}
 
 #[derive(Clone)]
 pub(crate) struct Stage {

@@ -1,7 +1,6 @@
 //! Plays a program once, beside its model.
 
 use std::cell::RefCell;
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use leasehold::os::thread::{JoinHandle, sleep};
@@ -17,7 +16,7 @@ use super::program::{Client, Code, Family, Program, Request, Step, Thread, When}
 use super::text::name_of;
 use super::{jobs, rates, terms};
 use crate::scenarios::logger_panics;
-use crate::stage::{OnPurpose, Stage, join_all};
+use crate::stage::{Stage, join_all, may_panic_on_purpose};
 
 thread_local! {
     static PROGRAM: RefCell<Option<Arc<Program>>> = const { RefCell::new(None) };
@@ -129,12 +128,7 @@ impl Play {
 
     fn thread(&self, thread: &Thread) {
         for step in &thread.steps {
-            let done = catch_unwind(AssertUnwindSafe(|| self.step(thread.client, step)));
-            if let Err(payload) = done
-                && !payload.is::<OnPurpose>()
-            {
-                resume_unwind(payload);
-            }
+            may_panic_on_purpose(|| self.step(thread.client, step));
         }
     }
 

@@ -98,11 +98,16 @@ impl fmt::Display for Lead {
 
 impl fmt::Display for Pace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "pace {} {} ", name_of(self.thing), self.permits)?;
-        match self.wait {
-            Wait::Ever => f.write_str("ever"),
-            Wait::Never => f.write_str("try"),
-            Wait::For(time) => time.fmt(f),
+        write!(f, "pace {} {} {}", name_of(self.thing), self.permits, self.wait)
+    }
+}
+
+impl fmt::Display for Wait {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Ever => f.write_str("ever"),
+            Self::Never => f.write_str("try"),
+            Self::For(time) => time.fmt(f),
         }
     }
 }

@@ -24,7 +24,7 @@ enum Theme {
 }
 
 const LONG: Micros = Micros::ms(30_000);
-/// Of a Redlock whose masters may forget: so long does one of them not vote.
+/// The lease where a master of a Redlock may forget: it does not vote for as long.
 const SHORT: Micros = Micros::ms(2_000);
 
 struct Maker {
@@ -100,7 +100,7 @@ impl Maker {
         steps
     }
 
-    /// The size of a step, of a connect, or of a late answer.
+    /// A pause as long as a few steps, a request, or a late answer.
     fn moment(&mut self) -> Step {
         Step::Sleep(self.dice.of(&[Micros(20), Micros(300), Micros::ms(2), Micros::ms(20)]))
     }
@@ -110,7 +110,7 @@ impl Maker {
         match self.theme {
             Theme::Plain => self.dice.once_in(3).then_some(Step::FlushScripts(server)),
             Theme::Ends => Some(self.end(server)),
-            Theme::Late => Some(self.late(server)),
+            Theme::Late | Theme::Closes => Some(self.late(server)),
             Theme::Away => self.away(server),
             Theme::Connects => Some(match self.dice.below(3) {
                 // The threads of a Redlock's round are the library's.
@@ -118,17 +118,14 @@ impl Maker {
                 0 => Step::Connects(self.dice.of(&[Connects::Late, Connects::Panics])),
                 _ => Step::EndConnections(server),
             }),
-            Theme::Closes => Some(self.late(server)),
         }
     }
 
     fn end(&mut self, server: usize) -> Step {
         let mishaps = [Mishap::CutBefore, Mishap::CutAfter, Mishap::AnsweredTwice];
-        // A Redlock takes a second answer for the end of the connection, as it does any other.
-        let mishaps = if self.settings.servers > 1 { &mishaps[..2] } else { &mishaps[..] };
         match self.dice.below(3) {
             0 => Step::EndConnections(server),
-            _ => Step::Next(server, self.request(), self.dice.of(mishaps)),
+            _ => Step::Next(server, self.request(), self.dice.of(&mishaps)),
         }
     }
 

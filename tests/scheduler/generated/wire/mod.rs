@@ -87,6 +87,16 @@ pub(crate) enum Mishap {
     AnsweredTwice,
 }
 
+impl Mishap {
+    /// How late the answer is.
+    fn late(self) -> Duration {
+        match self {
+            Self::RunsLate(late) | Self::AnsweredLate(late) | Self::Refused(late) => late.time(),
+            Self::CutBefore | Self::CutAfter | Self::AnsweredTwice => Duration::ZERO,
+        }
+    }
+}
+
 words!(Thing { Mutex = "mutex", Fair = "fair", ReadWrite = "read-write" });
 words!(
     /// Of a read-write lock.
@@ -148,8 +158,7 @@ impl Program {
             _ => Duration::ZERO,
         };
         let one = |step: &Step| match step {
-            Step::Next(.., Mishap::RunsLate(late) | Mishap::AnsweredLate(late))
-            | Step::Next(.., Mishap::Refused(late)) => late.time(),
+            Step::Next(.., mishap) => mishap.late(),
             _ => Duration::ZERO,
         };
         let longest = |of: &dyn Fn(&Step) -> Duration| self.steps().map(of).max();
@@ -163,12 +172,7 @@ impl Program {
         let of = |step: &Step| match step {
             Step::Section(section) => section.stay.time(),
             Step::Sleep(time) => time.time(),
-            Step::Next(.., mishap) => match mishap {
-                Mishap::RunsLate(late) | Mishap::AnsweredLate(late) | Mishap::Refused(late) => {
-                    4 * late.time()
-                }
-                _ => Duration::ZERO,
-            },
+            Step::Next(.., mishap) => 4 * mishap.late(),
             // Each call may send several requests, and a few more follow at the end.
             Step::AnswersLate(_, late) | Step::RunsLate(_, late) => 4 * (calls + 8) * late.time(),
             Step::Restart(restart) => restart.away.time() + Duration::from_secs(10),

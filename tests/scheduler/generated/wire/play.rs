@@ -1,7 +1,7 @@
 //! Plays a program over servers once, beside its model.
 
 use std::cell::RefCell;
-use std::panic::{AssertUnwindSafe, catch_unwind, panic_any, resume_unwind};
+use std::panic::panic_any;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -16,7 +16,7 @@ use crate::book::{As, pause};
 use crate::generated::program::Wait;
 use crate::generated::text::name_of;
 use crate::redis;
-use crate::stage::{OnPurpose, join_all};
+use crate::stage::{OnPurpose, join_all, may_panic_on_purpose};
 use crate::wire::Wire;
 
 thread_local! {
@@ -106,12 +106,7 @@ impl Play {
 
     fn thread(&self, thread: &Thread) {
         for step in &thread.steps {
-            let done = catch_unwind(AssertUnwindSafe(|| self.step(thread.client, step)));
-            if let Err(payload) = done
-                && !payload.is::<OnPurpose>()
-            {
-                resume_unwind(payload);
-            }
+            may_panic_on_purpose(|| self.step(thread.client, step));
         }
     }
 

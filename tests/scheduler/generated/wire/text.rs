@@ -5,7 +5,6 @@ use std::fmt;
 use super::{
     Connects, Mishap, Program, Request, Restart, Section, Settings, Side, Step, Thing, Thread,
 };
-use crate::generated::program::Wait;
 use crate::generated::text::{Words, name_of};
 
 impl fmt::Display for Program {
@@ -51,13 +50,8 @@ impl fmt::Display for Step {
 
 impl fmt::Display for Section {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "section {} {} ", name_of(self.thing), self.side.word())?;
-        match self.wait {
-            Wait::Ever => f.write_str("ever")?,
-            Wait::Never => f.write_str("try")?,
-            Wait::For(time) => time.fmt(f)?,
-        }
-        write!(f, " stay {}", self.stay)
+        let Self { thing, side, wait, stay } = self;
+        write!(f, "section {} {} {wait} stay {stay}", name_of(*thing), side.word())
     }
 }
 
