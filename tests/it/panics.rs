@@ -183,30 +183,31 @@ fn logger_panics_in_the_background_process() {
     }
     wait_until("nothing is left to undo", || client.stats().unknown_outcomes() == 0);
 
-    // The thread that receives messages loses its connection, and logs that.
-    let waits_for_a_message = || {
-        let guard = other.lock("job").unwrap();
-        std::thread::scope(|s| {
-            let waits = s.spawn(|| {
-                client.try_lock_for("job", LEASE / 2).unwrap().expect("it is freed").unlock()
+    // The thread that receives messages loses its connection, and logs that. It does so while
+    // somebody waits: a second after the last waiter the subscription ends.
+    let guard = other.lock("job").unwrap();
+    std::thread::scope(|s| {
+        let waits = s.spawn(|| {
+            client.try_lock_for("job", LEASE / 2).unwrap().expect("it is freed").unlock()
+        });
+        let mut subscribed = || {
+            wait_until("it is subscribed", || {
+                let clients = ["LIST", "TYPE", "pubsub"];
+                let clients: String = redis::cmd("CLIENT").arg(&clients).query(&mut admin).unwrap();
+                clients.lines().count() == 1
             });
-            wait_until("it waits", || client.snapshot().waits().len() == 1);
-            guard.unlock().unwrap();
-            waits.join().unwrap().unwrap();
-        });
-    };
-    waits_for_a_message();
-    for _ in 0..3 {
-        let before = PANICKED.load(Ordering::SeqCst);
-        redis::cmd("CLIENT").arg(&["KILL", "TYPE", "pubsub"]).exec(&mut admin).unwrap();
-        wait_until("the subscriber logs", || PANICKED.load(Ordering::SeqCst) > before);
-        waits_for_a_message();
-        wait_until("it is subscribed again", || {
-            let clients: String =
-                redis::cmd("CLIENT").arg(&["LIST", "TYPE", "pubsub"]).query(&mut admin).unwrap();
-            clients.lines().count() == 1
-        });
-    }
+        };
+        subscribed();
+        for _ in 0..3 {
+            let before = PANICKED.load(Ordering::SeqCst);
+            let mut ends = redis::Client::open(&*url).unwrap().get_connection().unwrap();
+            redis::cmd("CLIENT").arg(&["KILL", "TYPE", "pubsub"]).exec(&mut ends).unwrap();
+            wait_until("the subscriber logs", || PANICKED.load(Ordering::SeqCst) > before);
+            subscribed();
+        }
+        guard.unlock().unwrap();
+        waits.join().unwrap().unwrap();
+    });
     for client in [client, other] {
         client.close(PROMPT).unwrap();
     }

@@ -43,7 +43,7 @@ impl ZooKeeperStore {
             all.extend_from_slice(changes);
             let mut requests = vec![Request::multi(&all)];
             requests.extend_from_slice(looks);
-            let exchange = self.ask(&requests)?;
+            let exchange = self.change(&requests)?;
             match transacted(&exchange.replies[0], &all, &gate.path)? {
                 Transacted::Refused { place: 0, code: Code::BAD_VERSION } => {
                     self.gate.distrust(&gate);

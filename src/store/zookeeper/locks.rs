@@ -127,8 +127,7 @@ impl ZooKeeperStore {
         let paths = node.paths();
         // Before the requests are sent: the message about a node comes before the answer.
         self.client.unguard(&paths);
-        let deletes: Vec<Request> = paths.iter().map(|path| Request::delete(path)).collect();
-        let exchange = self.ask(&deletes)?;
+        let exchange = self.delete(&paths)?;
         // At most one of the two nodes exists.
         let codes = || exchange.replies.iter().map(|reply| reply.code);
         let code = codes().find(|code| *code != Code::NO_NODE).unwrap_or(Code::NO_NODE);

@@ -89,7 +89,7 @@ impl ZooKeeperStore {
         }
         // Before the requests are sent: the message about a node comes before the answer.
         self.client.unguard(&paths);
-        let exchange = self.ask(&[Request::multi(&deletes)])?;
+        let exchange = self.change(&[Request::multi(&deletes)])?;
         let outcome = transacted(&exchange.replies[0], &deletes, &paths[0]);
         if !matches!(outcome, Ok(Transacted::Made(_))) {
             return Ok(None);

@@ -146,6 +146,17 @@ impl ZooKeeperStore {
         self.client.ask(requests, Vec::new())
     }
 
+    /// [`ask`](Self::ask) for a transaction or a deletion, and for what is read behind it.
+    pub(super) fn change(&self, requests: &[Request]) -> ZooKeeperResult<Exchange> {
+        self.client.change(requests)
+    }
+
+    /// Deletes each of these nodes that exists.
+    pub(super) fn delete(&self, paths: &[String]) -> ZooKeeperResult<Exchange> {
+        let deletes: Vec<Request> = paths.iter().map(|path| Request::delete(path)).collect();
+        if deletes.len() == 1 { self.change(&deletes) } else { self.ask(&deletes) }
+    }
+
     /// The node of a holder, if its session is still the present one.
     pub(super) fn node_of(&self, name: &LockName, holder: &Holder) -> Option<Node> {
         let node = self.nodes.get(name, holder)?;

@@ -306,8 +306,7 @@ impl ZooKeeperStore {
         if !paths.is_empty() {
             // Before the requests are sent: the message about a node comes before the answer.
             self.client.unguard(&paths);
-            let deletes: Vec<Request> = paths.iter().map(|path| Request::delete(path)).collect();
-            let exchange = self.ask(&deletes)?;
+            let exchange = self.delete(&paths)?;
             for (reply, path) in exchange.replies.iter().zip(&paths) {
                 given_back += u32::from(is_there(reply, path)?);
             }

@@ -108,7 +108,7 @@ fn unless_lost<T>(what: &str, outcome: Result<T>) -> Option<T> {
 #[test]
 fn of_a_lock() {
     let rig = server!(Rig::start(&["/job"]));
-    for word in ["create2 /job", "getChildren2 /job", "delete /job"] {
+    for word in ["create2 /job", "getChildren /job", "delete /job"] {
         rig.cut(word, 0, 1, |what| {
             if let Some(won) = unless_lost(what, rig.client.try_lock("job")) {
                 let _ = unless_lost(what, won.expect(what).unlock());
@@ -124,7 +124,7 @@ fn of_a_lock() {
 fn of_a_lock_whose_directory_is_missing() {
     let rig = server!(Rig::start(&[]));
     let mut number = 0;
-    for word in ["create2 /fresh", "exists /fresh", "multi /fresh", "getChildren2 /fresh"] {
+    for word in ["create2 /fresh", "exists /fresh", "multi /fresh", "getChildren /fresh"] {
         rig.cut_at_some(word, u32::from(word.starts_with("getC")), 1, |what| {
             number += 1;
             if let Some(won) = unless_lost(what, rig.client.try_lock(format!("fresh-{number}"))) {
@@ -176,7 +176,7 @@ fn of_several_locks_as_one() {
     let rig = server!(Rig::start(&["/a", "/b"]));
     // They are queued in one transaction, listed, and released in another.
     for (word, skip) in
-        [("multi /a", 0), ("getChildren2 /a", 0), ("getChildren2 /b", 0), ("multi /a", 1)]
+        [("multi /a", 0), ("getChildren /a", 0), ("getChildren /b", 0), ("multi /a", 1)]
     {
         rig.cut_at_some(word, skip, 1, |what| {
             if let Some(won) = unless_lost(what, rig.client.multi(["b", "a"]).try_lock()) {
@@ -195,11 +195,11 @@ fn of_permits() {
     assert_eq!(pool.try_set_permits(3).unwrap(), leasehold::SetPermits::New);
     let acquires = [
         "create2 /pool/locks",
-        "getChildren2 /pool/locks",
+        "getChildren /pool/locks",
         "getData /pool/permits",
         "multi /pool/leases",
     ];
-    let releases = ["getChildren2 /pool/leases", "delete /pool/leases"];
+    let releases = ["getChildren /pool/leases", "delete /pool/leases"];
     for word in acquires.into_iter().chain(releases) {
         rig.cut_at_some(word, 0, 1, |what| {
             if let Some(won) = unless_lost(what, pool.try_acquire_many(2)) {
@@ -337,7 +337,7 @@ fn of_a_heartbeat_and_of_an_extension() {
 fn of_the_look_for_what_became_of_a_create() {
     let rig = server!(Rig::start(&["/job"]));
     for (word, skip) in
-        [("check /", 0), ("getChildren2 /job", 0), ("getData /job", 0), ("delete /job", 0)]
+        [("check /", 0), ("getChildren /job", 0), ("getData /job", 0), ("delete /job", 0)]
     {
         rig.cut_at_some(word, skip, 1, |what| {
             // One fault at a time: that of the create is armed first.
@@ -368,7 +368,7 @@ fn of_a_look() {
         let _ = unless_lost(what, guard.unlock());
     };
     // The lists of the lock, and of the lookup.
-    for (word, skip) in [("getChildren2 /job", 1), ("getData /job", 0)] {
+    for (word, skip) in [("getChildren /job", 1), ("getData /job", 0)] {
         rig.cut_at_some(word, skip, 1, |what| {
             look(what);
             true

@@ -7,6 +7,7 @@ mod denied;
 mod deposed;
 mod late_requests;
 mod loss;
+mod many_threads;
 mod outcomes;
 mod primitives;
 mod refused;

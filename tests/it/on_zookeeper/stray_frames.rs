@@ -68,7 +68,7 @@ fn a_stray_frame_is_never_taken_for_an_answer() {
     let held = other.lock("held").unwrap();
     let proxy = Proxy::before_zookeeper(&server);
     let client = client_of(&proxy.zookeeper_url(), |builder| builder);
-    for word in ["create2 /held", "getChildren2 /free", "getData /unset"] {
+    for word in ["create2 /held", "getChildren /free", "getData /unset"] {
         for frame in FRAMES.into_iter().chain([EVENT]) {
             for fault in [Fault::Stray(frame), Fault::StrayAfter(frame, ms(1))] {
                 let hits = proxy.hits();
@@ -99,7 +99,7 @@ fn a_call_whose_answer_is_displaced_learns_of_it_at_once() {
     let proxy = Proxy::before_zookeeper(&server);
     let client =
         client_of(&proxy.zookeeper_url(), |builder| builder.lease(LONG * 2).io_timeout(LONG));
-    proxy.inject("getChildren2 /job", Fault::Stray(FRAMES[0]));
+    proxy.inject("getChildren /job", Fault::Stray(FRAMES[0]));
     // One request, which is the one whose place the stray frame takes.
     let error = client.mutex("job").holder().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Protocol, "{error}");

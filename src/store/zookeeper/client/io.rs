@@ -196,7 +196,9 @@ impl Inner {
         state.moves += 1;
         let number = state.moves;
         let agreed_at = (!resumed).then_some(sent_at);
-        state.link = Some(Link::new(number, address, writer, lease, agreed_at, now));
+        let mut link = Link::new(number, address, writer, lease, agreed_at, now);
+        link.changes.look_apart(state.looks_apart);
+        state.link = Some(link);
         let mut begun = state.send_deletions(now);
         for path in state.watches.latches() {
             begun = begun.and_then(|()| state.watch_latch(&path, now));
@@ -319,13 +321,36 @@ impl Inner {
         let over = if is_over { Err(verdict.to_error("the session")) } else { Ok(()) };
         match pending.then {
             // The answer to a transaction of a session that is over is of no use to anybody.
-            Then::Answer(slot, _) if is_over && reply.code.is_ok() => {
-                slot.fail(&verdict.to_error("the session"));
-            }
+            then if is_over && reply.code.is_ok() => then.fail(&verdict.to_error("the session")),
             Then::Answer(slot, place) => {
                 drop(state);
                 slot.answer(place, reply);
             }
+            Then::Changed(slot) => {
+                if let Some(link) = &mut state.link {
+                    link.change_answered(&reply, &pending.shape);
+                }
+                drop(state);
+                slot.answer(0, reply);
+            }
+            Then::ChangedTogether(together) => {
+                let Some(link) = &mut state.link else { return over };
+                link.change_answered(&reply, &pending.shape);
+                let answers = link.changed_together(together, &reply, now)?;
+                drop(state);
+                for answer in answers {
+                    answer.give();
+                }
+            }
+            Then::LookedTogether(looks) => {
+                let Some(link) = &mut state.link else { return over };
+                let answers = link.looked_together(looks, &reply, now)?;
+                drop(state);
+                for answer in answers {
+                    answer.give();
+                }
+            }
+            Then::Nothing => {}
             Then::Heartbeat => {
                 if let Some(link) = &mut state.link {
                     link.is_heartbeat_pending = false;
@@ -383,11 +408,16 @@ impl Inner {
         let is_held = self.held.load(Ordering::Acquire) > 0;
         let mut state = self.state.lock();
         let is_running = state.phase != Phase::Ended;
+        let is_open = state.phase == Phase::Running;
         let (Some(rhythm), Some(link)) = (state.rhythm, state.link.as_mut()) else {
             return Ok(false);
         };
         if link.number != number {
             return Ok(false);
+        }
+        // After the close of the session nothing would answer them.
+        if is_open {
+            link.send_queued(now)?;
         }
         if link.silent_since().is_some_and(|since| now.since(since) > rhythm.silence) {
             let why = format!(

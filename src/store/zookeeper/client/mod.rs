@@ -10,6 +10,7 @@
 
 mod io;
 mod state;
+mod together;
 mod watches;
 
 pub(super) use state::Session;
@@ -25,6 +26,7 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use self::state::Slot;
 use self::state::{Deletion, SessionState, Then};
+use self::together::LONGEST_QUEUED;
 use super::wire::{Reply, Request, Servers, is_an_end};
 use crate::base::error::{Error, ErrorKind, Result, invalid};
 use crate::base::lease::Moment;
@@ -155,6 +157,32 @@ impl Client {
         requests: &[Request],
         watches: Vec<(String, NodeWatch)>,
     ) -> std::result::Result<Exchange, ZooKeeperFailure> {
+        self.exchange(requests, |state, slot, now| {
+            for (path, watch) in watches {
+                state.watches.add(path, watch);
+            }
+            let thens = (0..requests.len()).map(|place| Then::Answer(slot.clone(), place));
+            let link = state.link.as_mut().expect("it is connected");
+            link.send(requests.iter().zip(thens), now)
+        })
+    }
+
+    /// [`ask`](Self::ask) for a transaction or a deletion, and for what is read behind it: if many
+    /// threads want a change at the same time, it becomes part of a larger transaction.
+    pub(super) fn change(
+        &self,
+        requests: &[Request],
+    ) -> std::result::Result<Exchange, ZooKeeperFailure> {
+        self.exchange(requests, |state, slot, now| {
+            state.link.as_mut().expect("it is connected").change(requests, slot, now)
+        })
+    }
+
+    fn exchange(
+        &self,
+        requests: &[Request],
+        send: impl FnOnce(&mut SessionState, &Arc<Slot>, Moment) -> Result<()>,
+    ) -> std::result::Result<Exchange, ZooKeeperFailure> {
         for request in requests {
             check_length(request.length())?;
         }
@@ -162,20 +190,21 @@ impl Client {
         let mut state = self.connected()?;
         let session = state.present();
         let sent_at = self.now();
-        for (path, watch) in watches {
-            state.watches.add(path, watch);
-        }
-        let link = state.link.as_mut().expect("it is connected");
+        let link = state.link.as_ref().expect("it is connected");
         let number = link.number;
         let address = link.address.clone();
-        let thens = (0..requests.len()).map(|place| Then::Answer(slot.clone(), place));
-        if let Err(error) = link.send(requests.iter().zip(thens), sent_at) {
+        if let Err(error) = send(&mut state, &slot, sent_at) {
             self.write_failed(state, &error);
         } else {
             drop(state);
         }
         let generation = session.generation;
-        let replies = slot.wait(Instant::now() + self.inner.io_timeout).unwrap_or_else(|| {
+        let began = Instant::now();
+        let replies = slot.wait(began + LONGEST_QUEUED.min(self.inner.io_timeout)).or_else(|| {
+            self.send_queued(number);
+            slot.wait(began + self.inner.io_timeout)
+        });
+        let replies = replies.unwrap_or_else(|| {
             let why = format!(
                 "{address:?} did not answer within {:?} (io_timeout)",
                 self.inner.io_timeout
@@ -187,6 +216,21 @@ impl Client {
         match replies {
             Ok(replies) => Ok(Exchange { session, connection: number, sent_at, replies }),
             Err(error) => Err(ZooKeeperFailure::Unknown { error, generation }),
+        }
+    }
+
+    /// Changes that queue are sent now, although others have no answer yet: on a slow server they
+    /// would wait for as long again.
+    #[cold]
+    fn send_queued(&self, number: u64) {
+        let now = self.now();
+        let mut state = self.inner.state.lock();
+        let is_open = state.phase == Phase::Running;
+        let present = state.link.as_mut().filter(|link| is_open && link.number == number);
+        if let Some(link) = present
+            && let Err(error) = link.send_all_queued(now)
+        {
+            self.write_failed(state, &error);
         }
     }
 

@@ -9,6 +9,7 @@ use std::time::Instant;
 
 use parking_lot::{Condvar, Mutex};
 
+use super::together::{Changes, Look, Together};
 use super::watches::{Fired, Renew, Watches};
 use crate::base::error::{Error, Result};
 use crate::base::lease::{Moment, SessionTerm};
@@ -58,6 +59,8 @@ pub(super) struct SessionState {
     pub(super) is_wanted: bool,
     /// How often a connection began or ended.
     pub(super) moves: u64,
+    /// A server does not answer what several calls want to read together.
+    pub(super) looks_apart: bool,
     pub(super) phase: Phase,
 }
 
@@ -70,6 +73,13 @@ pub(super) struct Deletion {
 /// What to do with a reply.
 pub(super) enum Then {
     Answer(Arc<Slot>, usize),
+    /// The first reply to a call that changes something.
+    Changed(Arc<Slot>),
+    /// The first reply to each of several such calls.
+    ChangedTogether(Together),
+    /// The replies to what several calls wanted to read.
+    LookedTogether(Vec<Look>),
+    Nothing,
     Heartbeat,
     /// The reply to the deletion of this node.
     Deleted(String),
@@ -79,6 +89,37 @@ pub(super) enum Then {
     Renewed(String),
     /// From here on nothing that happens to the latch at this path is missed.
     Watching(String),
+}
+
+impl Then {
+    /// The reply is this one. Nothing has run.
+    fn refuse(self, reply: &Reply) {
+        match self {
+            Self::Answer(slot, place) => slot.answer(place, reply.clone()),
+            Self::Changed(slot) => slot.answer(0, reply.clone()),
+            Self::ChangedTogether(together) => together.refuse(reply),
+            Self::LookedTogether(looks) => {
+                for look in looks {
+                    look.slot.answer(look.place, reply.clone());
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// No reply comes.
+    pub(super) fn fail(&self, why: &Error) {
+        match self {
+            Self::Answer(slot, _) | Self::Changed(slot) => slot.fail(why),
+            Self::ChangedTogether(together) => together.fail(why),
+            Self::LookedTogether(looks) => {
+                for look in looks {
+                    look.slot.fail(why);
+                }
+            }
+            _ => {}
+        }
+    }
 }
 
 pub(super) struct Pending {
@@ -97,6 +138,7 @@ pub(super) struct Link {
     next_xid: i32,
     /// In the order in which the server answers them.
     pub(super) pending: VecDeque<Pending>,
+    pub(super) changes: Changes,
     /// When it was pinged, if there has been no answer since.
     pub(super) pinged: Option<Moment>,
     pub(super) lease: SessionLease,
@@ -127,6 +169,7 @@ impl Link {
             writer,
             next_xid: 1,
             pending: VecDeque::new(),
+            changes: Changes::default(),
             pinged: None,
             lease,
             last_sent: now,
@@ -210,9 +253,10 @@ impl Link {
     /// ran before it has answered before.)
     pub(super) fn refused(&mut self, reply: &Reply) {
         for pending in self.pending.drain(..) {
-            if let Then::Answer(slot, place) = pending.then {
-                slot.answer(place, reply.clone());
-            }
+            pending.then.refuse(reply);
+        }
+        for change in self.changes.queue.drain(..) {
+            change.answer_all(reply);
         }
     }
 
@@ -243,10 +287,12 @@ impl SessionState {
         self.heard_at = self.heard_at.max(link.lease.heard_at());
         self.moves += 1;
         self.last_error = Some(why.clone());
-        for pending in link.pending {
-            if let Then::Answer(slot, _) = pending.then {
-                slot.fail(why);
-            }
+        self.looks_apart |= link.has_to_look_apart();
+        for pending in &link.pending {
+            pending.then.fail(why);
+        }
+        for change in &link.changes.queue {
+            change.fail(why);
         }
         for deletion in &mut self.deletions {
             deletion.sent = false;

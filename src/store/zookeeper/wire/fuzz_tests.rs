@@ -111,6 +111,9 @@ fn fuzzed_frames_are_replies_or_errors() {
         judge(reply.children());
         judge(reply.transacted(&requested));
         judge(reply.verdict(&multi));
+        judge(reply.split([&multi].into_iter()));
+        judge(reply.split_looks(2));
+        let _ = reply.reports_numbers(&multi);
         judge(reply.event());
         assert!(!reply.code.to_error("/a").message().is_empty());
     });

@@ -109,7 +109,8 @@ impl<'m> Decoder<'m> {
         self.rest.is_empty()
     }
 
-    pub(super) fn rest(self) -> &'m [u8] {
+    /// What has not been read yet.
+    pub(super) fn rest(&self) -> &'m [u8] {
         self.rest
     }
 }

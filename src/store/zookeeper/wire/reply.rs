@@ -2,8 +2,8 @@
 
 use super::code::Code;
 use super::jute::{Decoder, malformed};
-use super::request::{Opcode, Request, SessionId, Shape};
-use crate::base::error::Result;
+use super::request::{Opcode, Request, SessionId, Shape, THE_END};
+use crate::base::error::{Error, Result};
 
 /// One frame without its length.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -124,10 +124,7 @@ impl Reply {
     }
 
     pub(crate) fn children(&self) -> Result<Vec<String>> {
-        self.read(|fields| {
-            let names = fields.list(|names| names.text().map(str::to_owned))?;
-            Stat::decode(fields).map(|_| names)
-        })
+        self.read(|fields| fields.list(|names| names.text().map(str::to_owned)))
     }
 
     /// What became of the changes of a transaction.
@@ -137,42 +134,20 @@ impl Reply {
     }
 
     fn outcome_of(&self, changes: &[Opcode]) -> Result<Transacted> {
-        let mismatch = || malformed("the results of a transaction do not match its changes");
         self.read(|fields| {
             let mut made = Vec::new();
             let mut failed = false;
             let mut refused = None;
             for (place, opcode) in changes.iter().enumerate() {
-                let kind = fields.int()?;
-                let is_the_end = fields.bool()?;
-                let code = Code(fields.int()?);
-                if is_the_end {
-                    return Err(mismatch());
-                }
-                if kind == FAILED {
-                    failed = true;
-                    // The code is sent twice. It is OK for the changes before the refused one.
-                    let code = Code(fields.int()?);
-                    if !code.is_ok() {
-                        refused.get_or_insert(Transacted::Refused { place, code });
+                match Changed::decode(fields, *opcode)? {
+                    Changed::Made(created) => made.push(created),
+                    Changed::Done => {}
+                    Changed::Failed(code) => {
+                        failed = true;
+                        if !code.is_ok() {
+                            refused.get_or_insert(Transacted::Refused { place, code });
+                        }
                     }
-                    continue;
-                }
-                match opcode {
-                    _ if !code.is_ok() => return Err(mismatch()),
-                    // Servers 3.5 send only the path.
-                    Opcode::Create2 if kind == CREATED => {
-                        let path = fields.text()?.to_owned();
-                        made.push(Created { path, stat: Stat::default() });
-                    }
-                    _ if kind != result_of(*opcode) => return Err(mismatch()),
-                    Opcode::Create2 | Opcode::CreateContainer => {
-                        made.push(Created::decode(fields)?);
-                    }
-                    Opcode::SetData => {
-                        Stat::decode(fields)?;
-                    }
-                    _ => {}
                 }
             }
             let _kind = fields.int()?;
@@ -184,6 +159,66 @@ impl Reply {
                 _ => Err(mismatch()),
             }
         })
+    }
+
+    /// The replies to the parts of a transaction (transactions and deletions), as if each had been
+    /// sent alone. `None`: one was refused, and nothing has run.
+    pub(crate) fn split<'s>(
+        &self,
+        parts: impl Iterator<Item = &'s Shape>,
+    ) -> Result<Option<Vec<Self>>> {
+        let mut fields = Decoder::new(&self.body);
+        let mut replies = Vec::new();
+        for part in parts {
+            let unread = fields.rest();
+            for opcode in part.opcodes() {
+                if let Changed::Failed(_) = Changed::decode(&mut fields, *opcode)? {
+                    return Ok(None);
+                }
+            }
+            let own = &unread[..unread.len() - fields.rest().len()];
+            // A deletion that is sent alone is answered by a code.
+            let is_multi = part.opcode == Opcode::Multi;
+            let body = if is_multi { [own, &THE_END].concat() } else { Vec::new() };
+            replies.push(Self { xid: self.xid, zxid: self.zxid, code: self.code, body });
+        }
+        Ok(Some(replies))
+    }
+
+    /// The replies to looks for children that were asked for together, as if each had been sent
+    /// alone.
+    pub(crate) fn split_looks(&self, count: usize) -> Result<Vec<Self>> {
+        self.read(|fields| {
+            let mut replies = Vec::with_capacity(count);
+            for _ in 0..count {
+                let kind = fields.int()?;
+                let is_the_end = fields.bool()?;
+                let mut code = Code(fields.int()?);
+                let unread = fields.rest();
+                if is_the_end {
+                    return Err(mismatch());
+                } else if kind == FAILED {
+                    code = Code(fields.int()?);
+                } else if kind == Opcode::GetChildren as i32 && code.is_ok() {
+                    fields.list(|names| names.text().map(drop))?;
+                } else {
+                    return Err(mismatch());
+                }
+                let own = &unread[..unread.len() - fields.rest().len()];
+                let body = if code.is_ok() { own.to_vec() } else { Vec::new() };
+                replies.push(Self { xid: self.xid, zxid: self.zxid, code, body });
+            }
+            if fields.take(THE_END.len())? == THE_END { Ok(replies) } else { Err(mismatch()) }
+        })
+    }
+
+    /// Whether this transaction has made a node and reports its numbers. Servers before 3.7 report
+    /// the path alone.
+    pub(crate) fn reports_numbers(&self, shape: &Shape) -> bool {
+        let Ok(Transacted::Made(made)) = self.outcome_of(&shape.parts) else { return false };
+        let makes = |opcode: &&Opcode| matches!(opcode, Opcode::Create2 | Opcode::CreateContainer);
+        let mut creates = shape.parts.iter().filter(makes).zip(made);
+        creates.any(|(opcode, made)| *opcode == Opcode::Create2 && made.stat.czxid != 0)
     }
 
     /// The error of the reply. If the session of a transaction has ended, that is reported in the
@@ -200,7 +235,7 @@ impl Reply {
             Opcode::Create2 | Opcode::CreateContainer => {
                 self.created()?;
             }
-            Opcode::Multi => match self.outcome_of(&shape.changes)? {
+            Opcode::Multi => match self.outcome_of(&shape.parts)? {
                 Transacted::Refused { code, .. } if code.ends_the_connection() => return Ok(code),
                 _ => {}
             },
@@ -217,6 +252,48 @@ impl Reply {
             Ok(WatchEvent { kind: EventKind::of(kind), path: fields.text()?.to_owned() })
         })
     }
+}
+
+/// The result of a change in a transaction.
+enum Changed {
+    Made(Created),
+    Done,
+    /// Nothing of the transaction has run. OK for the changes before the refused one.
+    Failed(Code),
+}
+
+impl Changed {
+    fn decode(from: &mut Decoder<'_>, opcode: Opcode) -> Result<Self> {
+        let kind = from.int()?;
+        let is_the_end = from.bool()?;
+        let code = Code(from.int()?);
+        if is_the_end {
+            return Err(mismatch());
+        }
+        if kind == FAILED {
+            // The code is sent twice.
+            return Ok(Self::Failed(Code(from.int()?)));
+        }
+        if !code.is_ok() {
+            return Err(mismatch());
+        }
+        match opcode {
+            // Servers 3.5 send only the path.
+            Opcode::Create2 if kind == CREATED => {
+                let path = from.text()?.to_owned();
+                Ok(Self::Made(Created { path, stat: Stat::default() }))
+            }
+            _ if kind != result_of(opcode) => Err(mismatch()),
+            Opcode::Create2 | Opcode::CreateContainer => Created::decode(from).map(Self::Made),
+            Opcode::SetData => Stat::decode(from).map(|_| Self::Done),
+            _ => Ok(Self::Done),
+        }
+    }
+}
+
+#[cold]
+fn mismatch() -> Error {
+    malformed("the results do not match what was asked together")
 }
 
 /// The result of a change in a transaction that did not run.

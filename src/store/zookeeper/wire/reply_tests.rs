@@ -57,7 +57,7 @@ fn replies_are_read_and_every_cut_is_noticed() {
             Box::new(|reply| Ok(reply.data()? == (b"x".to_vec(), stat()))),
         ),
         (
-            format!("00000002 0000000161 0000000162 {STAT}"),
+            "00000002 0000000161 0000000162".to_owned(),
             Box::new(|reply| Ok(reply.children()? == ["a", "b"])),
         ),
         (
@@ -95,6 +95,13 @@ fn a_node_may_be_made_without_its_stat() {
     let outcome = Reply::decode(&reply(&body)).unwrap().transacted(&requested).unwrap();
     let Transacted::Made(made) = &outcome else { panic!("{outcome:?}") };
     assert_eq!((made[1].path.as_str(), made[1].stat.czxid), ("/c/x", 0));
+    let shape = Request::multi(&requested).shape;
+    assert!(!Reply::decode(&reply(&body)).unwrap().reports_numbers(&shape));
+    let body = body.replace(
+        "00000001 00 00000000 000000042f632f78",
+        &format!("0000000f 00 00000000 000000042f632f78 {STAT}"),
+    );
+    assert!(Reply::decode(&reply(&body)).unwrap().reports_numbers(&shape));
 }
 
 #[test]
@@ -116,9 +123,50 @@ fn a_transaction_fails_at_any_place() {
 }
 
 #[test]
+fn a_transaction_of_several_requests_is_several_replies() {
+    let make = |path| Request::create(path, b"", Acl::Open, Mode::EphemeralSequential);
+    let first = [Request::check("/g", 3), make("/a")];
+    let last = [make("/a"), Request::set_data("/b", b"", -1)];
+    let parts = [Request::multi(&first), Request::delete("/c"), Request::multi(&last)];
+    let shapes = || parts.iter().map(|part| &part.shape);
+    let made = format!("0000000f 00 00000000 000000022f61 {STAT}");
+    let own = format!("0000000d 00 00000000 {made}");
+    let body = format!(
+        "{own} 00000002 00 00000000 {made} 00000005 00 00000000 {STAT} ffffffff 01 ffffffff"
+    );
+    let all = Reply::decode(&reply(&body)).unwrap();
+    let replies = all.split(shapes()).unwrap().expect("all have run");
+    let created = || Created { path: "/a".to_owned(), stat: stat() };
+    for (at, requested) in [(0, &first), (2, &last)] {
+        let outcome = replies[at].transacted(requested).unwrap();
+        assert_eq!(outcome, Transacted::Made(vec![created()]), "{at}");
+    }
+    assert_eq!(replies[0], Reply::decode(&reply(&format!("{own} ffffffff 01 ffffffff"))).unwrap());
+    assert_eq!(replies[1], Reply::decode(&reply("")).unwrap());
+    let failed = "ffffffff 00 00000000 00000000".repeat(4) + "ffffffff 00 ffffff9b ffffff9b";
+    let refused = Reply::decode(&reply(&format!("{failed} ffffffff 01 ffffffff"))).unwrap();
+    assert_eq!(refused.split(shapes()).unwrap(), None);
+    let short = Reply::decode(&reply(&own)).unwrap();
+    assert_eq!(short.split(shapes()).unwrap_err().kind(), ErrorKind::Protocol);
+}
+
+#[test]
+fn looks_that_were_asked_for_together_have_a_reply_each() {
+    let body = "00000008 00 00000000 00000002 0000000161 0000000162 \
+                ffffffff 00 ffffff9b ffffff9b 00000008 00 00000000 00000000";
+    let all = Reply::decode(&reply(&format!("{body} ffffffff 01 ffffffff"))).unwrap();
+    let replies = all.split_looks(3).unwrap();
+    assert_eq!(replies[0].children().unwrap(), ["a", "b"]);
+    assert_eq!((replies[1].code, replies[1].body.len()), (Code::NO_NODE, 0));
+    assert_eq!(replies[2].children().unwrap(), [""; 0]);
+    for wrong in [2, 4] {
+        assert_eq!(all.split_looks(wrong).unwrap_err().kind(), ErrorKind::Protocol, "{wrong}");
+    }
+}
+
+#[test]
 fn a_transaction_says_inside_that_its_session_has_ended() {
-    let transaction =
-        |changes: &[Opcode]| Shape { opcode: Opcode::Multi, changes: changes.to_vec() };
+    let transaction = |changes: &[Opcode]| Shape { opcode: Opcode::Multi, parts: changes.to_vec() };
     let check = transaction(&[Opcode::Check]);
     let verdict = |results: &str, shape: &Shape| {
         let frame = reply(&format!("{results} ffffffff 01 ffffffff"));

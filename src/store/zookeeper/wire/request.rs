@@ -11,14 +11,15 @@ pub(crate) enum Opcode {
     GetData = 4,
     SetData = 5,
     GetAcl = 6,
+    GetChildren = 8,
     Sync = 9,
     Ping = 11,
-    GetChildren2 = 12,
     Check = 13,
     Multi = 14,
     Create2 = 15,
     RemoveWatches = 18,
     CreateContainer = 19,
+    MultiRead = 22,
     Auth = 100,
     CloseSession = -11,
 }
@@ -44,14 +45,16 @@ pub(crate) const WATCH_XID: i32 = -1;
 pub(crate) struct Request {
     pub(crate) shape: Shape,
     body: Vec<u8>,
+    /// In which directories it makes nodes.
+    makes_in: Vec<String>,
 }
 
 /// What a request asks for, as far as the form of its reply depends on it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Shape {
     pub(crate) opcode: Opcode,
-    /// The changes of a transaction.
-    pub(crate) changes: Vec<Opcode>,
+    /// The changes of a transaction, or the looks that are asked for together.
+    pub(crate) parts: Vec<Opcode>,
 }
 
 /// How long a node lives.
@@ -62,6 +65,16 @@ pub(crate) enum Mode {
     EphemeralSequential,
     /// Removed by the server some time after its last child.
     Container,
+}
+
+/// Behind the parts of a transaction, or of their results.
+pub(super) const THE_END: [u8; 9] = [0xff, 0xff, 0xff, 0xff, 1, 0xff, 0xff, 0xff, 0xff];
+
+impl Shape {
+    /// What it changes.
+    pub(super) fn opcodes(&self) -> &[Opcode] {
+        if self.opcode == Opcode::Multi { &self.parts } else { std::slice::from_ref(&self.opcode) }
+    }
 }
 
 impl Mode {
@@ -98,14 +111,16 @@ impl Acl {
 
 impl Request {
     fn new(opcode: Opcode, body: Encoder) -> Self {
-        Self { shape: Shape { opcode, changes: Vec::new() }, body: body.0 }
+        let shape = Shape { opcode, parts: Vec::new() };
+        Self { shape, body: body.0, makes_in: Vec::new() }
     }
 
     pub(crate) fn create(path: &str, data: &[u8], acl: Acl, mode: Mode) -> Self {
         let opcode =
             if mode == Mode::Container { Opcode::CreateContainer } else { Opcode::Create2 };
         let body = acl.encode(Encoder::default().text(path).bytes(data)).int(mode.flags());
-        Self::new(opcode, body)
+        let directory = path.rsplit_once('/').map_or("", |(directory, _)| directory);
+        Self { makes_in: vec![directory.to_owned()], ..Self::new(opcode, body) }
     }
 
     /// Deletes the node whatever the version of its data is.
@@ -138,7 +153,7 @@ impl Request {
 
     /// `watch`: if there is such a node, a message follows when a child is made or deleted.
     pub(crate) fn children(path: &str, watch: bool) -> Self {
-        Self::new(Opcode::GetChildren2, Encoder::default().text(path).bool(watch))
+        Self::new(Opcode::GetChildren, Encoder::default().text(path).bool(watch))
     }
 
     /// From now on this connection no longer watches the node.
@@ -166,16 +181,34 @@ impl Request {
         Self::new(Opcode::Check, Encoder::default().text(path).int(version))
     }
 
-    /// Several changes as one: all or none.
-    pub(crate) fn multi(changes: &[Self]) -> Self {
-        let all = changes.iter().fold(Encoder::default(), |all, change| {
-            all.int(change.shape.opcode as i32).bool(false).int(-1).raw(&change.body)
-        });
-        let shape = Shape {
-            opcode: Opcode::Multi,
-            changes: changes.iter().map(|change| change.shape.opcode).collect(),
-        };
-        Self { shape, body: all.int(-1).bool(true).int(-1).0 }
+    /// Several changes as one: all or none. A transaction among them adds its own changes.
+    pub(crate) fn multi<'r>(changes: impl IntoIterator<Item = &'r Self>) -> Self {
+        Self::joined(Opcode::Multi, changes)
+    }
+
+    /// Several looks for the children of nodes, without watches. Servers know it since 3.6.
+    pub(crate) fn multi_read<'r>(looks: impl IntoIterator<Item = &'r Self>) -> Self {
+        Self::joined(Opcode::MultiRead, looks)
+    }
+
+    fn joined<'r>(opcode: Opcode, parts: impl IntoIterator<Item = &'r Self>) -> Self {
+        let mut body = Encoder::default();
+        let mut all = Self::new(opcode, Encoder::default());
+        for part in parts {
+            body = match part.body.strip_suffix(&THE_END) {
+                Some(own) if part.shape.opcode == Opcode::Multi => body.raw(own),
+                _ => body.int(part.shape.opcode as i32).bool(false).int(-1).raw(&part.body),
+            };
+            all.shape.parts.extend_from_slice(part.shape.opcodes());
+            all.makes_in.extend_from_slice(&part.makes_in);
+        }
+        all.body = body.raw(&THE_END).0;
+        all
+    }
+
+    /// In which directories it makes nodes.
+    pub(crate) fn makes_in(&self) -> &[String] {
+        &self.makes_in
     }
 
     pub(crate) fn ping() -> Self {
@@ -268,7 +301,7 @@ mod tests {
             (Request::remove_watches("/a"), format!("00000012 00000007 00000012 {path} 00000003")),
             (Request::sync("/a"), format!("0000000e 00000007 00000009 {path}")),
             (Request::ping(), "00000008 00000007 0000000b".to_owned()),
-            (Request::children("/a", true), format!("0000000f 00000007 0000000c {path} 01")),
+            (Request::children("/a", true), format!("0000000f 00000007 00000008 {path} 01")),
             (
                 Request::create("/a", b"x", Acl::Open, Mode::EphemeralSequential),
                 format!("00000032 00000007 0000000f {path} 0000000178 {OPEN} 00000003"),
@@ -300,6 +333,30 @@ mod tests {
                 ),
             ),
             (
+                Request::multi(&[
+                    Request::multi(&[Request::delete("/a"), Request::delete("/a")]),
+                    Request::delete("/a"),
+                ]),
+                format!(
+                    "0000004a 00000007 0000000e \
+                     00000002 00 ffffffff {path} ffffffff \
+                     00000002 00 ffffffff {path} ffffffff \
+                     00000002 00 ffffffff {path} ffffffff \
+                     ffffffff 01 ffffffff"
+                ),
+            ),
+            (
+                Request::multi_read(&[
+                    Request::children("/a", false),
+                    Request::children("/a", false),
+                ]),
+                format!(
+                    "00000041 00000007 00000016 \
+                     00000008 00 ffffffff {path} 00 00000008 00 ffffffff {path} 00 \
+                     ffffffff 01 ffffffff"
+                ),
+            ),
+            (
                 Request::quorum_check("/a"),
                 format!(
                     "00000024 00000007 0000000e 0000000d 00 ffffffff {path} ffffffff ffffffff 01 ffffffff"
@@ -315,6 +372,15 @@ mod tests {
         for (request, bytes) in golden {
             assert_eq!(frame(&request), bytes.replace(' ', ""), "{:?}", request.shape);
         }
+    }
+
+    #[test]
+    fn a_transaction_knows_where_it_makes_nodes() {
+        let make = |path| Request::create(path, b"", Acl::Open, Mode::EphemeralSequential);
+        let inner = Request::multi(&[Request::delete("/x/y"), make("/a/b/n-")]);
+        let all = Request::multi(&[make("/c"), inner, make("/a/n-")]);
+        assert_eq!(all.makes_in(), ["", "/a/b", "/a"]);
+        assert_eq!(all.shape.parts.len(), 4);
     }
 
     #[test]

@@ -372,6 +372,7 @@ fn name_of(op: i32) -> &'static str {
         15 => "create2",
         18 => "removeWatches",
         19 => "createContainer",
+        22 => "multiRead",
         100 => "auth",
         106 => "addWatch",
         -11 => "closeSession",
