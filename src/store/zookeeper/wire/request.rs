@@ -351,7 +351,7 @@ mod tests {
                     Request::children("/a", false),
                 ]),
                 format!(
-                    "00000041 00000007 00000016 \
+                    "00000031 00000007 00000016 \
                      00000008 00 ffffffff {path} 00 00000008 00 ffffffff {path} 00 \
                      ffffffff 01 ffffffff"
                 ),
