@@ -192,8 +192,11 @@ impl ZooKeeperStore {
     /// The request for a place in the queue of a name.
     pub(super) fn enter_request(&self, name: &LockName, holder: &Holder) -> Request {
         let prefix = names::node_prefix(name.kind, &names::protection_id(holder, 0));
-        let path = format!("{}/{prefix}", self.queue_of_name(name));
-        Request::create(&path, &self.data_of(holder), self.acl, Mode::EphemeralSequential)
+        let queue = self.queue_of_name(name);
+        let path = format!("{queue}/{prefix}");
+        let enter =
+            Request::create(&path, &self.data_of(holder), self.acl, Mode::EphemeralSequential);
+        if name.kind.is_exclusive() { enter.drawing_in(queue) } else { enter }
     }
 
     /// Waits for the turn of a holder in several queues, as far as that needs no message: it has

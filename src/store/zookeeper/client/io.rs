@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::Inner;
 use super::state::{Link, SessionState, Then};
+use super::together::Changes;
 use super::watches::Fired;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::lease::Moment;
@@ -15,7 +16,8 @@ use crate::signal::worker::Phase;
 use crate::store::net::{Stream, is_timeout};
 use crate::store::zookeeper::lease::{Rhythm, SessionLease};
 use crate::store::zookeeper::wire::{
-    Code, EventKind, FrameReader, Greeting, PING_XID, Reply, SessionRequest, WATCH_XID, to_error,
+    Code, EventKind, FrameReader, Greeting, PING_XID, Reply, SessionRequest, WATCH_XID, is_an_end,
+    to_error,
 };
 use crate::store::{Received, Topic};
 
@@ -197,7 +199,7 @@ impl Inner {
         let number = state.moves;
         let agreed_at = (!resumed).then_some(sent_at);
         let mut link = Link::new(number, address, writer, lease, agreed_at, now);
-        link.changes.look_apart(state.looks_apart);
+        link.changes = Changes::new(state.looks_apart);
         state.link = Some(link);
         let mut begun = state.send_deletions(now);
         for path in state.watches.latches() {
@@ -304,7 +306,7 @@ impl Inner {
         // Nothing is taken from a reply that cannot be read: its request may have made a node, and
         // its outcome is unknown, like that of the others.
         let verdict = reply.verdict(&link.pending[0].shape)?;
-        let pending = link.pending.pop_front().expect("it was just looked at");
+        let mut pending = link.pending.pop_front().expect("it was just looked at");
         has_seen();
         let is_over = verdict.ends_the_connection();
         if !is_over {
@@ -319,7 +321,8 @@ impl Inner {
             }
         }
         let over = if is_over { Err(verdict.to_error("the session")) } else { Ok(()) };
-        match pending.then {
+        let then = std::mem::replace(&mut pending.then, Then::Nothing);
+        match then {
             // The answer to a transaction of a session that is over is of no use to anybody.
             then if is_over && reply.code.is_ok() => then.fail(&verdict.to_error("the session")),
             Then::Answer(slot, place) => {
@@ -328,25 +331,26 @@ impl Inner {
             }
             Then::Changed(slot) => {
                 if let Some(link) = &mut state.link {
-                    link.change_answered(&reply, &pending.shape);
+                    link.change_answered(&reply, &pending, now);
                 }
                 drop(state);
                 slot.answer(0, reply);
             }
             Then::ChangedTogether(together) => {
                 let Some(link) = &mut state.link else { return over };
-                link.change_answered(&reply, &pending.shape);
+                link.change_answered(&reply, &pending, now);
                 let answers = link.changed_together(together, &reply, now)?;
                 drop(state);
                 for answer in answers {
                     answer.give();
                 }
             }
+            then @ Then::LookedTogether(_) if is_over => then.refuse(&reply),
             Then::LookedTogether(looks) => {
                 let Some(link) = &mut state.link else { return over };
-                let answers = link.looked_together(looks, &reply, now)?;
+                let answers = link.looked_together(looks, &reply, now);
                 drop(state);
-                for answer in answers {
+                for answer in unless_ended(answers)?.unwrap_or_default() {
                     answer.give();
                 }
             }
@@ -417,7 +421,7 @@ impl Inner {
         }
         // After the close of the session nothing would answer them.
         if is_open {
-            link.send_queued(now)?;
+            unless_ended(link.send_queued(now))?;
         }
         if link.silent_since().is_some_and(|since| now.since(since) > rhythm.silence) {
             let why = format!(
@@ -449,6 +453,14 @@ impl Inner {
         if !topics.is_empty() {
             self.send(Ok(Received::Notified(topics)));
         }
+    }
+}
+
+/// If the server has ended the connection, what it has said before is read first. `None`: it has.
+fn unless_ended<T>(sent: Result<T>) -> Result<Option<T>> {
+    match sent {
+        Err(error) if is_an_end(&error) => Ok(None),
+        sent => sent.map(Some),
     }
 }
 

@@ -6,7 +6,8 @@
 //! if a server had read it: see [`gate`](super::gate).
 //!
 //! A mutex guards the state, and requests are written under it, so the order of the writes is the
-//! order in which replies are expected. A write is a few hundred bytes, and has a timeout.
+//! order in which replies are expected. A write is a few hundred bytes, for many threads at once up
+//! to some hundred KiB, and has a timeout.
 
 mod io;
 mod state;
@@ -200,9 +201,10 @@ impl Client {
         }
         let generation = session.generation;
         let began = Instant::now();
-        let replies = slot.wait(began + LONGEST_QUEUED.min(self.inner.io_timeout)).or_else(|| {
-            self.send_queued(number);
-            slot.wait(began + self.inner.io_timeout)
+        let io_timeout = self.inner.io_timeout;
+        let replies = slot.wait(began + LONGEST_QUEUED.min(io_timeout / 4)).or_else(|| {
+            self.send_overdue(number, &slot);
+            slot.wait(began + io_timeout)
         });
         let replies = replies.unwrap_or_else(|| {
             let why = format!(
@@ -219,16 +221,15 @@ impl Client {
         }
     }
 
-    /// Changes that queue are sent now, although others have no answer yet: on a slow server they
-    /// would wait for as long again.
+    /// The request of a caller that has no answer yet may still queue.
     #[cold]
-    fn send_queued(&self, number: u64) {
+    fn send_overdue(&self, number: u64, slot: &Arc<Slot>) {
         let now = self.now();
         let mut state = self.inner.state.lock();
         let is_open = state.phase == Phase::Running;
         let present = state.link.as_mut().filter(|link| is_open && link.number == number);
         if let Some(link) = present
-            && let Err(error) = link.send_all_queued(now)
+            && let Err(error) = link.send_overdue(slot, now)
         {
             self.write_failed(state, &error);
         }

@@ -93,7 +93,7 @@ pub(super) enum Then {
 
 impl Then {
     /// The reply is this one. Nothing has run.
-    fn refuse(self, reply: &Reply) {
+    pub(super) fn refuse(self, reply: &Reply) {
         match self {
             Self::Answer(slot, place) => slot.answer(place, reply.clone()),
             Self::Changed(slot) => slot.answer(0, reply.clone()),
@@ -256,7 +256,7 @@ impl Link {
             pending.then.refuse(reply);
         }
         for change in self.changes.queue.drain(..) {
-            change.answer_all(reply);
+            change.refuse(reply);
         }
     }
 
@@ -287,7 +287,7 @@ impl SessionState {
         self.heard_at = self.heard_at.max(link.lease.heard_at());
         self.moves += 1;
         self.last_error = Some(why.clone());
-        self.looks_apart |= link.has_to_look_apart();
+        self.looks_apart |= link.has_to_look_apart(why);
         for pending in &link.pending {
             pending.then.fail(why);
         }

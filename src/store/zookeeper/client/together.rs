@@ -2,32 +2,33 @@
 //!
 //! A server reads about one frame of a connection in a round over all connections, and each change
 //! costs it a log entry of its own. So a connection that many threads use is the limit long before
-//! the server is. Once [`MOST_UNDER_WAY`] changes have no answer yet, further ones queue; when an
-//! answer comes, those that have queued go as one transaction, and behind it what each of them
-//! wants to read, also as one request if the server is known to have that (3.7 or later).
+//! the server is. Once [`MOST_UNDER_WAY`] changes have no answer yet, further ones queue. The next
+//! answer lets them go: as one transaction, and behind it what each of them wants to read, also as
+//! one request if the server is known to have that.
 //!
 //! | in between | what happens |
 //! |---|---|
-//! | the server refuses one of the changes | none has run. Each is sent again alone, and what was read behind them is not used. For a moment nothing else is joined |
-//! | the server refuses to read for several | each is read again alone, and from then on always |
-//! | no answer comes for [`LONGEST_QUEUED`] | a caller that queues sends all that queue |
-//! | the connection ends, or an answer is overdue | the outcome of all is unknown, also of those that queue: nothing of them is sent on the next connection. If it ended in a joint look, none is sent again: the server may not know it, or its answer was too long |
+//! | the server refuses one of the changes | none has run. Each is sent again alone, and what was read behind them is not used. For [`AFTER_A_REFUSAL`] nothing else is joined |
+//! | the server refuses to read for several | each is read again alone |
+//! | no answer comes for [`LONGEST_QUEUED`], or one took longer than that | the server is slow, and two of its answers may not fit in an I/O timeout: what queues is sent alone, and nothing is joined for [`WHILE_SLOW`] |
+//! | the connection ends, or an answer is overdue | the outcome of all is unknown, also of those that queue: nothing of them is sent on the next connection |
+//! | it ends in the first joint look, or by an answer that makes no sense | the server may not know the request, or its answer was too long: from then on each looks alone |
 //! | the session has ended | no change of the transaction has run, and each call learns of it |
 //! | the client is closed | what queues is not sent |
-//! | two of them make a node in the same directory | the second one stays in the queue: nodes of one transaction have the same number, and two holders of a name would have the same token |
+//! | two of them draw a token in the same queue | they go in two transactions: nodes of one transaction have the same number, and two holders would have the same token |
 //!
 //! Each call counts its lease from the instant at which it queued, which is earlier than that of
 //! the write.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::VecDeque;
 use std::iter;
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::state::{Link, Pending, Slot, Then};
-use crate::base::error::{Error, Result};
+use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::lease::Moment;
-use crate::store::zookeeper::wire::{Reply, Request, Shape};
+use crate::store::zookeeper::wire::{Reply, Request};
 
 /// How many changes may be under way before further ones queue. Fewer threads never queue.
 const MOST_UNDER_WAY: usize = 8;
@@ -38,20 +39,24 @@ pub(super) const LONGEST_QUEUED: Duration = Duration::from_millis(100);
 /// How many bytes the changes of one transaction have at most: a quarter of what servers take.
 const LONGEST: usize = 256 * 1024;
 
-/// How long nothing is joined after a refusal: calls that are refused again and again (there is no
-/// directory yet, for example) would cost all others a second request.
-const APART: Duration = Duration::from_millis(50);
+/// Where calls are refused again and again (there is no directory yet, for example), joining them
+/// would often cost the others a second request.
+const AFTER_A_REFUSAL: Duration = Duration::from_millis(50);
+
+const WHILE_SLOW: Duration = Duration::from_secs(1);
 
 /// What a call asks: a change, and what it wants to read behind it.
 #[derive(Debug)]
 pub(super) struct Change {
     requests: Vec<Request>,
     slot: Arc<Slot>,
+    /// A transaction with it was refused.
+    is_alone: bool,
 }
 
 impl Change {
     /// Nothing was sent.
-    pub(super) fn answer_all(self, reply: &Reply) {
+    pub(super) fn refuse(self, reply: &Reply) {
         for place in 0..self.requests.len() {
             self.slot.answer(place, reply.clone());
         }
@@ -125,45 +130,47 @@ pub(super) struct Changes {
     under_way: usize,
     apart_until: Option<Moment>,
     looking: Looking,
+    /// It has read for several calls at once.
+    has_looked: bool,
 }
 
 impl Changes {
-    /// `apart`: an earlier connection has ended in a joint look.
-    pub(super) fn look_apart(&mut self, apart: bool) {
-        if apart {
-            self.looking = Looking::Apart;
-        }
+    /// `look_apart`: an earlier connection has ended in a joint look.
+    pub(super) fn new(look_apart: bool) -> Self {
+        let looking = if look_apart { Looking::Apart } else { Looking::Unknown };
+        Self { looking, ..Self::default() }
     }
 
     fn is_apart(&self, now: Moment) -> bool {
         self.apart_until.is_some_and(|until| now < until)
     }
 
-    fn may_be_sent(&self, now: Moment) -> bool {
-        self.under_way < MOST_UNDER_WAY || self.is_apart(now)
+    fn join_nothing_until(&mut self, until: Moment) {
+        self.apart_until = self.apart_until.max(Some(until));
     }
 
     /// Takes those that can be one transaction from the queue, in order.
     fn take_together(&mut self, now: Moment) -> Vec<Change> {
-        let most = if self.is_apart(now) { 1 } else { usize::MAX };
-        let mut together = Vec::new();
-        let mut directories = HashSet::new();
-        let mut length = 0;
-        let mut at = 0;
-        while let Some(Change { requests, .. }) = self.queue.get(at)
-            && together.len() < most
-        {
-            let change = &requests[0];
-            length += change.length();
-            if length > LONGEST && !together.is_empty() {
-                break;
+        let Some(first) = self.queue.pop_front() else { return Vec::new() };
+        if first.is_alone || self.is_apart(now) {
+            return vec![first];
+        }
+        let mut length = first.requests[0].length();
+        let mut draws_in = first.requests[0].draws_in().to_vec();
+        let mut together = vec![first];
+        for change in std::mem::take(&mut self.queue) {
+            let request = &change.requests[0];
+            let is_other = |queue: &String| !draws_in.contains(queue);
+            if !change.is_alone
+                && length + request.length() <= LONGEST
+                && request.draws_in().iter().all(is_other)
+            {
+                length += request.length();
+                draws_in.extend_from_slice(request.draws_in());
+                together.push(change);
+            } else {
+                self.queue.push_back(change);
             }
-            if change.makes_in().iter().any(|directory| directories.contains(directory)) {
-                at += 1;
-                continue;
-            }
-            directories.extend(change.makes_in().iter().cloned());
-            together.extend(self.queue.remove(at));
         }
         together
     }
@@ -180,10 +187,11 @@ impl Link {
         slot: &Arc<Slot>,
         now: Moment,
     ) -> Result<()> {
-        if self.changes.may_be_sent(now) {
+        if self.changes.under_way < MOST_UNDER_WAY || self.changes.is_apart(now) {
             return self.send_alone(requests, slot, now);
         }
-        self.changes.queue.push_back(Change { requests: requests.to_vec(), slot: slot.clone() });
+        let requests = requests.to_vec();
+        self.changes.queue.push_back(Change { requests, slot: slot.clone(), is_alone: false });
         Ok(())
     }
 
@@ -192,29 +200,29 @@ impl Link {
     /// # Errors
     /// Those of [`send`](Self::send).
     pub(super) fn send_queued(&mut self, now: Moment) -> Result<()> {
-        while !self.changes.queue.is_empty() && self.changes.may_be_sent(now) {
-            self.send_next(now)?;
+        if self.changes.under_way >= MOST_UNDER_WAY && !self.changes.is_apart(now) {
+            return Ok(());
+        }
+        while !self.changes.queue.is_empty() {
+            let together = self.changes.take_together(now);
+            match &together[..] {
+                [Change { requests, slot, .. }] => self.send_alone(requests, slot, now)?,
+                _ => self.send_together(together, now)?,
+            }
         }
         Ok(())
     }
 
-    /// Sends all changes that queue.
+    /// The change of this caller has queued for long enough, if it still does.
     ///
     /// # Errors
     /// Those of [`send`](Self::send).
-    pub(super) fn send_all_queued(&mut self, now: Moment) -> Result<()> {
-        while !self.changes.queue.is_empty() {
-            self.send_next(now)?;
+    pub(super) fn send_overdue(&mut self, slot: &Arc<Slot>, now: Moment) -> Result<()> {
+        if !self.changes.queue.iter().any(|change| Arc::ptr_eq(&change.slot, slot)) {
+            return Ok(());
         }
-        Ok(())
-    }
-
-    fn send_next(&mut self, now: Moment) -> Result<()> {
-        let together = self.changes.take_together(now);
-        match &together[..] {
-            [Change { requests, slot }] => self.send_alone(requests, slot, now),
-            _ => self.send_together(together, now),
-        }
+        self.changes.join_nothing_until(now.plus(WHILE_SLOW));
+        self.send_queued(now)
     }
 
     fn send_alone(&mut self, requests: &[Request], slot: &Arc<Slot>, now: Moment) -> Result<()> {
@@ -227,44 +235,47 @@ impl Link {
     fn send_together(&mut self, changes: Vec<Change>, now: Moment) -> Result<()> {
         self.changes.under_way += 1;
         let mut looks = Vec::new();
-        for Change { requests, slot } in &changes {
+        for Change { requests, slot, .. } in &changes {
             for (place, request) in requests.iter().enumerate().skip(1) {
                 looks.push(Look { request: request.clone(), slot: slot.clone(), place });
             }
         }
-        let all = Request::multi(changes.iter().map(|change| &change.requests[0]));
-        let joins_looks = self.changes.looking == Looking::Together && looks.len() > 1;
-        let requests = if joins_looks { 1 } else { looks.len() };
-        let together = Together { changes, looks: requests };
-        self.send_one(&all, Then::ChangedTogether(together), now)?;
-        if joins_looks {
-            let all = Request::multi_read(looks.iter().map(|look| &look.request));
-            return self.send_one(&all, Then::LookedTogether(looks), now);
+        let mut all = vec![Request::multi(changes.iter().map(|change| &change.requests[0]))];
+        let mut thens = Vec::new();
+        if self.changes.looking == Looking::Together && looks.len() > 1 {
+            all.push(Request::multi_read(looks.iter().map(|look| &look.request)));
+            thens.push(Then::LookedTogether(looks));
+        } else {
+            for Look { request, slot, place } in looks {
+                all.push(request);
+                thens.push(Then::Answer(slot, place));
+            }
         }
-        self.look_alone(looks, now)
-    }
-
-    fn look_alone(&mut self, looks: Vec<Look>, now: Moment) -> Result<()> {
-        let looks = looks.into_iter();
-        let (requests, thens): (Vec<_>, Vec<_>) =
-            looks.map(|look| (look.request, Then::Answer(look.slot, look.place))).unzip();
-        if requests.is_empty() { Ok(()) } else { self.send(requests.iter().zip(thens), now) }
+        let first = Then::ChangedTogether(Together { changes, looks: thens.len() });
+        self.send(all.iter().zip(iter::once(first).chain(thens)), now)
     }
 
     /// A change, or several as one, has its answer.
-    pub(super) fn change_answered(&mut self, reply: &Reply, shape: &Shape) {
+    pub(super) fn change_answered(&mut self, reply: &Reply, asked: &Pending, now: Moment) {
         self.changes.under_way -= 1;
-        // What reports numbers is newer than what looks for several.
-        if self.changes.looking == Looking::Unknown && reply.reports_numbers(shape) {
-            self.changes.looking = Looking::Together;
+        if now.since(asked.sent_at) > LONGEST_QUEUED {
+            self.changes.join_nothing_until(now.plus(WHILE_SLOW));
+        }
+        if self.changes.looking == Looking::Unknown {
+            // Servers had the request for it before they began to report numbers.
+            self.changes.looking = match reply.reports_numbers(&asked.shape) {
+                Some(true) => Looking::Together,
+                Some(false) => Looking::Apart,
+                None => Looking::Unknown,
+            };
         }
     }
 
     /// Several changes have their answer. Returns that of each call; none if one was refused: then
-    /// each is sent again.
+    /// each queues again.
     ///
     /// # Errors
-    /// Those of [`send`](Self::send), and a reply that does not match the changes.
+    /// The reply does not match the changes.
     pub(super) fn changed_together(
         &mut self,
         together: Together,
@@ -274,8 +285,10 @@ impl Link {
         let Together { changes, looks } = together;
         let replies = if reply.code.is_ok() {
             reply.split(changes.iter().map(|change| &change.requests[0].shape))
-        } else {
+        } else if reply.code.is_for_all() {
             Ok(Some(vec![reply.clone(); changes.len()]))
+        } else {
+            Ok(None)
         };
         if let Ok(Some(replies)) = replies {
             let all = changes.into_iter().zip(replies);
@@ -287,14 +300,11 @@ impl Link {
         for pending in self.pending.iter_mut().take(looks) {
             pending.then = Then::Nothing;
         }
-        // In the queue they are answered, too, when the connection ends now.
         for change in changes.into_iter().rev() {
-            self.changes.queue.push_front(change);
+            self.changes.queue.push_front(Change { is_alone: true, ..change });
         }
-        self.changes.apart_until = Some(now.plus(APART));
-        replies?;
-        self.send_queued(now)?;
-        Ok(Vec::new())
+        self.changes.join_nothing_until(now.plus(AFTER_A_REFUSAL));
+        replies.map(|_| Vec::new())
     }
 
     /// A joint look has its answer. Returns that of each call; none if it was refused: then each is
@@ -309,25 +319,34 @@ impl Link {
         now: Moment,
     ) -> Result<Vec<Answer>> {
         if !reply.code.is_ok() {
-            self.changes.looking = Looking::Apart;
-            self.look_alone(looks, now)?;
-            return Ok(Vec::new());
+            self.changes.join_nothing_until(now.plus(AFTER_A_REFUSAL));
+            if !reply.code.is_for_all() {
+                self.changes.looking = Looking::Apart;
+            }
+            let looks = looks.into_iter();
+            let (requests, thens): (Vec<_>, Vec<_>) =
+                looks.map(|look| (look.request, Then::Answer(look.slot, look.place))).unzip();
+            return self.send(requests.iter().zip(thens), now).map(|()| Vec::new());
         }
         let replies = reply.split_looks(looks.len()).inspect_err(|why| {
+            self.changes.looking = Looking::Apart;
             for look in &looks {
                 look.slot.fail(why);
             }
         })?;
+        self.changes.has_looked = true;
         let all = looks.into_iter().zip(replies);
         let answer =
             |(look, reply): (Look, _)| Answer { slot: look.slot, place: look.place, reply };
         Ok(all.map(answer).collect())
     }
 
-    /// Whether later connections may not look for several calls at once.
-    pub(super) fn has_to_look_apart(&self) -> bool {
-        let is_joint = |pending: &Pending| matches!(pending.then, Then::LookedTogether(_));
-        self.changes.looking == Looking::Apart || self.pending.iter().any(is_joint)
+    /// Whether later connections have to look for each call alone, if this one ends because of
+    /// this.
+    pub(super) fn has_to_look_apart(&self, why: &Error) -> bool {
+        let is_joint = |pending: &Pending| pending.shape.is_multi_read();
+        let is_suspect = !self.changes.has_looked || why.kind() == ErrorKind::Protocol;
+        self.changes.looking == Looking::Apart || is_suspect && self.pending.iter().any(is_joint)
     }
 }
 
@@ -338,12 +357,15 @@ mod tests {
 
     fn make(directory: &str, bytes: usize) -> Request {
         let path = format!("{directory}/n-");
-        Request::create(&path, &vec![0; bytes], Acl::Open, Mode::EphemeralSequential)
+        let data = vec![0; bytes];
+        Request::create(&path, &data, Acl::Open, Mode::EphemeralSequential).drawing_in(directory)
     }
 
     fn queue(changes: impl IntoIterator<Item = Request>) -> Changes {
-        let slot = || Arc::new(Slot::new(1));
-        let change = |change| Change { requests: vec![Request::multi([&change])], slot: slot() };
+        let change = |change| {
+            let requests = vec![Request::multi([&change])];
+            Change { requests, slot: Arc::new(Slot::new(1)), is_alone: false }
+        };
         Changes { queue: changes.into_iter().map(change).collect(), ..Changes::default() }
     }
 
@@ -366,15 +388,15 @@ mod tests {
     }
 
     #[test]
-    fn two_nodes_of_one_directory_are_made_one_after_the_other() {
+    fn two_tokens_of_one_queue_are_drawn_one_after_the_other() {
         let directories = ["/a", "/b", "/a", "/c", "/a", "/b"];
         let mut changes = queue(directories.map(|directory| make(directory, 0)));
-        let made_in = |taken: Vec<Change>| -> Vec<String> {
-            taken.iter().flat_map(|change| change.requests[0].makes_in()).cloned().collect()
+        let mut drawn = || {
+            let taken = changes.take_together(NOW);
+            let queues = taken.iter().flat_map(|change| change.requests[0].draws_in());
+            queues.cloned().collect::<Vec<_>>()
         };
-        assert_eq!(made_in(changes.take_together(NOW)), ["/a", "/b", "/c"]);
-        assert_eq!(made_in(changes.take_together(NOW)), ["/a", "/b"]);
-        assert_eq!(made_in(changes.take_together(NOW)), ["/a"]);
+        assert_eq!([drawn(), drawn(), drawn()], [&["/a", "/b", "/c"][..], &["/a", "/b"], &["/a"]]);
     }
 
     #[test]
@@ -387,15 +409,18 @@ mod tests {
     }
 
     #[test]
-    fn after_a_refusal_each_goes_alone_for_a_moment() {
-        let changes = || {
-            let changes = queue(["/a", "/b", "/c"].map(|directory| make(directory, 0)));
-            let apart_until = Some(NOW.plus(APART));
-            Changes { under_way: 2 * MOST_UNDER_WAY, apart_until, ..changes }
-        };
-        assert_eq!(taken(changes(), NOW), [1, 1, 1]);
-        assert!(changes().may_be_sent(NOW), "as many as there are");
-        assert_eq!(taken(changes(), NOW.plus(APART)), [3]);
-        assert!(!changes().may_be_sent(NOW.plus(APART)));
+    fn for_a_moment_each_goes_alone() {
+        let mut changes = queue(["/a", "/b", "/c"].map(|directory| make(directory, 0)));
+        changes.join_nothing_until(NOW.plus(WHILE_SLOW));
+        changes.join_nothing_until(NOW.plus(AFTER_A_REFUSAL));
+        assert_eq!(changes.take_together(NOW.plus(AFTER_A_REFUSAL)).len(), 1);
+        assert_eq!(changes.take_together(NOW.plus(WHILE_SLOW)).len(), 2);
+    }
+
+    #[test]
+    fn what_was_refused_with_others_goes_alone() {
+        let mut changes = queue(["/a", "/b", "/c", "/d"].map(|directory| make(directory, 0)));
+        changes.queue[1].is_alone = true;
+        assert_eq!(taken(changes, NOW), [3, 1]);
     }
 }

@@ -30,6 +30,11 @@ impl Code {
         matches!(self, Self::SESSION_EXPIRED | Self::SESSION_MOVED)
     }
 
+    /// Whether it says the same about each part of a request: the server has looked at none of them.
+    pub(crate) fn is_for_all(self) -> bool {
+        self.ends_the_connection() || matches!(self.0, -127 | -119)
+    }
+
     /// The code as an error, where the caller did not expect it. `about`: the path of the request.
     #[cold]
     pub(crate) fn to_error(self, about: &str) -> Error {
@@ -135,6 +140,11 @@ mod tests {
                 && !Code(124).demands_an_identity()
                 && !Code(0).demands_an_identity()
         );
+        for (code, is_for_all) in
+            [(-118, true), (-127, true), (-119, true), (-101, false), (-6, false)]
+        {
+            assert_eq!(Code(code).is_for_all(), is_for_all, "{code}");
+        }
         assert!(Code(0).is_ok() && !Code(-101).is_ok());
     }
 }

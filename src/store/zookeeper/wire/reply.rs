@@ -212,13 +212,15 @@ impl Reply {
         })
     }
 
-    /// Whether this transaction has made a node and reports its numbers. Servers before 3.7 report
-    /// the path alone.
-    pub(crate) fn reports_numbers(&self, shape: &Shape) -> bool {
-        let Ok(Transacted::Made(made)) = self.outcome_of(&shape.parts) else { return false };
+    /// Whether this transaction reports the numbers of a node that it has made. Older servers report
+    /// only its path. `None`: it has made no such node.
+    pub(crate) fn reports_numbers(&self, shape: &Shape) -> Option<bool> {
+        let Ok(Transacted::Made(made)) = self.outcome_of(&shape.parts) else { return None };
         let makes = |opcode: &&Opcode| matches!(opcode, Opcode::Create2 | Opcode::CreateContainer);
-        let mut creates = shape.parts.iter().filter(makes).zip(made);
-        creates.any(|(opcode, made)| *opcode == Opcode::Create2 && made.stat.czxid != 0)
+        let creates = shape.parts.iter().filter(makes).zip(made);
+        // Containers are reported in full by all.
+        let mut reported = creates.filter(|(opcode, _)| **opcode == Opcode::Create2);
+        reported.next().map(|(_, made)| made.stat.czxid != 0)
     }
 
     /// The error of the reply. If the session of a transaction has ended, that is reported in the

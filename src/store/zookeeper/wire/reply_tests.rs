@@ -96,12 +96,13 @@ fn a_node_may_be_made_without_its_stat() {
     let Transacted::Made(made) = &outcome else { panic!("{outcome:?}") };
     assert_eq!((made[1].path.as_str(), made[1].stat.czxid), ("/c/x", 0));
     let shape = Request::multi(&requested).shape;
-    assert!(!Reply::decode(&reply(&body)).unwrap().reports_numbers(&shape));
-    let body = body.replace(
-        "00000001 00 00000000 000000042f632f78",
-        &format!("0000000f 00 00000000 000000042f632f78 {STAT}"),
-    );
-    assert!(Reply::decode(&reply(&body)).unwrap().reports_numbers(&shape));
+    let reports = |body: &str| Reply::decode(&reply(body)).unwrap().reports_numbers(&shape);
+    assert_eq!(reports(&body), Some(false));
+    let whole = format!("0000000f 00 00000000 000000042f632f78 {STAT}");
+    assert_eq!(reports(&body.replace("00000001 00 00000000 000000042f632f78", &whole)), Some(true));
+    let deletes = Request::multi(&[Request::delete("/a")]).shape;
+    let deleted = Reply::decode(&reply("00000002 00 00000000 ffffffff 01 ffffffff")).unwrap();
+    assert_eq!(deleted.reports_numbers(&deletes), None);
 }
 
 #[test]

@@ -45,8 +45,8 @@ pub(crate) const WATCH_XID: i32 = -1;
 pub(crate) struct Request {
     pub(crate) shape: Shape,
     body: Vec<u8>,
-    /// In which directories it makes nodes.
-    makes_in: Vec<String>,
+    /// In which queues it draws fencing tokens.
+    draws_in: Vec<String>,
 }
 
 /// What a request asks for, as far as the form of its reply depends on it.
@@ -71,6 +71,10 @@ pub(crate) enum Mode {
 pub(super) const THE_END: [u8; 9] = [0xff, 0xff, 0xff, 0xff, 1, 0xff, 0xff, 0xff, 0xff];
 
 impl Shape {
+    pub(crate) fn is_multi_read(&self) -> bool {
+        self.opcode == Opcode::MultiRead
+    }
+
     /// What it changes.
     pub(super) fn opcodes(&self) -> &[Opcode] {
         if self.opcode == Opcode::Multi { &self.parts } else { std::slice::from_ref(&self.opcode) }
@@ -112,15 +116,14 @@ impl Acl {
 impl Request {
     fn new(opcode: Opcode, body: Encoder) -> Self {
         let shape = Shape { opcode, parts: Vec::new() };
-        Self { shape, body: body.0, makes_in: Vec::new() }
+        Self { shape, body: body.0, draws_in: Vec::new() }
     }
 
     pub(crate) fn create(path: &str, data: &[u8], acl: Acl, mode: Mode) -> Self {
         let opcode =
             if mode == Mode::Container { Opcode::CreateContainer } else { Opcode::Create2 };
         let body = acl.encode(Encoder::default().text(path).bytes(data)).int(mode.flags());
-        let directory = path.rsplit_once('/').map_or("", |(directory, _)| directory);
-        Self { makes_in: vec![directory.to_owned()], ..Self::new(opcode, body) }
+        Self::new(opcode, body)
     }
 
     /// Deletes the node whatever the version of its data is.
@@ -200,15 +203,21 @@ impl Request {
                 _ => body.int(part.shape.opcode as i32).bool(false).int(-1).raw(&part.body),
             };
             all.shape.parts.extend_from_slice(part.shape.opcodes());
-            all.makes_in.extend_from_slice(&part.makes_in);
+            all.draws_in.extend_from_slice(&part.draws_in);
         }
         all.body = body.raw(&THE_END).0;
         all
     }
 
-    /// In which directories it makes nodes.
-    pub(crate) fn makes_in(&self) -> &[String] {
-        &self.makes_in
+    /// The number of the node that it makes becomes a fencing token of this queue.
+    pub(crate) fn drawing_in(mut self, queue: &str) -> Self {
+        self.draws_in.push(queue.to_owned());
+        self
+    }
+
+    /// In which queues it draws fencing tokens.
+    pub(crate) fn draws_in(&self) -> &[String] {
+        &self.draws_in
     }
 
     pub(crate) fn ping() -> Self {
@@ -375,11 +384,11 @@ mod tests {
     }
 
     #[test]
-    fn a_transaction_knows_where_it_makes_nodes() {
+    fn a_transaction_knows_where_it_draws_tokens() {
         let make = |path| Request::create(path, b"", Acl::Open, Mode::EphemeralSequential);
-        let inner = Request::multi(&[Request::delete("/x/y"), make("/a/b/n-")]);
-        let all = Request::multi(&[make("/c"), inner, make("/a/n-")]);
-        assert_eq!(all.makes_in(), ["", "/a/b", "/a"]);
+        let inner = Request::multi(&[Request::delete("/x/y"), make("/a/b/n-").drawing_in("/a/b")]);
+        let all = Request::multi(&[make("/c"), inner, make("/a/n-").drawing_in("/a")]);
+        assert_eq!(all.draws_in(), ["/a/b", "/a"]);
         assert_eq!(all.shape.parts.len(), 4);
     }
 

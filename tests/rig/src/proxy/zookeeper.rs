@@ -86,6 +86,9 @@ fn carry(client: &UnixStream, server: &UnixStream, state: &State) {
     });
 }
 
+/// Behind the number of a request: whether there is a root, without a watch.
+const EXISTS_ROOT: [u8; 10] = [0, 0, 0, 3, 0, 0, 0, 1, b'/', 0];
+
 impl Connection<'_> {
     fn requests(&self, mut client: UnixStream, mut server: UnixStream) {
         let mut is_first = true;
@@ -129,11 +132,12 @@ impl Connection<'_> {
                     }
                     continue;
                 }
-                Some(Fault::Refuse(code)) => {
-                    let (xid, zxid) = (number.to_be_bytes(), 0_i64.to_be_bytes());
-                    let reply =
-                        [&16_i32.to_be_bytes()[..], &xid, &zxid, &code.to_be_bytes()].concat();
-                    if client.write_all(&reply).is_err() {
+                Some(refuse @ Fault::Refuse(_)) => {
+                    self.faults.lock().insert(number, refuse);
+                    // In place of the request, so that the refusal comes in its turn.
+                    let look = [&number.to_be_bytes()[..], &EXISTS_ROOT].concat();
+                    let length = i32::try_from(look.len()).unwrap().to_be_bytes();
+                    if server.write_all(&[&length[..], &look].concat()).is_err() {
                         return;
                     }
                     continue;
@@ -218,6 +222,10 @@ impl Connection<'_> {
                 let _ = client.write_all(&reply[..n.min(reply.len())]);
                 false
             }
+            Fault::Refuse(code) => {
+                let length = 16_i32.to_be_bytes();
+                client.write_all(&[&length, &reply[4..16], &code.to_be_bytes()].concat()).is_ok()
+            }
             Fault::ShortBody(n) => {
                 self.state.reply_length.store(reply.len(), Ordering::SeqCst);
                 let frame = &reply[4..reply.len().min(HEADER + n)];
@@ -256,7 +264,6 @@ impl Connection<'_> {
             | Fault::RunLate
             | Fault::CutRequestAt(_)
             | Fault::Reply(_)
-            | Fault::Refuse(_)
             | Fault::Garbage => {
                 unreachable!("these meet the request")
             }
