@@ -4,7 +4,9 @@
 
 use std::collections::HashSet;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::{ScopedJoinHandle, sleep};
+use std::time::{Duration, Instant};
 
 use leasehold::{ErrorKind, LockClient, OwnedMutexGuard, Result};
 
@@ -284,4 +286,49 @@ fn a_close_ends_them() {
     );
     assert!(kinds().any(|e| e.kind() == ErrorKind::Closed), "{outcomes:?}");
     rig.end();
+}
+
+/// Two clients with many threads on a few names, over connections that end all the time, with half a
+/// request sent or an answer swallowed. Some names have no directory for most of the time.
+#[test]
+fn a_network_that_breaks_all_the_time_gives_each_name_to_one_at_a_time() {
+    const NAMES: usize = 25;
+    let server = server!(ZooKeeper::lend(super::SETTINGS));
+    let proxies = [(); 2].map(|()| Proxy::before_zookeeper(&server));
+    let clients =
+        proxies.each_ref().map(|proxy| client_of(&proxy.zookeeper_url(), |builder| builder));
+    for proxy in &proxies {
+        proxy.cut_one_in(200);
+    }
+    let last = [(); NAMES].map(|()| Mutex::new(0));
+    let turns = AtomicU32::new(0);
+    let end = Instant::now() + Duration::from_secs(4);
+    std::thread::scope(|s| {
+        for thread in 0..CALLS {
+            let (client, last, turns) = (&clients[thread % 2], &last, &turns);
+            s.spawn(move || {
+                while Instant::now() < end {
+                    let n = rand::random_range(0..NAMES);
+                    let name = if n % 5 == 0 { format!("far/n{n}") } else { format!("n{n}") };
+                    let Ok(Some(guard)) = client.try_lock_for(&name, ms(500)) else { continue };
+                    let mut last = last[n].try_lock().expect("two holders");
+                    let token = guard.fencing_token().unwrap().get();
+                    assert!(token > *last, "{name}: {token} after {last}");
+                    *last = token;
+                    drop(last);
+                    turns.fetch_add(1, Ordering::SeqCst);
+                    let _ = guard.unlock();
+                }
+            });
+        }
+    });
+    for proxy in &proxies {
+        proxy.cut_one_in(0);
+    }
+    let turns = turns.into_inner();
+    println!("{turns} turns, {} cuts", proxies.iter().map(Proxy::hits).sum::<u32>());
+    assert!(turns > 100, "{turns}");
+    wait_until("nothing is left", || server.ephemerals().is_empty());
+    drop((clients, proxies));
+    server.assert_clean();
 }
