@@ -61,7 +61,7 @@ impl Rig {
     }
 
     fn lock(&self) -> Vec<OwnedMutexGuard> {
-        self.at_once(|client, n| client.mutex(&format!("n{n}")).lock_owned().unwrap(), || {})
+        self.at_once(|client, n| client.mutex(format!("n{n}")).lock_owned().unwrap(), || {})
     }
 
     /// Each call has its own node, and nobody else has one.
@@ -144,9 +144,10 @@ fn they_share_transactions() {
 fn one_that_is_refused_is_asked_again_and_so_are_the_others() {
     let rig = server!(Rig::start());
     for attempt in 0..3 {
-        let name =
-            |n: usize| if n % 2 == 0 { format!("n{n}") } else { format!("new{attempt}/n{n}") };
-        let guards = rig.at_once(|client, n| client.mutex(&name(n)).lock_owned().unwrap(), || {});
+        let name = |n: usize| {
+            if n.is_multiple_of(2) { format!("n{n}") } else { format!("new{attempt}/n{n}") }
+        };
+        let guards = rig.at_once(|client, n| client.mutex(name(n)).lock_owned().unwrap(), || {});
         rig.all_are_held(&guards);
         // Some are gone when they are released.
         rig.server.look(|session| {
@@ -184,7 +185,7 @@ fn an_overloaded_server_refuses_them_all() {
     let rig = server!(Rig::start());
     rig.proxy.inject("multi", Fault::Refuse(-127));
     for attempt in 0.. {
-        let outcomes = rig.at_once(|client, n| client.lock(&format!("n{n}")).map(drop), || {});
+        let outcomes = rig.at_once(|client, n| client.lock(format!("n{n}")).map(drop), || {});
         let errors: Vec<_> = outcomes.into_iter().filter_map(Result::err).collect();
         assert!(errors.iter().all(|e| e.kind() == ErrorKind::NotReady), "{errors:?}");
         rig.until_nothing_is_left();
@@ -234,7 +235,7 @@ fn two_of_one_name_have_different_tokens() {
         let tokens = rig.at_once(
             |client, n| {
                 let name = format!("n{}", n / 2);
-                if n % 2 == 0 {
+                if n.is_multiple_of(2) {
                     client.lock(&name).unwrap().fencing_token().unwrap()
                 } else {
                     client.fair(&name).lock().unwrap().fencing_token().unwrap()
@@ -255,7 +256,7 @@ fn they_survive_the_end_of_the_connection() {
     let rig = server!(Rig::start());
     for _ in 0..3 {
         let guards = rig.at_once(
-            |client, n| client.mutex(&format!("n{n}")).lock_owned().unwrap(),
+            |client, n| client.mutex(format!("n{n}")).lock_owned().unwrap(),
             || rig.proxy.cut_all(),
         );
         rig.all_are_held(&guards);
@@ -269,7 +270,7 @@ fn they_survive_the_end_of_the_connection() {
 fn a_close_ends_them() {
     let rig = server!(Rig::start());
     let outcomes = rig.at_once(
-        |client, n| client.lock(&format!("n{n}")).map(drop),
+        |client, n| client.lock(format!("n{n}")).map(drop),
         || {
             std::thread::scope(|s| {
                 let close = s.spawn(|| rig.client.close(CAP));
@@ -309,7 +310,8 @@ fn a_network_that_breaks_all_the_time_gives_each_name_to_one_at_a_time() {
             s.spawn(move || {
                 while Instant::now() < end {
                     let n = rand::random_range(0..NAMES);
-                    let name = if n % 5 == 0 { format!("far/n{n}") } else { format!("n{n}") };
+                    let name =
+                        if n.is_multiple_of(5) { format!("far/n{n}") } else { format!("n{n}") };
                     let Ok(Some(guard)) = client.try_lock_for(&name, ms(500)) else { continue };
                     let mut last = last[n].try_lock().expect("two holders");
                     let token = guard.fencing_token().unwrap().get();
