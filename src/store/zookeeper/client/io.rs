@@ -5,8 +5,8 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::Inner;
-use super::state::{Link, SessionState, Then};
-use super::together::Changes;
+use super::joint::Changes;
+use super::state::{Link, Pending, SessionState, Then};
 use super::watches::Fired;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::lease::Moment;
@@ -199,7 +199,7 @@ impl Inner {
         let number = state.moves;
         let agreed_at = (!resumed).then_some(sent_at);
         let mut link = Link::new(number, address, writer, lease, agreed_at, now);
-        link.changes = Changes::new(state.looks_apart);
+        link.changes = Changes::new(state.joint_looks);
         state.link = Some(link);
         let mut begun = state.send_deletions(now);
         for path in state.watches.latches() {
@@ -306,22 +306,22 @@ impl Inner {
         // Nothing is taken from a reply that cannot be read: its request may have made a node, and
         // its outcome is unknown, like that of the others.
         let verdict = reply.verdict(&link.pending[0].shape)?;
-        let mut pending = link.pending.pop_front().expect("it was just looked at");
+        let Pending { shape, sent_at, then, .. } =
+            link.pending.pop_front().expect("it was just looked at");
         has_seen();
         let is_over = verdict.ends_the_connection();
         if !is_over {
             // Before `answered`: this write's own answer does not show that the leader knew of the
             // write when it was agreed to.
-            if verdict.is_ok() && pending.shape.opcode.is_write() {
-                let until = link.agreed(pending.sent_at);
+            if verdict.is_ok() && shape.opcode.is_write() {
+                let until = link.agreed(sent_at);
                 state.term.lengthen(until);
             }
             if let Some(link) = &mut state.link {
-                link.lease.answered(pending.sent_at, now);
+                link.lease.answered(sent_at, now);
             }
         }
         let over = if is_over { Err(verdict.to_error("the session")) } else { Ok(()) };
-        let then = std::mem::replace(&mut pending.then, Then::Nothing);
         match then {
             // The answer to a transaction of a session that is over is of no use to anybody.
             then if is_over && reply.code.is_ok() => then.fail(&verdict.to_error("the session")),
@@ -331,14 +331,14 @@ impl Inner {
             }
             Then::Changed(slot) => {
                 if let Some(link) = &mut state.link {
-                    link.change_answered(&reply, &pending, now);
+                    link.change_answered(&reply, &shape, now.since(sent_at), now);
                 }
                 drop(state);
                 slot.answer(0, reply);
             }
             Then::ChangedTogether(together) => {
                 let Some(link) = &mut state.link else { return over };
-                link.change_answered(&reply, &pending, now);
+                link.change_answered(&reply, &shape, now.since(sent_at), now);
                 let answers = link.changed_together(together, &reply, now)?;
                 drop(state);
                 for answer in answers {

@@ -10,6 +10,8 @@
 //! to some hundred KiB, and has a timeout.
 
 mod io;
+mod joint;
+mod slot;
 mod state;
 mod together;
 mod watches;
@@ -25,7 +27,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
-use self::state::Slot;
+use self::slot::Slot;
 use self::state::{Deletion, SessionState, Then};
 use self::together::LONGEST_QUEUED;
 use super::wire::{Reply, Request, Servers, is_an_end};

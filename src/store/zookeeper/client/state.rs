@@ -1,15 +1,12 @@
 //! The state that the threads of a client share: the session, the present connection with the
-//! requests that wait for a reply, what is watched, and where a calling thread waits for its
-//! replies.
+//! requests that wait for a reply, and what is watched.
 
 use std::collections::VecDeque;
 use std::io::Write;
 use std::sync::Arc;
-use std::time::Instant;
 
-use parking_lot::{Condvar, Mutex};
-
-use super::together::{Changes, Look, Together};
+use super::joint::{Changes, JointLooks, Look, Together};
+use super::slot::Slot;
 use super::watches::{Fired, Renew, Watches};
 use crate::base::error::{Error, Result};
 use crate::base::lease::{Moment, SessionTerm};
@@ -59,8 +56,7 @@ pub(super) struct SessionState {
     pub(super) is_wanted: bool,
     /// How often a connection began or ended.
     pub(super) moves: u64,
-    /// A server does not answer what several calls want to read together.
-    pub(super) looks_apart: bool,
+    pub(super) joint_looks: JointLooks,
     pub(super) phase: Phase,
 }
 
@@ -287,7 +283,7 @@ impl SessionState {
         self.heard_at = self.heard_at.max(link.lease.heard_at());
         self.moves += 1;
         self.last_error = Some(why.clone());
-        self.looks_apart |= link.has_to_look_apart(why);
+        self.joint_looks = link.joint_looks_after(why);
         for pending in &link.pending {
             pending.then.fail(why);
         }
@@ -402,61 +398,5 @@ impl SessionState {
             self.watch_latch(&path, now)?;
         }
         self.send_deletions(now)
-    }
-}
-
-#[derive(Debug)]
-pub(super) struct Slot {
-    state: Mutex<SlotState>,
-    done: Condvar,
-}
-
-#[derive(Debug)]
-struct SlotState {
-    replies: Vec<Option<Reply>>,
-    missing: usize,
-    failed: Option<Error>,
-}
-
-impl Slot {
-    pub(super) fn new(count: usize) -> Self {
-        let state = SlotState { replies: vec![None; count], missing: count, failed: None };
-        Self { state: Mutex::new(state), done: Condvar::new() }
-    }
-
-    pub(super) fn answer(&self, place: usize, reply: Reply) {
-        let mut state = self.state.lock();
-        if state.replies[place].replace(reply).is_none() {
-            state.missing -= 1;
-        }
-        let is_done = state.missing == 0;
-        drop(state);
-        if is_done {
-            self.done.notify_one();
-        }
-    }
-
-    /// No more replies will come.
-    pub(super) fn fail(&self, error: &Error) {
-        self.state.lock().failed.get_or_insert_with(|| error.clone());
-        self.done.notify_one();
-    }
-
-    /// All replies, or why some are missing. `None`: the deadline has passed.
-    pub(super) fn wait(&self, deadline: Instant) -> Option<Result<Vec<Reply>>> {
-        let mut state = self.state.lock();
-        let mut is_over = false;
-        loop {
-            if state.missing == 0 {
-                return Some(Ok(state.replies.iter_mut().filter_map(Option::take).collect()));
-            }
-            if let Some(error) = &state.failed {
-                return Some(Err(error.clone()));
-            }
-            if is_over {
-                return None;
-            }
-            is_over = self.done.wait_until(&mut state, deadline).timed_out();
-        }
     }
 }

@@ -30,7 +30,7 @@ impl Code {
         matches!(self, Self::SESSION_EXPIRED | Self::SESSION_MOVED)
     }
 
-    /// Whether it says the same about each part of a request: the server has looked at none of them.
+    /// Whether it says the same about each part of a request, as the server has looked at none.
     pub(crate) fn is_for_all(self) -> bool {
         self.ends_the_connection() || matches!(self.0, -127 | -119)
     }

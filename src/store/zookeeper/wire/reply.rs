@@ -212,8 +212,8 @@ impl Reply {
         })
     }
 
-    /// Whether this transaction reports the numbers of a node that it has made. Older servers report
-    /// only its path. `None`: it has made no such node.
+    /// Whether this transaction reports the numbers of a node that it has made. Older servers
+    /// report only its path. `None`: it has made no such node.
     pub(crate) fn reports_numbers(&self, shape: &Shape) -> Option<bool> {
         let Ok(Transacted::Made(made)) = self.outcome_of(&shape.parts) else { return None };
         let makes = |opcode: &&Opcode| matches!(opcode, Opcode::Create2 | Opcode::CreateContainer);

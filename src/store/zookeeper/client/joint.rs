@@ -1,0 +1,229 @@
+//! Changes that queue for a connection, and the joint requests that they become. When they do, says
+//! [`together`](super::together).
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use super::slot::Slot;
+use crate::base::error::Error;
+use crate::base::lease::Moment;
+use crate::store::zookeeper::wire::{Reply, Request};
+
+/// How many bytes the changes of one transaction have at most: a quarter of what servers take.
+const LONGEST: usize = 256 * 1024;
+
+/// What a call asks: a change, and what it wants to read behind it.
+#[derive(Debug)]
+pub(super) struct Change {
+    pub(super) requests: Vec<Request>,
+    pub(super) slot: Arc<Slot>,
+    /// A transaction with it was refused.
+    pub(super) is_alone: bool,
+}
+
+impl Change {
+    /// Nothing was sent.
+    pub(super) fn refuse(self, reply: &Reply) {
+        for place in 0..self.requests.len() {
+            self.slot.answer(place, reply.clone());
+        }
+    }
+
+    pub(super) fn fail(&self, why: &Error) {
+        self.slot.fail(why);
+    }
+}
+
+/// Changes that are one transaction.
+#[derive(Debug)]
+pub(super) struct Together {
+    pub(super) changes: Vec<Change>,
+    /// How many requests behind it read for them.
+    pub(super) looks: usize,
+}
+
+impl Together {
+    pub(super) fn refuse(self, reply: &Reply) {
+        for change in self.changes {
+            change.slot.answer(0, reply.clone());
+        }
+    }
+
+    pub(super) fn fail(&self, why: &Error) {
+        for change in &self.changes {
+            change.fail(why);
+        }
+    }
+}
+
+/// What a call wants to read behind its change.
+#[derive(Debug)]
+pub(super) struct Look {
+    pub(super) request: Request,
+    pub(super) slot: Arc<Slot>,
+    pub(super) place: usize,
+}
+
+/// A reply for a call.
+pub(super) struct Answer {
+    pub(super) slot: Arc<Slot>,
+    pub(super) place: usize,
+    pub(super) reply: Reply,
+}
+
+impl Answer {
+    pub(super) fn give(self) {
+        self.slot.answer(self.place, self.reply);
+    }
+}
+
+/// What earlier connections have shown about joint looks.
+#[derive(Debug, Default, Clone, Copy)]
+pub(super) struct JointLooks {
+    /// A server has answered one.
+    pub(super) work: bool,
+    /// A connection has ended in the first one, or by its answer.
+    pub(super) end_connections: bool,
+}
+
+/// How a server reads for several calls.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Looking {
+    /// It may not know the request for it, and would end the connection.
+    #[default]
+    Unknown,
+    Together,
+    /// One request for each.
+    Apart,
+}
+
+/// The changes of a connection.
+#[derive(Debug, Default)]
+pub(super) struct Changes {
+    /// In order of arrival. While there are any, others are under way, whose answers let them go.
+    pub(super) queue: VecDeque<Change>,
+    /// How many have no answer yet.
+    pub(super) under_way: usize,
+    apart_until: Option<Moment>,
+    pub(super) looking: Looking,
+    pub(super) joint_looks: JointLooks,
+}
+
+impl Changes {
+    pub(super) fn new(joint_looks: JointLooks) -> Self {
+        Self { joint_looks, ..Self::default() }
+    }
+
+    pub(super) fn is_apart(&self, now: Moment) -> bool {
+        self.apart_until.is_some_and(|until| now < until)
+    }
+
+    pub(super) fn join_nothing_until(&mut self, until: Moment) {
+        self.apart_until = self.apart_until.max(Some(until));
+    }
+
+    /// Takes those that can be one transaction from the queue, in order.
+    pub(super) fn take_together(&mut self, now: Moment) -> Vec<Change> {
+        let Some(first) = self.queue.pop_front() else { return Vec::new() };
+        if first.is_alone || self.is_apart(now) {
+            return vec![first];
+        }
+        let mut length = first.requests[0].length();
+        let mut draws_in = first.requests[0].draws_in().to_vec();
+        let mut together = vec![first];
+        for change in std::mem::take(&mut self.queue) {
+            let request = &change.requests[0];
+            let is_other = |queue: &String| !draws_in.contains(queue);
+            if !change.is_alone
+                && length + request.length() <= LONGEST
+                && request.draws_in().iter().all(is_other)
+            {
+                length += request.length();
+                draws_in.extend_from_slice(request.draws_in());
+                together.push(change);
+            } else {
+                self.queue.push_back(change);
+            }
+        }
+        together
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::store::zookeeper::wire::{Acl, Mode};
+
+    fn make(directory: &str, bytes: usize) -> Request {
+        let path = format!("{directory}/n-");
+        let data = vec![0; bytes];
+        Request::create(&path, &data, Acl::Open, Mode::EphemeralSequential).drawing_in(directory)
+    }
+
+    fn queue(changes: impl IntoIterator<Item = Request>) -> Changes {
+        let change = |change| {
+            let requests = vec![Request::multi([&change])];
+            Change { requests, slot: Arc::new(Slot::new(1)), is_alone: false }
+        };
+        Changes { queue: changes.into_iter().map(change).collect(), ..Changes::default() }
+    }
+
+    /// How many are taken each time, until none is left.
+    fn taken(mut changes: Changes, now: Moment) -> Vec<usize> {
+        let next = || Some(changes.take_together(now).len());
+        std::iter::from_fn(next).take_while(|taken| *taken > 0).collect()
+    }
+
+    const SHORT: Duration = Duration::from_millis(50);
+    const LONG: Duration = Duration::from_secs(1);
+    const NOW: Moment = Moment::from_nanos(1_000_000_000);
+
+    #[test]
+    fn all_that_queue_go_together() {
+        let changes = ["/a", "/b", "/c"].map(|directory| make(directory, 0));
+        assert_eq!(taken(queue([]), NOW), [0; 0]);
+        assert_eq!(
+            taken(queue(changes.iter().chain([&Request::delete("/a/n")]).cloned()), NOW),
+            [4]
+        );
+    }
+
+    #[test]
+    fn two_tokens_of_one_queue_are_drawn_one_after_the_other() {
+        let directories = ["/a", "/b", "/a", "/c", "/a", "/b"];
+        let mut changes = queue(directories.map(|directory| make(directory, 0)));
+        let mut drawn = || {
+            let taken = changes.take_together(NOW);
+            let queues = taken.iter().flat_map(|change| change.requests[0].draws_in());
+            queues.cloned().collect::<Vec<_>>()
+        };
+        assert_eq!([drawn(), drawn(), drawn()], [&["/a", "/b", "/c"][..], &["/a", "/b"], &["/a"]]);
+    }
+
+    #[test]
+    fn a_transaction_has_a_greatest_length() {
+        let changes = ["/a", "/b", "/c"].map(|directory| make(directory, LONGEST / 2));
+        assert_eq!(taken(queue(changes), NOW), [1, 1, 1]);
+        let changes = ["/a", "/b", "/c"].map(|directory| make(directory, LONGEST / 2 - 100));
+        assert_eq!(taken(queue(changes), NOW), [2, 1]);
+        assert_eq!(taken(queue([make("/a", 3 * LONGEST)]), NOW), [1], "it goes all the same");
+    }
+
+    #[test]
+    fn for_a_moment_each_goes_alone() {
+        let mut changes = queue(["/a", "/b", "/c"].map(|directory| make(directory, 0)));
+        changes.join_nothing_until(NOW.plus(LONG));
+        changes.join_nothing_until(NOW.plus(SHORT));
+        assert_eq!(changes.take_together(NOW.plus(SHORT)).len(), 1);
+        assert_eq!(changes.take_together(NOW.plus(LONG)).len(), 2);
+    }
+
+    #[test]
+    fn what_was_refused_with_others_goes_alone() {
+        let mut changes = queue(["/a", "/b", "/c", "/d"].map(|directory| make(directory, 0)));
+        changes.queue[1].is_alone = true;
+        assert_eq!(taken(changes, NOW), [3, 1]);
+    }
+}
