@@ -113,6 +113,25 @@ fn a_renewal_beside_a_redisson_reader_needs_its_replicas_as_well() {
     pair.replica.resume();
 }
 
+/// The answer to such a renewal is not 1 either: it says when somebody asked for the lock.
+#[test]
+fn a_renewal_of_what_somebody_asks_for_needs_its_replicas_as_well() {
+    let pair = Pair::start();
+    let client = pair.builder().short_lease(ms(1500)).build().unwrap();
+    let guard = client.mutex("job").with_data("here").lock().unwrap();
+    assert!(pair.primary.client().election("job").request().unwrap());
+    let mut least = i64::MAX;
+    wait_until("a renewal", || {
+        let pttl = pair.primary.pttl("job");
+        least = least.min(pttl);
+        pttl > least
+    });
+    assert!(guard.is_held());
+    pair.replica.suspend();
+    assert!(!guard.wait_lost(CAP).is_still_held(), "no replica has had its renewals");
+    pair.replica.resume();
+}
+
 /// Requests that queue for a connection travel in one write, which waits once for all of them. If
 /// each waited, a replica that hangs would cost the last caller the time of all.
 #[test]

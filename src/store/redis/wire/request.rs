@@ -92,8 +92,8 @@ pub(crate) struct Replicas {
     /// How long the server waits for them, in milliseconds.
     pub(crate) millis: u64,
     /// True for an acquire, whose reply begins with 1 if it is granted. False for a renewal, whose
-    /// reply has a positive number for each hold that was renewed: more than 1 beside a Redisson
-    /// reader.
+    /// reply has a number other than 0 for each hold that was renewed: more than 1 beside a Redisson
+    /// reader, a negative one if somebody asks for the lock.
     pub(crate) grant: bool,
 }
 
@@ -116,8 +116,10 @@ impl Replicas {
     pub(super) fn check(self, reply: Reply, acknowledged: Reply) -> Reply {
         let changed = match &reply {
             reply if self.grant => reply.status() == Some(1),
-            Reply::Pair(first, second) => *first > 0 || *second > 0,
-            Reply::Array(parts) => parts.iter().any(|part| matches!(part, Reply::Int(1..))),
+            Reply::Pair(first, second) => *first != 0 || *second != 0,
+            Reply::Array(parts) => {
+                parts.iter().any(|part| matches!(part, Reply::Int(number) if *number != 0))
+            }
             _ => false,
         };
         match acknowledged {
