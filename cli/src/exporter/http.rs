@@ -96,8 +96,19 @@ fn converse(mut stream: &TcpStream, page: &str) -> io::Result<()> {
         Some(request) => answer(&request, page),
         None => Answer::of("400 Bad Request", "not a request\n"),
     };
-    stream.set_write_timeout(Some(left(deadline)?))?;
-    stream.write_all(answer.0.as_bytes())
+    // Not `write_all`, which gives each part the whole time again: a reader that takes a little now
+    // and then would keep its connection for as long as it likes.
+    let mut rest = answer.0.as_bytes();
+    while !rest.is_empty() {
+        stream.set_write_timeout(Some(left(deadline)?))?;
+        match stream.write(rest) {
+            Ok(0) => return Err(ErrorKind::WriteZero.into()),
+            Ok(length) => rest = &rest[length..],
+            Err(e) if e.kind() == ErrorKind::Interrupted => {}
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(())
 }
 
 fn left(deadline: Instant) -> io::Result<Duration> {

@@ -6,7 +6,7 @@ use std::net::TcpStream;
 use std::process::{Command, Stdio};
 
 use crate::program::{Program, leasehold, leasehold_at, run};
-use crate::rig::{CAP, Proxy, Server, wait_until};
+use crate::rig::{CAP, Proxy, Server, ms, wait_until};
 use crate::support::Clients;
 
 struct Exporter {
@@ -49,10 +49,14 @@ impl Exporter {
     }
 
     fn wait_for(&self, sample: &str) -> String {
+        self.wait_for_page(sample, |page| page.lines().any(|line| line == sample))
+    }
+
+    fn wait_for_page(&self, what: &str, is_so: impl Fn(&str) -> bool) -> String {
         let mut page = String::new();
-        wait_until(sample, || {
+        wait_until(what, || {
             page = self.page();
-            page.lines().any(|line| line == sample)
+            is_so(&page)
         });
         page
     }
@@ -285,6 +289,27 @@ fn requests_that_are_none_cost_nothing() {
     for mut stream in idle {
         assert!(matches!(stream.read(&mut [0]), Ok(0)));
     }
+    exporter.ends("TERM");
+}
+
+/// Who reads slowly has as little time as who asks slowly: such connections would use up the room.
+#[test]
+fn an_answer_that_is_read_slowly_ends_in_time() {
+    let server = Server::start();
+    let client = server.client();
+    let _held: Vec<_> = (0..20).map(|n| client.lock(format!("job-{n}")).unwrap()).collect();
+    // Much more than the system takes for a reader that does not read.
+    let label = "x".repeat(100_000);
+    let exporter = Exporter::start(&server.url(), &["--label", &label]);
+    let page = exporter.wait_for_page("a long page", |page| page.len() > 8 << 20);
+    let mut stream = exporter.connect();
+    stream.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").unwrap();
+    let (mut chunk, mut received) = (vec![0; 256 << 10], 0);
+    while let Ok(length @ 1..) = stream.read(&mut chunk) {
+        received += length;
+        std::thread::sleep(ms(250));
+    }
+    assert!(received < page.len(), "the whole page has come");
     exporter.ends("TERM");
 }
 
