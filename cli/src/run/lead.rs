@@ -117,9 +117,10 @@ impl Candidate<'_> {
         loop {
             let guard = self.stand(client, &lock)?;
             let begun = Instant::now();
-            let child = start_command(&*guard, &[], self.args, self.signals)?;
-            let ended = match run_with(guard, child, self.args, self.signals) {
-                // Lost just as the command ended, which is what it says.
+            let child = start_command(&*guard, &[], self.args, self.signals);
+            let run = child.and_then(|child| run_with(guard, child, self.args, self.signals));
+            let ended = match run {
+                // Lost just as the command ended or was about to start, which is what it says.
                 Err(failure) if failure.status == status::LOST => {
                     say(&failure);
                     Ended::with(status::LOST)
@@ -130,6 +131,7 @@ impl Candidate<'_> {
             if self.signals.token().is_cancelled() || succeeded && !again {
                 return Ok(ended);
             }
+            self.signals.leave_those_of_a_command();
             if succeeded || begun.elapsed() >= self.args.lease {
                 pause = FIRST_PAUSE;
             }

@@ -1,7 +1,7 @@
 //! `leasehold lead`: one of several runs the command, and another one when that ends.
 
-use crate::program::{Program, leasehold, lives};
-use crate::rig::{Server, wait_until};
+use crate::program::{Gate, Program, is_stopped, leasehold, lives};
+use crate::rig::{Server, ms, wait_until};
 use crate::support::Clients;
 
 /// Says that it leads, and goes on until it is ended.
@@ -72,5 +72,37 @@ fn a_command_whose_lease_is_not_renewed_ends_before_it() {
     assert_ne!(program.expect("").parse(), Ok(pid));
     program.signal("TERM");
     program.end();
+    server.assert_clean();
+}
+
+/// While it waits for its next term it is stopped like any other program, and not later, when it
+/// leads: the lease would end.
+#[test]
+fn a_signal_to_stop_between_two_terms_is_not_kept_for_the_next() {
+    let server = Server::start();
+    let (failed, gate) = (tempfile(&server), Gate::in_dir(server.dir()));
+    let script = format!("if rm {failed} 2>/dev/null; then {}; exit 3; fi; {LEADS}", gate.script());
+    let program = lead(&server, &[], &script);
+    program.expect("ready");
+    let other = server.client();
+    std::thread::scope(|s| {
+        let waits = s.spawn(|| other.mutex("job").lock_owned().unwrap());
+        wait_until("another one waits", || !other.snapshot().waits().is_empty());
+        gate.open();
+        program.expect_said("stands for election again");
+        let leads = waits.join().unwrap();
+        program.signal("TSTP");
+        wait_until("it is stopped", || is_stopped(program.pid()));
+        program.signal("CONT");
+        leads.unlock().unwrap();
+    });
+    drop(other);
+    let command: u32 = program.expect("").parse().unwrap();
+    for _ in 0..10 {
+        assert!(!is_stopped(program.pid()) && lives(command));
+        std::thread::sleep(ms(50));
+    }
+    program.signal("TERM");
+    program.ends_with(128 + 15);
     server.assert_clean();
 }

@@ -280,6 +280,27 @@ fn a_run_waits_for_processes_that_it_has_inherited() {
     server.assert_clean();
 }
 
+/// Orphans end while it waits for the lock as well, for as long as that takes.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_run_that_waits_for_its_lock_takes_away_what_it_has_inherited() {
+    let server = Server::start();
+    let held = server.client().mutex("job").lock_owned().unwrap();
+    for kind in ["run", "lead"] {
+        let mut shell = Command::new("sh");
+        let script = r#"sleep 0.5 & echo $!; exec "$0" "$1" job -- true"#;
+        shell.args(["-c", script, path(), kind]).env("LEASEHOLD_URL", server.url());
+        let program = Program::start(shell);
+        let orphan: u32 = program.expect("").parse().unwrap();
+        wait_until("it has ended", || !lives(orphan));
+        wait_until("nothing is left of it", || !children(program.pid()).contains(&orphan));
+        program.signal("TERM");
+        program.ends_with(143);
+    }
+    held.unlock().unwrap();
+    server.assert_clean();
+}
+
 /// A lost lock does not wait for zombies of the group, which only this process can take away.
 #[cfg(target_os = "linux")]
 #[test]

@@ -113,7 +113,8 @@ impl Child {
     /// What has happened to the process since the last call; `None` if nothing has. Waits for all
     /// other processes that have ended, too: as the first process of a container, this one
     /// inherits those whose parents have ended, and nobody else would ever wait for them. So this
-    /// is the only place that waits for any process: two would take each other's.
+    /// is the only place that waits for any process while a command runs: two would take each
+    /// other's.
     pub(super) fn change(&mut self) -> std::io::Result<Option<Change>> {
         while let Some((pid, status)) = wait(WaitOptions::NOHANG | WaitOptions::UNTRACED)? {
             if pid == self.pid {

@@ -1,12 +1,14 @@
 //! The signals that the process receives, as messages on a channel.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use leasehold::CancelToken;
 use nix::sys::signal::{SigSet, Signal as Blocked};
-use rustix::process::{Signal, kill_current_process_group};
+use rustix::process::{
+    Signal, WaitOptions, getpid, kill_current_process_group, kill_process, wait,
+};
 use signal_hook::consts::{
     SIGABRT, SIGALRM, SIGCHLD, SIGCONT, SIGHUP, SIGINT, SIGIO, SIGPROF, SIGQUIT, SIGSYS, SIGTERM,
     SIGTRAP, SIGTSTP, SIGTTIN, SIGTTOU, SIGURG, SIGUSR1, SIGUSR2, SIGVTALRM, SIGWINCH, SIGXCPU,
@@ -15,6 +17,7 @@ use signal_hook::consts::{
 use signal_hook::iterator::{Handle, Signals as Incoming};
 use signal_hook::low_level::emulate_default_handler;
 
+use super::terminal;
 use crate::failure::{Failure, status};
 use crate::platform::{ignored, is_in};
 use crate::stderr;
@@ -54,29 +57,56 @@ pub(crate) struct Signals {
     first: Arc<AtomicI32>,
     handle: Handle,
     ignored: u64,
+    command: Command,
+}
+
+/// Whether a command runs or is being started. The listener has it locked while it does what is to
+/// be done without one.
+#[derive(Clone, Default)]
+struct Command(Arc<Mutex<bool>>);
+
+impl Command {
+    fn runs(&self) -> MutexGuard<'_, bool> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl Signals {
     /// Starts to handle the signals that end a wait.
     pub(crate) fn take_in() -> Result<Self, Failure> {
         let ignored = ignored();
-        let incoming =
-            Incoming::new(ending().filter(|signal| !is_in(ignored, *signal))).map_err(failed)?;
+        let wanted = ending().filter(|signal| !is_in(ignored, *signal)).chain([SIGCHLD]);
+        let incoming = Incoming::new(wanted).map_err(failed)?;
         let (sender, received) = unbounded();
         let token = CancelToken::new();
         let first = Arc::default();
         let handle = incoming.handle();
-        let listener = Listener { sender, token: token.clone(), first: Arc::clone(&first) };
+        let command = Command::default();
+        let listener = Listener {
+            sender,
+            token: token.clone(),
+            first: Arc::clone(&first),
+            command: command.clone(),
+        };
         let thread = std::thread::Builder::new().name("lh-signals".into());
         thread.spawn(move || listener.listen(incoming)).map_err(failed)?;
-        Ok(Self { received, token, first, handle, ignored })
+        Ok(Self { received, token, first, handle, ignored, command })
     }
 
     /// Starts to handle the signals of a running command as well. Until then, the process is
     /// stopped and continued like any other.
     pub(crate) fn take_in_those_of_a_command(&self) -> Result<(), Failure> {
+        *self.command.runs() = true;
         let mut more = OF_A_COMMAND.into_iter().filter(|one| !is_in(self.ignored, *one));
         more.try_for_each(|one| self.handle.add_signal(one)).map_err(failed)
+    }
+
+    /// The command has ended and been waited for, and this process waits for its next lock: it is
+    /// stopped like any other again, and what came for this command is not for the next one.
+    pub(crate) fn leave_those_of_a_command(&self) {
+        let mut runs = self.command.runs();
+        *runs = false;
+        self.received.try_iter().for_each(without_command);
     }
 
     /// Cancelled by the first signal that ends a wait.
@@ -98,6 +128,7 @@ struct Listener {
     sender: Sender<i32>,
     token: CancelToken,
     first: Arc<AtomicI32>,
+    command: Command,
 }
 
 impl Listener {
@@ -105,15 +136,46 @@ impl Listener {
         // SIGTTOU is blocked in the threads that may write to the terminal. This thread does not
         // write, and is notified when SIGTTOU stops others in the group.
         let _ = SigSet::from(Blocked::SIGTTOU).thread_unblock();
+        // Those that have ended before their signal was handled.
+        let runs = self.command.runs();
+        if !*runs {
+            take_away_orphans();
+        }
+        drop(runs);
         for signal in incoming.forever() {
             if ending().any(|one| one == signal) {
                 // Set before the cancel, because it is read after that.
                 let _ = self.first.compare_exchange(0, signal, Ordering::AcqRel, Ordering::Acquire);
                 self.token.cancel();
+                // The command may be about to start.
+                let _ = self.sender.send(signal);
+                continue;
             }
-            let _ = self.sender.send(signal);
+            let runs = self.command.runs();
+            if *runs {
+                let _ = self.sender.send(signal);
+            } else {
+                without_command(signal);
+            }
         }
     }
+}
+
+/// What the signal does while no command runs.
+fn without_command(signal: i32) {
+    match signal {
+        SIGCHLD => take_away_orphans(),
+        SIGTSTP | SIGTTIN | SIGTTOU if terminal::somebody_continues() => {
+            let _ = kill_process(getpid(), Signal::STOP);
+        }
+        _ => {}
+    }
+}
+
+/// Waits for the processes that this one has inherited and that have ended. As the first process of
+/// a container it may wait for its lock for months.
+fn take_away_orphans() {
+    while let Ok(Some(_)) = wait(WaitOptions::NOHANG) {}
 }
 
 #[cold]

@@ -24,6 +24,12 @@ pub(super) fn without_that<T>(start: impl FnOnce() -> T) -> T {
     started
 }
 
+/// Whether somebody could continue this process once it is stopped: at a terminal a shell, if there
+/// is one; without a terminal whoever stops it.
+pub(super) fn somebody_continues() -> bool {
+    !stdin().is_terminal() || getsid(None).is_ok_and(|session| session != getpgrp())
+}
+
 /// The terminal at stdin, for a command in the process group `command`.
 ///
 /// The terminal is lent to it at once if this process is alone at the terminal. If stdout or stderr
