@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use leasehold::{Builder, ErrorKind, LockClient, Redis};
+use leasehold::{Builder, ErrorKind, LockClient, Once, Redis};
 
 use crate::lua::{script, sha};
 use crate::rig::{CAP, Fault, PROMPT, Proxy, Server, ms, wait_until};
@@ -37,6 +37,32 @@ impl Pair {
         // later.
         assert!(followed(10_000));
         self.primary.cmd::<u32>(&["DEL", "follow"]);
+    }
+
+    /// The client has several idle connections from then on.
+    fn fill_pool_of(&self, client: &LockClient) {
+        std::thread::scope(|s| {
+            for n in 0..4 {
+                s.spawn(move || {
+                    for _ in 0..50 {
+                        client.lock(format!("fill-{n}")).unwrap().unlock().unwrap();
+                    }
+                });
+            }
+        });
+    }
+
+    /// Ends a connection at the primary while it waits for the replica.
+    fn end_one_that_waits(&self) {
+        let waits = |line: &str| line.contains("cmd=wait") && line.contains("flags=b");
+        let id = |line: &str| Some(line.split(' ').next()?.strip_prefix("id=")?.to_owned());
+        let mut one = None;
+        wait_until("one waits for the replica", || {
+            let list = self.primary.cmd::<String>(&["CLIENT", "LIST"]);
+            one = list.lines().find(|line| waits(line)).and_then(id);
+            one.is_some()
+        });
+        self.primary.cmd::<u32>(&["CLIENT", "KILL", "ID", &one.unwrap_or_default()]);
     }
 
     fn builder(&self) -> Builder {
@@ -194,6 +220,47 @@ fn a_renewal_that_too_few_replicas_have_does_not_count() {
     assert_eq!(guard.extend(ms(5000)).unwrap_err().kind(), ErrorKind::NotReplicated);
     assert!(guard.wait_lost(CAP).is_lost(), "nobody acknowledges it");
     assert_eq!(guard.unlock().unwrap_err().kind(), ErrorKind::Lost);
+    pair.replica.resume();
+}
+
+/// The attempt before has taken them, and its connection has ended before the replicas had that. In
+/// Valkey `WAIT` covers what its own connection has written, and nothing else: a repeat over another
+/// one that writes nothing is acknowledged by replicas that have nothing of it.
+#[test]
+fn a_repeat_that_finds_its_permits_needs_its_replicas_as_well() {
+    let pair = Pair::start();
+    let client = pair.builder().io_timeout(ms(3000)).build().unwrap();
+    pair.fill_pool_of(&client);
+    let semaphore = client.counting_semaphore("s");
+    semaphore.try_set_permits(1).unwrap();
+    pair.replica.suspend();
+    std::thread::scope(|s| {
+        let taken = s.spawn(|| semaphore.try_acquire().map(|permit| permit.is_some()));
+        pair.end_one_that_waits();
+        let refused = taken.join().unwrap().unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::NotReplicated, "{refused}");
+    });
+    pair.replica.resume();
+    wait_until("it is back", || semaphore.available_permits().is_ok_and(|free| free == 1));
+}
+
+#[test]
+fn a_success_that_is_found_recorded_needs_its_replicas_as_well() {
+    let pair = Pair::start();
+    let builder = pair.builder().lease(CAP).io_timeout(ms(2000)).outage_timeout(ms(4000));
+    let client = builder.build().unwrap();
+    pair.fill_pool_of(&client);
+    std::thread::scope(|s| {
+        let done = s.spawn(|| {
+            client.once("report", "1").run(|_| {
+                pair.replica.suspend();
+                Ok::<_, ()>(())
+            })
+        });
+        pair.end_one_that_waits();
+        let done = done.join().unwrap().unwrap();
+        assert!(matches!(done, Once::Unrecorded((), _)), "{done:?}");
+    });
     pair.replica.resume();
 }
 

@@ -9,9 +9,14 @@
 --         {2, 0} they were released already
 --         {3, 0} too late
 --         {4, 0} there is none: nobody has set its permits
--- Repeat-safe: yes, while the mark is kept: a repeat finds it and takes nothing.
+-- Repeat-safe: yes, while the mark is kept: a repeat finds it and takes nothing, and the mark is kept
+-- for as long again.
 local mark = redis.call('get', KEYS[2])
 if mark then
+  if mark == 'taken' then
+    -- A write, so that a WAIT behind it covers the run before, over another connection as well.
+    redis.call('pexpire', KEYS[2], ARGV[2])
+  end
   return {mark == 'taken' and 1 or 2, 0}
 end
 if is_late(ARGV[3]) then

@@ -20,6 +20,8 @@ local is_done = ARGV[2] == '-1'
 local at, holder = redis.call('hget', KEYS[2], 'at'), redis.call('hget', KEYS[2], 'holder')
 local newest = redis.call('hget', KEYS[3], 'newest')
 if is_done and at and holder == ARGV[3] then
+  -- A write, so that a WAIT behind it covers the run before, over another connection as well.
+  redis.call('pexpire', KEYS[2], ARGV[5])
   return {1, 0}
 end
 -- The first change needs no memory: a full server lets the others follow it.

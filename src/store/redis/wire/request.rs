@@ -92,8 +92,8 @@ pub(crate) struct Replicas {
     /// How long the server waits for them, in milliseconds.
     pub(crate) millis: u64,
     /// True for an acquire, whose reply begins with 1 if it is granted. False for a renewal, whose
-    /// reply has a number other than 0 for each hold that was renewed: more than 1 beside a Redisson
-    /// reader, a negative one if somebody asks for the lock.
+    /// reply has a number other than 0 for each hold that was renewed: more than 1 beside a
+    /// Redisson reader, a negative one if somebody asks for the lock.
     pub(crate) grant: bool,
 }
 
