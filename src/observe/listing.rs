@@ -409,10 +409,11 @@ fn look_at(client: &ClientState, name: &LockName) -> Result<Vec<Found>> {
     }
 }
 
-/// The lease of the job with this name, which has a key of its own.
+/// The lease of the job with this name, which has a key of its own. There is none with some names
+/// that a lock may have.
 fn look_at_job(client: &ClientState, name: &LockName) -> Result<Vec<Found>> {
-    match client.store.jobs() {
-        Ok(_) => client.store.listing().look_at(&JobName::new(name, "any")?.lease),
+    match client.store.jobs().and_then(|_| JobName::new(name, "any")) {
+        Ok(job) => client.store.listing().look_at(&job.lease),
         Err(_) => Ok(Vec::new()),
     }
 }

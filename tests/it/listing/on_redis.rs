@@ -106,6 +106,9 @@ fn the_data_of_others_is_not_listed() {
     assert_eq!((seen.number(), seen.locks().len()), (Some(7), 0));
     assert!(seen.to_string().contains("the number 7"), "{seen}");
     assert_eq!(client.inspect("gone").unwrap(), None);
+    // A lock may have this name, and a job may not.
+    drop(client.lock("{gone}").unwrap());
+    assert_eq!(client.inspect("{gone}").unwrap(), None);
     assert_eq!(client.inspect("a{b").unwrap_err().kind(), ErrorKind::InvalidInput);
 }
 
