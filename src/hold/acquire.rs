@@ -85,8 +85,12 @@ pub(crate) fn refuse_reentry(hold: &Hold, name: &LockName, terms: &Terms) -> Res
     if terms.reentrant && hold.tenure.user.reentrant {
         return Ok(());
     }
-    let why = "this thread holds the lock, and one of the two handles is non_reentrant: release it first, or call on \
-               another thread";
+    let why = if name.kind == Kind::Job {
+        "this thread runs an occurrence of this job: return from that first, or call on another thread"
+    } else {
+        "this thread holds the lock, and one of the two handles is non_reentrant: release it first, or call on another \
+         thread"
+    };
     hold.ensure_held().and(Err(Error::named(ErrorKind::Conflict, &name.name, why)))
 }
 

@@ -139,7 +139,9 @@ pub(super) fn one_runs_at_a_time_and_others_see_it(case: &mut Case) {
             assert_eq!(occurrence.as_deref(), Some("1"));
         }
         let nested = a.once(name, "2").run(|_| Ok::<_, ()>(()));
-        assert_eq!(nested.unwrap_err().kind(), ErrorKind::Conflict);
+        let why = nested.unwrap_err();
+        assert_eq!(why.kind(), ErrorKind::Conflict);
+        assert!(why.message().contains("runs an occurrence of this job"), "{why}");
         let elsewhere = std::thread::scope(|s| s.spawn(|| refused(&a.once(name, "1"))).join());
         assert!(matches!(elsewhere.unwrap(), Once::Running { .. }), "another thread");
         let holds = a.snapshot();
