@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use leasehold::{Builder, ErrorKind, LockClient, Once, Redis};
+use leasehold::{Builder, ErrorKind, Held, LockClient, Once, Redis};
 
 use crate::lua::{script, sha};
 use crate::rig::{CAP, Fault, PROMPT, Proxy, Server, ms, wait_until};
@@ -220,6 +220,40 @@ fn a_renewal_that_too_few_replicas_have_does_not_count() {
     assert_eq!(guard.extend(ms(5000)).unwrap_err().kind(), ErrorKind::NotReplicated);
     assert!(guard.wait_lost(CAP).is_lost(), "nobody acknowledges it");
     assert_eq!(guard.unlock().unwrap_err().kind(), ErrorKind::Lost);
+    pair.replica.resume();
+}
+
+/// An extension that no replica had leaves a long lease at the primary, so the renewals after it find
+/// nothing to change. They write all the same: see below.
+#[test]
+fn a_renewal_that_has_nothing_to_change_needs_its_replicas_as_well() {
+    let pair = Pair::start();
+    // What else is written on the connection of renewals would count for them: so one client each,
+    // which announces nothing.
+    let silent = || pair.builder().announce_owner(false).short_lease(ms(3000));
+    let clients = [(); 4].map(|()| silent().build().unwrap());
+    clients[1].semaphore("s").try_set_permits(2).unwrap();
+    let lock = clients[0].mutex("l").lock_owned().unwrap();
+    let permits = clients[1].semaphore("s").acquire_many(2).unwrap();
+    let reader = clients[2].rw_lock("r").read_owned().unwrap();
+    let writer = clients[3].rw_lock("w").write_owned().unwrap();
+    let guards: [&(dyn Held + Sync); 4] = [&lock, &permits, &reader, &writer];
+    assert!(lock.wait_lost(ms(1300)).is_still_held(), "all are renewed once");
+    pair.replica.suspend();
+    std::thread::scope(|s| {
+        for guard in guards {
+            s.spawn(move || {
+                let refused = guard.extend(CAP * 20).unwrap_err();
+                assert_eq!(refused.kind(), ErrorKind::NotReplicated, "{refused}");
+            });
+        }
+    });
+    let held: Vec<&str> = guards
+        .iter()
+        .filter(|guard| guard.wait_lost(CAP).is_still_held())
+        .map(|guard| guard.name())
+        .collect();
+    assert!(held.is_empty(), "{held:?}");
     pair.replica.resume();
 }
 

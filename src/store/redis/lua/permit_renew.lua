@@ -10,10 +10,12 @@ local function renew(leases, base, lease, count)
   count = tonumber(count)
   local now = millis()
   local ends = string.format('%.0f', now + lease + 2000)
-  local held = true
+  local held, least, most = true, math.huge, 0
   in_chunks(base, count, function(members)
     for _, score in ipairs(redis.call('zmscore', leases, unpack(members))) do
-      held = held and score and tonumber(score) > now
+      local at = tonumber(score or 0)
+      held = held and at > now
+      least, most = math.min(least, at), math.max(most, at)
     end
   end)
   if held and lease > 0 then
@@ -21,6 +23,10 @@ local function renew(leases, base, lease, count)
     -- only as the first change of a script.
     redis.call('zrem', leases, '')
     put(leases, base, count, ends, 'xx', 'gt')
+    if least >= tonumber(ends) then
+      -- Nothing was changed, and a WAIT behind a renewal covers only what it has written.
+      put(leases, base, 1, string.format('%.0f', most + 1), 'xx', 'gt')
+    end
   end
   return held and 1 or 0
 end

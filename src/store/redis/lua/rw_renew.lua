@@ -47,7 +47,7 @@ local function renew(lock, holder, lease, tag)
     return 0
   end
 
-  local promised, longest = 0, writing and lease or 0
+  local promised, longest, is_written = 0, writing and lease or 0, false
   for n = 1, count do
     local key = level(tag, holder, n)
     local pttl = redis.call('pttl', key)
@@ -64,13 +64,17 @@ local function renew(lock, holder, lease, tag)
       else
         redis.call('pexpire', key, lease)
       end
-      pttl = lease
+      pttl, is_written = lease, true
     end
     longest = math.max(longest, pttl)
   end
   local pttl = redis.call('pttl', lock)
   if pttl >= 0 and pttl < longest then
     redis.call('pexpire', lock, longest)
+  elseif lease > 0 and pttl > 0 and not is_written and (writing or promised > lease * 1.02 + 20) then
+    -- A WAIT behind a renewal covers only what it has written. Most visits of a reader ask for what
+    -- is left of its lease, which needs no write.
+    redis.call('pexpire', lock, pttl)
   end
   -- No leasehold script leaves a lock a shorter TTL than one of its readers, except for a pause
   -- within a script: Redisson has cut it.

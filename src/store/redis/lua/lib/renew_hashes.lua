@@ -12,8 +12,9 @@ for i = 1, n do
   if answer == 1 and lease > 0 then
     local pttl = redis.pcall('pttl', KEYS[i])
     local set = pttl
-    if type(pttl) == 'number' and pttl < lease then
-      set = redis.pcall('pexpire', KEYS[i], lease)
+    if type(pttl) == 'number' then
+      -- Also if that changes nothing: a WAIT behind a renewal covers only what it has written.
+      set = redis.pcall('pexpire', KEYS[i], math.max(pttl, lease))
     end
     -- Refused: an answer of 1 would say that the lease is extended.
     if type(set) ~= 'number' then
