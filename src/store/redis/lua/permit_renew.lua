@@ -10,12 +10,12 @@ local function renew(leases, base, lease, count)
   count = tonumber(count)
   local now = millis()
   local ends = string.format('%.0f', now + lease + 2000)
-  local held, least, most = true, math.huge, 0
+  local held, least = true, math.huge
   in_chunks(base, count, function(members)
     for _, score in ipairs(redis.call('zmscore', leases, unpack(members))) do
       local at = tonumber(score or 0)
       held = held and at > now
-      least, most = math.min(least, at), math.max(most, at)
+      least = math.min(least, at)
     end
   end)
   if held and lease > 0 then
@@ -25,7 +25,11 @@ local function renew(leases, base, lease, count)
     put(leases, base, count, ends, 'xx', 'gt')
     if least >= tonumber(ends) then
       -- Nothing was changed, and a WAIT behind a renewal covers only what it has written.
-      put(leases, base, 1, string.format('%.0f', most + 1), 'xx', 'gt')
+      -- Another score and back: ZADD with the one that is there is no write.
+      local first = base .. struct.pack('>I4', 1)
+      local score = redis.call('zscore', leases, first)
+      redis.call('zadd', leases, 'xx', string.format('%.0f', score + 1), first)
+      redis.call('zadd', leases, 'xx', score, first)
     end
   end
   return held and 1 or 0
