@@ -190,6 +190,22 @@ fn a_latch_and_semaphores_of_one_client_do_not_share_a_name() {
     server.assert_clean();
 }
 
+/// Who has looked at a name that nobody used has not used it.
+#[test]
+fn a_look_at_nothing_makes_a_name_of_no_kind() {
+    let server = Server::start();
+    let (client, other) = (server.client(), server.client());
+    assert_eq!(client.semaphore("a").available_permits().unwrap(), 0);
+    assert_eq!(client.counting_semaphore("b").available_permits().unwrap(), 0);
+    for name in ["a", "b"] {
+        other.latch(name).set_count(2).unwrap();
+        assert_eq!(client.latch(name).count().unwrap(), 2);
+        assert!(other.latch(name).delete().unwrap());
+    }
+    drop((client, other));
+    server.assert_clean();
+}
+
 /// An owned call without a timeout does not wait for a guard that only its own thread can drop.
 #[test]
 fn an_owned_call_does_not_wait_for_its_own_thread() {

@@ -52,7 +52,10 @@ impl CountStore for RedisStore {
             .ask_repeatable(RedisKeys::of(name).slot, || script::count_question(name))?
             .reply;
         let (left, more) = script::question_answer(reply)?;
-        self.learn_use(name, name.kind != Kind::Latch || left > 0);
+        // A semaphore without permits may be none at all: a look at nothing is no use of the name.
+        if name.kind == Kind::Latch || (left, more) != (0, 0) {
+            self.learn_use(name, name.kind != Kind::Latch || left > 0);
+        }
         Ok((left, more))
     }
 }
