@@ -16,7 +16,11 @@ struct Exporter {
 
 impl Exporter {
     fn start(url: &str, arguments: &[&str]) -> Self {
-        let own = ["exporter", "--listen", "127.0.0.1:0", "--every", "100ms"];
+        Self::start_every("100ms", url, arguments)
+    }
+
+    fn start_every(time: &str, url: &str, arguments: &[&str]) -> Self {
+        let own = ["exporter", "--listen", "127.0.0.1:0", "--every", time];
         let program = Program::start(leasehold_at(url, &[&own[..], arguments].concat()));
         let said = program.expect("listening on http://");
         Self { program, address: said.strip_suffix("/metrics").unwrap().to_owned() }
@@ -300,7 +304,7 @@ fn an_answer_that_is_read_slowly_ends_in_time() {
     let _held: Vec<_> = (0..20).map(|n| client.lock(format!("job-{n}")).unwrap()).collect();
     // Much more than the system takes for a reader that does not read.
     let label = "x".repeat(100_000);
-    let exporter = Exporter::start(&server.url(), &["--label", &label]);
+    let exporter = Exporter::start_every("2s", &server.url(), &["--label", &label]);
     let page = exporter.wait_for_page("a long page", |page| page.len() > 8 << 20);
     let mut stream = exporter.connect();
     stream.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").unwrap();
