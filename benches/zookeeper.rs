@@ -62,7 +62,8 @@ const PARTS: &[Part] = &[
 const BUSY: f64 = 0.2;
 
 /// The settings of a fresh installation, where the rig's differ.
-const INSTALLED: &str = "tickTime=2000\ninitLimit=10\nforceSync=yes\npreAllocSize=65536";
+const INSTALLED: &str = "tickTime=2000\ninitLimit=10\nforceSync=yes\npreAllocSize=65536\n\
+                         # -Dznode.container.checkIntervalMs=60000";
 
 enum Servers {
     One(ZooKeeper),

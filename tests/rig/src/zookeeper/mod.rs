@@ -154,6 +154,7 @@ impl ZooKeeper {
         Self { dir, port, secure_port: 0, process: Mutex::default() }
     }
 
+    /// Comments of its settings are options of its JVM.
     fn spawn(&self) {
         let options = [
             "-Dznode.container.checkIntervalMs=200",
@@ -168,6 +169,9 @@ impl ZooKeeper {
             "-Dorg.slf4j.simpleLogger.dateTimeFormat=HH:mm:ss.SSS",
         ];
         let mut options: Vec<String> = options.map(str::to_owned).to_vec();
+        let settings = fs::read_to_string(self.dir.join("zoo.cfg")).unwrap();
+        options
+            .extend(settings.lines().filter_map(|line| line.strip_prefix("# ")).map(str::to_owned));
         options.push(format!("-Dorg.slf4j.simpleLogger.logFile={}", self.log().display()));
         options.push(format!("-Dcurator.remove={}", self.dir.display()));
         let mut command = CURATOR.command("Serve", &options);
