@@ -5,7 +5,9 @@ use std::path::{Path, PathBuf};
 
 use leasehold::LockClient;
 
-use crate::java::{Counter, Javas, Jvm, Mode, Process, Tally, judge, length, play, set_up};
+use crate::java::{
+    Counter, Javas, Jvm, Mode, Process, RESTARTED, Tally, judge, length, play, set_up,
+};
 use crate::rig::{Server, ms};
 use crate::stress::{LEASE, client, java};
 use crate::world::World;
@@ -104,7 +106,10 @@ fn connections_are_cut_scripts_flushed_and_the_server_restarted() {
             match round % 3 {
                 0 => cut_all(server),
                 1 => server.cmd::<()>(&["SCRIPT", "FLUSH"]),
-                _ => server.restart(),
+                _ => {
+                    std::fs::write(server.dir().join(RESTARTED), "").unwrap();
+                    server.restart();
+                }
             }
         }
     });

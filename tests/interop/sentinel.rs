@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use leasehold::{Builder, LockClient, Sentinel};
 
 use crate::faults::in_trouble;
-use crate::java::{Jvm, Mode, length};
+use crate::java::{Jvm, Mode, RESTARTED, length};
 use crate::rig::{SentinelOptions, Sentinels, Server, ms, wait_until};
 use crate::staying::{Java, are_woken_after};
 use crate::stress::{JAVA_WAITER_TIMEOUT, LEASE, WAITER_TIMEOUT};
@@ -105,6 +105,7 @@ fn never_two_inside_while_the_master_is_killed() {
     let dir = sentinels.server(0).dir().to_owned();
     in_trouble(&mut sentinels, &dir, &client, &jvm, Mode::Count, |sentinels, _| {
         std::thread::sleep(length() / 2);
+        std::fs::write(dir.join(RESTARTED), "").unwrap();
         let old = kill_master(sentinels);
         std::thread::sleep(length() / 2);
         bring_back(sentinels, old);

@@ -11,37 +11,37 @@
 # faults to inject or the kinds of locks to take.
 # Exit status 1 if one was not caught.
 #
-# Results on two cores shared with other tests, at most 3 minutes for each bug: the number of runs,
-# then each check that failed in the run that caught the bug, with the number of its failures:
+# Results of 2026-11-29 on two cores shared with builds, at most 2 minutes for each bug: the number of
+# runs, then each check that failed in the run that caught the bug, with the number of its failures:
 #
 #   bug                          looked for on     runs  caught by
-#   a-pause-is-none              redis                2  jobs 4
-#   a-request-outlives-its-term  redis                1  terms 18
-#   a-success-wakes-nobody       redis                1  jobs 1
-#   begin-trusts-the-look        redis                2  jobs 1
-#   belief-ignores-time          redis                1  exclusion 15
+#   a-pause-is-none              redis                1  jobs 1
+#   a-request-outlives-its-term  redis                1  terms 17
+#   a-success-wakes-nobody       redis                1  jobs 3
+#   begin-trusts-the-look        redis                3  jobs 1
+#   belief-ignores-time          redis                1  exclusion 12
 #   callback-left-out            redis                1  loss told 2
-#   connections-stay             redis                1  leaks 3, left-overs 1
+#   connections-stay             redis                2  leaks 2
+#   forget-forgets-the-newest    redis                7  NOT CAUGHT (caught after 2 runs at another time: jobs 1)
 #   fork-believes                redis                1  forks 7
-#   forget-forgets-the-newest    redis                2  jobs 1
-#   heartbeat-proves-nothing     zookeeper-three      7  exclusion 43
-#   last-come-first-served       redis                1  order 8
-#   latch-counts-twice           redis                1  latch 7
-#   lease-from-the-answer        redis                6  exclusion 5 (not caught in 40 runs at another time: it takes a late
-#                                                        reply, a fixed lease used to its end, and a waiter just then)
-#   loss-not-believed            redis                5  exclusion 1
-#   no-quarantine                redlock              1  exclusion 1
-#   notify-lost                  postgres             4  waits 2
-#   one-permit-too-many          redis                1  exclusion 2
-#   permit-returned-twice        postgres             1  counted 1
-#   term-outlives-its-lease      redis                5  exclusion 69
-#   token-not-raised             redis                1  tokens 115
-#   turn-after-its-lease         redis               11  NOT CAUGHT (caught in the first run at another time: tokens 1, loss
-#                                                        told 3; the scheduler finds a similar bug)
-#   undo-left-out                zookeeper            1  waits 9, leaks 1
-#   wake-up-lost                 redis                6  waits 3
-#   who-resigns-leads-on         redis                1  terms 5
-#   writer-beside-readers        redis                1  exclusion 64
+#   heartbeat-proves-nothing     zookeeper-three      2  exclusion 17
+#   last-come-first-served       redis                1  order 9
+#   latch-counts-twice           redis                1  latch 3
+#   lease-from-the-answer        redis                7  NOT CAUGHT (it takes a late reply, a fixed lease used to its end, and a waiter
+#                                                        just then; caught after 6 runs at another time: exclusion 5)
+#   loss-not-believed            redis                4  exclusion 1
+#   no-quarantine                redlock              1  exclusion 4
+#   notify-lost                  postgres             3  waits 1
+#   one-permit-too-many          redis                1  exclusion 1
+#   permit-returned-twice        postgres             6  NOT CAUGHT (caught in the first run at another time: counted 1)
+#   term-outlives-its-lease      redis                4  exclusion 5
+#   token-not-raised             redis                1  jobs 26, tokens 151
+#   turn-after-its-lease         redis                7  NOT CAUGHT (caught in the first run at another time: tokens 1, loss told 3; the
+#                                                        scheduler finds a similar bug)
+#   undo-left-out                zookeeper            1  leaks 5, waits 10
+#   wake-up-lost                 redis                1  waits 4
+#   who-resigns-leads-on         redis                3  terms 9
+#   writer-beside-readers        redis                1  exclusion 24
 #
 set -u
 

@@ -14,4 +14,4 @@ pub(crate) use contest::{
 };
 pub(crate) use counter::{Counter, Mode, Tally};
 pub(crate) use jvm::{JavaThread, Jvm};
-pub(crate) use players::{Process, play, rounds};
+pub(crate) use players::{Process, RESTARTED, play, rounds};

@@ -171,11 +171,11 @@ impl OnPostgres {
     fn set_in_all(&mut self, setting: &str) {
         let sql = format!("SELECT pid FROM pg_stat_activity WHERE application_name = '{NAME}'");
         let rows = self.admin().query(&sql, &[]).expect("it answers");
-        let sessions: Vec<(i32, u64)> =
-            rows.iter().map(|row| (row.get(0), sleeps(row.get(0)))).collect();
+        let pids = rows.iter().map(|row| row.get(0));
+        let sessions: Vec<(i32, u64)> = pids.filter_map(|pid| Some((pid, sleeps(pid)?))).collect();
         self.set(setting);
         wait_until("each session has read it", || {
-            sessions.iter().all(|(pid, before)| sleeps(*pid) > *before)
+            sessions.iter().all(|(pid, before)| sleeps(*pid).is_none_or(|now| now > *before))
         });
     }
 
@@ -315,11 +315,12 @@ impl Stage for OnPostgres {
     }
 }
 
-/// How often a process has begun to wait for something.
-fn sleeps(pid: i32) -> u64 {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("it runs");
+/// How often a process has begun to wait for something. `None`: it has ended, as a session does
+/// that a client has closed.
+fn sleeps(pid: i32) -> Option<u64> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let field = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
-    field.expect("a field of the kernel").trim().parse().expect("a number")
+    Some(field.expect("a field of the kernel").trim().parse().expect("a number"))
 }
 
 fn not_ready(class: Class) -> Answers {
