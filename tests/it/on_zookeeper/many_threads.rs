@@ -64,6 +64,13 @@ impl Rig {
         self.at_once(|client, n| client.mutex(format!("n{n}")).lock_owned().unwrap(), || {})
     }
 
+    /// All are held, and nothing of them is left when they are given up.
+    fn release(&self, guards: Vec<OwnedMutexGuard>) {
+        self.all_are_held(&guards);
+        drop(guards);
+        self.until_nothing_is_left();
+    }
+
     /// Each call has its own node, and nobody else has one.
     fn all_are_held(&self, guards: &[OwnedMutexGuard]) {
         for (n, guard) in guards.iter().enumerate() {
@@ -81,10 +88,7 @@ impl Rig {
         let hits = self.proxy.hits();
         self.proxy.inject(word, fault);
         for _ in 0..ATTEMPTS {
-            let guards = self.lock();
-            self.all_are_held(&guards);
-            drop(guards);
-            self.until_nothing_is_left();
+            self.release(self.lock());
             if self.proxy.hits() > hits {
                 return;
             }
@@ -96,10 +100,7 @@ impl Rig {
         let hits = self.proxy.hits();
         self.proxy.inject(word, Fault::CutBeforeSend);
         for _ in 0..5 {
-            let guards = self.lock();
-            self.all_are_held(&guards);
-            drop(guards);
-            self.until_nothing_is_left();
+            self.release(self.lock());
         }
         assert_eq!(self.proxy.hits(), hits);
         self.proxy.disarm();
@@ -123,10 +124,8 @@ fn they_share_transactions() {
     let rig = server!(Rig::start());
     for attempt in 0.. {
         let guards = rig.lock();
-        rig.all_are_held(&guards);
         let tokens: Vec<_> = guards.iter().map(|guard| guard.fencing_token().unwrap()).collect();
-        drop(guards);
-        rig.until_nothing_is_left();
+        rig.release(guards);
         let again = rig.client.lock("n7").unwrap();
         assert!(again.fencing_token().unwrap() > tokens[7]);
         drop(again);
@@ -259,9 +258,7 @@ fn they_survive_the_end_of_the_connection() {
             |client, n| client.mutex(format!("n{n}")).lock_owned().unwrap(),
             || rig.proxy.cut_all(),
         );
-        rig.all_are_held(&guards);
-        drop(guards);
-        rig.until_nothing_is_left();
+        rig.release(guards);
     }
     rig.end();
 }
@@ -280,12 +277,12 @@ fn a_close_ends_them() {
             });
         },
     );
-    let kinds = || outcomes.iter().filter_map(|outcome| outcome.as_ref().err());
+    let errors = || outcomes.iter().filter_map(|outcome| outcome.as_ref().err());
     assert!(
-        kinds().all(|e| matches!(e.kind(), ErrorKind::Closed | ErrorKind::Lost)),
+        errors().all(|e| matches!(e.kind(), ErrorKind::Closed | ErrorKind::Lost)),
         "{outcomes:?}"
     );
-    assert!(kinds().any(|e| e.kind() == ErrorKind::Closed), "{outcomes:?}");
+    assert!(errors().any(|e| e.kind() == ErrorKind::Closed), "{outcomes:?}");
     rig.end();
 }
 

@@ -111,7 +111,8 @@ pub(super) struct Changes {
 
 impl Changes {
     pub(super) fn new(joint_looks: JointLooks) -> Self {
-        Self { joint_looks, ..Self::default() }
+        let looking = if joint_looks.end_connections { Looking::Apart } else { Looking::Unknown };
+        Self { looking, joint_looks, ..Self::default() }
     }
 
     pub(super) fn is_apart(&self, now: Moment) -> bool {

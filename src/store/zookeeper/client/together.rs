@@ -44,6 +44,10 @@ const AFTER_A_REFUSAL: Duration = Duration::from_millis(50);
 const WHILE_SLOW: Duration = Duration::from_secs(1);
 
 impl Link {
+    fn may_send_changes(&self, now: Moment) -> bool {
+        self.changes.under_way < MOST_UNDER_WAY || self.changes.is_apart(now)
+    }
+
     /// Sends a change and what is read behind it, or queues it.
     ///
     /// # Errors
@@ -54,7 +58,7 @@ impl Link {
         slot: &Arc<Slot>,
         now: Moment,
     ) -> Result<()> {
-        if self.changes.under_way < MOST_UNDER_WAY || self.changes.is_apart(now) {
+        if self.may_send_changes(now) {
             return self.send_alone(requests, slot, now);
         }
         let requests = requests.to_vec();
@@ -67,7 +71,7 @@ impl Link {
     /// # Errors
     /// Those of [`send`](Self::send).
     pub(super) fn send_queued(&mut self, now: Moment) -> Result<()> {
-        if self.changes.under_way >= MOST_UNDER_WAY && !self.changes.is_apart(now) {
+        if !self.may_send_changes(now) {
             return Ok(());
         }
         while !self.changes.queue.is_empty() {
@@ -109,7 +113,7 @@ impl Link {
         }
         let mut all = vec![Request::multi(changes.iter().map(|change| &change.requests[0]))];
         let mut thens = Vec::new();
-        if self.looks_together() && looks.len() > 1 {
+        if self.changes.looking == Looking::Together && looks.len() > 1 {
             all.push(Request::multi_read(looks.iter().map(|look| &look.request)));
             thens.push(Then::LookedTogether(looks));
         } else {
@@ -120,10 +124,6 @@ impl Link {
         }
         let first = Then::ChangedTogether(Together { changes, looks: thens.len() });
         self.send(all.iter().zip(iter::once(first).chain(thens)), now)
-    }
-
-    fn looks_together(&self) -> bool {
-        self.changes.looking == Looking::Together && !self.changes.joint_looks.end_connections
     }
 
     /// A change, or several as one, has its answer. `took`: after how long.
