@@ -29,7 +29,8 @@ show NAME` shows who leads, with what data, and in which term: the term is the f
 command's environment, which grows from leader to leader.
 
 If the command succeeds, its exit status is that of leasehold, and the next one leads. With --again it stands for
-election again instead. If the command fails, it stands again after a pause, which grows from 0.1 s to a lease.
+election again instead, at most ten times a second. If the command fails, it stands again after a pause, which grows
+from 0.1 s to a lease.
 
 If the lease can no longer be renewed, the command receives SIGTERM while the lease still lasts, and SIGKILL before it
 ends: no two commands run at a time, as long as this machine is not suspended. A receiver of what the command does
@@ -135,7 +136,10 @@ impl Candidate<'_> {
             if succeeded || begun.elapsed() >= self.args.lease {
                 pause = FIRST_PAUSE;
             }
-            if !succeeded {
+            if succeeded {
+                // A command that ends at once would otherwise be started as fast as it can be.
+                let _ = self.signals.token().wait_timeout(pause.saturating_sub(begun.elapsed()));
+            } else {
                 let status = ended.status;
                 say(format_args!(
                     "{}: the command ended with status {status}; stands for election again in {pause:.1?}",
