@@ -21,6 +21,10 @@ use crate::store::{FenceStatements, HoldCounts, Renewal, Renewed, UnknownOutcome
 use crate::wait::client_state::ClientState;
 use crate::wait::life::closed;
 
+/// How many levels one holder may have: the scripts of Redis take a larger count for the data of
+/// another program.
+const MOST_LEVELS: u32 = 9_999;
+
 /// A tenure, with the client that acts on it. Shared by the guards of all its levels: a clone is
 /// another reference to the same.
 #[derive(Clone)]
@@ -239,14 +243,11 @@ impl Hold {
     fn check_room(&self, side: Side) -> Result<()> {
         let HoldCounts { main, reads } = self.tenure.counts();
         let held = if side == Side::Main { main } else { reads };
-        if held < u32::MAX {
+        if held < MOST_LEVELS {
             return Ok(());
         }
-        Err(Error::named(
-            ErrorKind::InvalidInput,
-            self.name(),
-            "the lock was re-entered 2^32 - 1 times, which is the maximum",
-        ))
+        let why = format!("the lock was entered {MOST_LEVELS} times, which is the maximum");
+        Err(Error::named(ErrorKind::InvalidInput, self.name(), why))
     }
 
     /// Lengthens the lease to at least `lease` from now.

@@ -98,20 +98,34 @@ impl Watchdog {
         // Logged only when the batch is back in the table: a logger that blocks must not keep a
         // lease from its next renewal.
         let mut news = round.trouble.record(&batch.holds, &outcomes, now);
-        let pause = if outcomes.iter().any(|outcome| matches!(outcome, Renewed::Failed(_))) {
-            round.renew_pause.next()
-        } else {
-            round.renew_pause.reset();
-            Duration::ZERO
-        };
+        let fails = |outcome: &Renewed| matches!(outcome, Renewed::Failed(_));
+        let all_fail = outcomes.iter().all(fails);
+        let none_fails = !outcomes.iter().any(fails);
+        let pause = if none_fails { Duration::ZERO } else { round.renew_pause.next() };
         for (((hold, due), renewal), outcome) in batch.holds.iter_mut().zip(&renewals).zip(outcomes)
         {
             *due = self.apply(hold, renewal, outcome, pause, &mut news);
             hold.note_answer();
         }
         drop(batch);
+        let is_in_an_outage = self.is_in_an_outage(round);
+        if none_fails && !is_in_an_outage {
+            round.renew_pause.reset();
+        }
+        if !all_fail
+            && !is_in_an_outage
+            && let Some(line) = round.trouble.end(now)
+        {
+            news.warn(line);
+        }
         ended.log();
         news.log();
+    }
+
+    /// Whether a renewal of any hold fails: those that fail are due at other times than the rest.
+    pub(super) fn is_in_an_outage(&self, round: &RenewalRound) -> bool {
+        round.trouble.has_begun()
+            && self.table.lock().due.holds().any(|hold| hold.is_in_an_outage())
     }
 
     /// Those whose `max_hold` is over are no longer renewed.
@@ -193,8 +207,11 @@ impl Watchdog {
         let state = if lease.is_zero() {
             hold.state()
         } else {
-            let observer = &self.loss_callbacks.observer;
-            observer.renewed(hold.asked.primitive, &hold.asked.name, true);
+            // A fixed lease was only confirmed.
+            if hold.asked.is_renewed {
+                let observer = &self.loss_callbacks.observer;
+                observer.renewed(hold.asked.primitive, &hold.asked.name, true);
+            }
             hold.confirmed(sent_at, lease)
         };
         match state {
@@ -254,28 +271,20 @@ impl StoreHold {
         tenures
     }
 
-    /// The request for a visit. A hold that nobody uses, because it is being handed over, is not
-    /// renewed: it would stay for ever if its next user never came.
+    /// The request for a visit. It asks for what was granted at least: a server that has taken over
+    /// may not know of an extension, and its answer would confirm an end that it has not promised;
+    /// another library may have cut the lease. A hold that nobody uses, because it is being handed
+    /// over, is not renewed: it would stay for ever if its next user never came.
     pub(crate) fn renewal(&self, now: Moment) -> Renewal {
-        let lease = match (
-            self.has_others(),
-            self.tenures().iter().any(|tenure| tenure.is_renewed_at(now)),
-        ) {
-            (false, true) => self.asked.lease,
-            (false, false) => Duration::ZERO,
-            (true, renew) => {
-                let left = self.ends.lock().own().since(now);
-                // Most visits find the same lease at the server as here, and write nothing. If
-                // another library has cut it (some versions cut the levels of this holder as well),
-                // this puts back what was granted.
-                let at_next_visit = left.saturating_sub(self.period());
-                if renew && at_next_visit < self.asked.lease * 2 / 3 {
-                    self.asked.lease
-                } else {
-                    left
-                }
-            }
-        };
+        // A hold that ends with its session has no end of its own.
+        let granted = Some(self.ends.lock().own()).filter(|own| *own != Moment::NEVER);
+        let left = granted.map_or(Duration::ZERO, |own| own.since(now));
+        let is_renewed = self.tenures().iter().any(|tenure| tenure.is_renewed_at(now));
+        // Visits of a shared lock are frequent: most of them find the same lease at the server as
+        // here, and write nothing.
+        let at_next_visit = left.saturating_sub(self.period());
+        let lasts = self.has_others() && at_next_visit >= self.asked.lease * 2 / 3;
+        let lease = if is_renewed && !lasts { left.max(self.asked.lease) } else { left };
         self.renewal_for(lease)
     }
 
@@ -354,7 +363,7 @@ impl StoreHold {
     }
 
     /// Why the last renewal failed, if it did.
-    fn why_it_failed(&self) -> Option<Error> {
+    pub(super) fn why_it_failed(&self) -> Option<Error> {
         self.users.lock().failed.clone()
     }
 

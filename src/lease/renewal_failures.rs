@@ -30,6 +30,19 @@ impl News {
     }
 }
 
+/// Whether this keeps all leases from being renewed, and not one alone. A refused certificate does
+/// that as an outage does.
+fn concerns_all(error: &Error) -> bool {
+    error.kind().is_outage() || error.kind() == ErrorKind::Tls
+}
+
+impl StoreHold {
+    /// Its last renewal failed, for a reason that concerns others as well.
+    pub(super) fn is_in_an_outage(&self) -> bool {
+        self.why_it_failed().as_ref().is_some_and(concerns_all)
+    }
+}
+
 /// Whether the server can be asked for renewals. Logged once when it cannot, so that the person on
 /// call knows before the first lease is lost, and once more when it can again.
 #[derive(Debug, Default)]
@@ -38,8 +51,12 @@ pub(crate) struct Outages {
 }
 
 impl Outages {
+    pub(super) fn has_begun(&self) -> bool {
+        self.since.is_some()
+    }
+
     /// Processes the outcomes of one batch, one for each hold. Returns what is to be logged.
-    pub(crate) fn record(
+    pub(super) fn record(
         &mut self,
         holds: &[(Arc<StoreHold>, Moment)],
         outcomes: &[Renewed],
@@ -49,12 +66,7 @@ impl Outages {
         let mut failed: Vec<(&Arc<StoreHold>, &Error)> = Vec::new();
         for ((hold, _), outcome) in holds.iter().zip(outcomes) {
             match outcome {
-                // A refused certificate concerns all of them, as an outage does.
-                Renewed::Failed(error)
-                    if error.kind().is_outage() || error.kind() == ErrorKind::Tls =>
-                {
-                    failed.push((hold, error));
-                }
+                Renewed::Failed(error) if concerns_all(error) => failed.push((hold, error)),
                 // This concerns one lock alone, so it is logged for this lock, at its first
                 // failure.
                 Renewed::Failed(error) if hold.lease.state(now) == LeaseState::Held => {
@@ -68,29 +80,25 @@ impl Outages {
                 _ => {}
             }
         }
-        match (failed.first(), self.since) {
-            (Some((_, error)), None) => {
-                self.since = Some(now);
-                let first =
-                    failed.iter().map(|(hold, _)| hold.remaining()).min().unwrap_or_default();
-                let count = failed.len();
-                let cause = error.chain();
-                news.warn(format!(
-                    "{count} leases cannot be renewed, still trying; the first ends in {first:.1?}: {cause}"
-                ));
-            }
-            (None, Some(since))
-                if outcomes.iter().any(|outcome| !matches!(outcome, Renewed::Failed(_))) =>
-            {
-                self.since = None;
-                news.warn(format!(
-                    "leases are renewed again, after {:.1?} without renewals",
-                    now.since(since)
-                ));
-            }
-            _ => {}
+        if let Some((_, error)) = failed.first()
+            && self.since.is_none()
+        {
+            self.since = Some(now);
+            let first = failed.iter().map(|(hold, _)| hold.remaining()).min().unwrap_or_default();
+            let count = failed.len();
+            let cause = error.chain();
+            news.warn(format!(
+                "{count} leases cannot be renewed, still trying; the first ends in {first:.1?}: {cause}"
+            ));
         }
         news
+    }
+
+    /// A lease was renewed, and none fails any more. Returns what is to be logged.
+    pub(super) fn end(&mut self, now: Moment) -> Option<String> {
+        let since = self.since.take()?;
+        let lasted = now.since(since);
+        Some(format!("leases are renewed again, after {lasted:.1?} without renewals"))
     }
 }
 
@@ -104,7 +112,7 @@ mod tests {
     use crate::signal::clock::FakeClock;
 
     #[test]
-    fn an_outage_is_logged_once_when_it_begins_and_once_when_it_is_over() {
+    fn an_outage_is_logged_once_when_it_begins_and_a_refusal_for_its_lock() {
         let clock = Arc::new(FakeClock::default());
         let at = Moment::from_nanos(5);
         let holds: Vec<_> = ["a", "b"]
@@ -134,9 +142,6 @@ mod tests {
             "{logged:?}"
         );
         assert!(lines([failed(ErrorKind::Unreachable), failed(ErrorKind::NotReady)]).is_empty());
-        let refused = lines([failed(ErrorKind::WrongType), failed(ErrorKind::WrongType)]);
-        assert!(!refused.iter().any(|line| line.contains("renewed again")), "{refused:?}");
-        assert!(lines([held(), held()])[0].contains("renewed again"));
         assert!(lines([held(), held()]).is_empty());
         let logged = lines([failed(ErrorKind::WrongType), held()]);
         assert!(logged.len() == 1 && logged[0].contains("\"a\""), "{logged:?}");

@@ -44,15 +44,7 @@ impl Watchdog {
     pub(super) fn run(&self) {
         let _exit_guard = RenewalExit(self);
         self.table.lock().planned = Some(AT_WORK);
-        let mut round = RenewalRound {
-            resolve_pause: Backoff::new(Duration::from_millis(20), Duration::from_millis(500)),
-            renew_pause: Backoff::new(Duration::from_millis(20), Duration::from_secs(1)),
-            maintain_at: Some(self.clock.now()),
-            announce_at: None,
-            trouble: Outages::default(),
-            seen: ClockReading::at(&*self.clock, self.clock.now()),
-            moves: self.store.moves(),
-        };
+        let mut round = self.first_round();
         loop {
             match catch_unwind(AssertUnwindSafe(|| self.pass(&mut round))) {
                 Ok(true) => {}
@@ -67,6 +59,18 @@ impl Watchdog {
                     os::thread::sleep(Duration::from_millis(10));
                 }
             }
+        }
+    }
+
+    pub(super) fn first_round(&self) -> RenewalRound {
+        RenewalRound {
+            resolve_pause: Backoff::new(Duration::from_millis(20), Duration::from_millis(500)),
+            renew_pause: Backoff::new(Duration::from_millis(20), Duration::from_secs(1)),
+            maintain_at: Some(self.clock.now()),
+            announce_at: None,
+            trouble: Outages::default(),
+            seen: self.created,
+            moves: self.store.moves(),
         }
     }
 

@@ -263,3 +263,23 @@ fn a_renewal_without_an_answer_is_why_it_was_not_renewed() {
     hold.note_answer();
     assert!(hold.why_not_renewed(clock.now()).is_none(), "it was answered");
 }
+
+/// A server that took over may have forgotten an extension, and would confirm it unseen.
+#[test]
+fn a_visit_asks_for_what_was_granted_at_least() {
+    let clock = Arc::new(FakeClock::default());
+    let hold = tenure("a", &clock, SPAN).store_hold.clone();
+    let second = Duration::from_secs(1);
+    clock.advance(second);
+    assert_eq!(hold.renewal(clock.now()).lease, SPAN);
+    hold.confirmed(clock.now(), SPAN * 9);
+    clock.advance(second);
+    let asked = hold.renewal(clock.now()).lease;
+    assert!(asked > SPAN * 8 && asked < SPAN * 9, "{asked:?}");
+    clock.advance(SPAN * 8);
+    assert_eq!(hold.renewal(clock.now()).lease, SPAN, "the extension is nearly over");
+    // Nobody uses it: it keeps what it has.
+    let unused = granted("b", Kind::Mutex, &clock, SPAN);
+    clock.advance(second);
+    assert!(unused.renewal(clock.now()).lease <= SPAN - second);
+}

@@ -24,7 +24,8 @@ impl Default for Undos {
 impl Undos {
     /// Returns the oldest one, if it was dropped because there were too many.
     pub(super) fn add(&mut self, undo: Undo) -> Option<Undo> {
-        let oldest = (self.waiting.len() == MOST_UNDOS).then(|| self.waiting.remove(0));
+        let is_full = self.open() >= MOST_UNDOS && !self.waiting.is_empty();
+        let oldest = is_full.then(|| self.waiting.remove(0));
         self.waiting.push(undo);
         oldest
     }
@@ -96,6 +97,23 @@ mod tests {
     use crate::base::holder::ClientId;
     use crate::base::lock_name::{Kind, LockName};
     use crate::store::UnknownOutcomes;
+
+    #[test]
+    fn there_are_never_more_than_the_most_and_one() {
+        let holder = ClientId::random(Duration::from_secs(1)).fresh_holder();
+        let name = Arc::new(LockName::new("", "n", Kind::Mutex).unwrap());
+        let now = Moment::from_nanos(1);
+        let undo =
+            || Undo::of_attempt(name.clone(), holder.clone(), 1, UnknownOutcomes::default(), now);
+        let mut undos = Undos::default();
+        let dropped = (0..MOST_UNDOS).filter_map(|_| undos.add(undo())).count();
+        assert_eq!(dropped, 0);
+        undos.begin();
+        assert!(undos.add(undo()).is_none(), "those that are under way cannot be dropped");
+        assert!(undos.add(undo()).is_some());
+        undos.end(None, now);
+        assert!(undos.add(undo()).is_some() && undos.open() <= MOST_UNDOS + 1);
+    }
 
     #[test]
     fn permits_without_leases_do_not_lengthen_what_stands() {

@@ -17,7 +17,7 @@ pub(crate) trait Clock: Send + Sync + fmt::Debug {
 }
 
 /// Both clocks as they were last read.
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 pub(crate) struct ClockReading {
     now: Moment,
     wall: Duration,

@@ -139,6 +139,10 @@ impl Handle {
     /// to it.
     pub(crate) fn is_held_by_current_thread(&self, side: Side) -> bool {
         let Ok(name) = &self.name else { return false };
+        // A child process must not wait for a mutex that a thread of its parent had locked.
+        if self.client.is_forked() {
+            return false;
+        }
         let hold = Hold::of_thread(&self.client, &name.key, os::thread::current().id());
         hold.is_some_and(|hold| {
             let counts = hold.tenure().counts();

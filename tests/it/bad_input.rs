@@ -402,3 +402,17 @@ fn no_debug_or_error_shows_the_password() {
         assert!(!words(&e).contains(SECRET), "{e:?}");
     }
 }
+
+/// A larger count would be taken for the data of another program by the other clients.
+#[test]
+fn a_lock_is_entered_9999_times_at_most() {
+    let client = LockClient::in_memory();
+    let lock = client.rw_lock("job");
+    let guards: Vec<_> = (0..9_999).map(|_| lock.read().unwrap()).collect();
+    let refused = lock.read().unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::InvalidInput);
+    assert!(refused.to_string().contains("9999 times"), "{refused}");
+    assert!(guards.iter().all(|guard| guard.is_held()));
+    drop(guards);
+    lock.write().unwrap().unlock().unwrap();
+}

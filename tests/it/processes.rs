@@ -203,6 +203,12 @@ fn forking_while_others_are_busy() {
                             leasehold::ErrorKind::Forked
                         );
                     }
+                    assert!(!client.mutex("a").is_held_by_current_thread());
+                    let election = client.election("e");
+                    let led = election.run(|_| Ok::<_, String>(())).unwrap_err();
+                    let seen = election.watch().next().unwrap().unwrap_err();
+                    assert_eq!(led.kind(), leasehold::ErrorKind::Forked);
+                    assert_eq!(seen.kind(), leasehold::ErrorKind::Forked);
                     // Not `exit`, which would run code on state that the parent's threads left half
                     // changed.
                     let _ = std::process::Command::new("kill")

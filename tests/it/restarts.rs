@@ -44,6 +44,26 @@ fn a_restart_without_data_is_a_loss_and_tokens_grow_over_it() {
     assert!(other.fencing_token().unwrap().get() > last);
 }
 
+/// A server that has taken over knows the hold, and not that its lease was extended. The holder
+/// believes in the extension, so its visits put it back: for a renewed lease and a fixed one.
+#[test]
+fn an_extension_that_was_forgotten_is_put_back() {
+    let server = Server::start();
+    let [one, other] = [(); 2].map(|()| server.builder().lease(LEASE * 3).build().unwrap());
+    let renewed = one.lock("renewed").unwrap();
+    let fixed = other.mutex("fixed").with_lease(LEASE * 3).lock().unwrap();
+    for guard in [&renewed, &fixed] {
+        guard.extend(Duration::from_secs(60)).unwrap();
+        server.cmd::<()>(&["PEXPIRE", guard.name(), "3000"]);
+    }
+    for guard in [renewed, fixed] {
+        wait_until("it is put back", || server.cmd::<i64>(&["PTTL", guard.name()]) > 30_000);
+        assert!(guard.is_held() && guard.remaining() < Duration::from_secs(60));
+        guard.unlock().unwrap();
+    }
+    assert_eq!(other.stats().total().renewals(), 0, "a fixed lease is not renewed");
+}
+
 #[test]
 fn flushall_is_a_loss_for_the_holder() {
     let server = Server::start();

@@ -119,10 +119,26 @@ fn a_close_returns_at_its_deadline_beside_a_listener_that_blocks() {
 /// A call that has released its hold has nothing left that a close would have to wait for.
 #[test]
 fn a_close_does_not_wait_for_a_call_that_tells_its_listener() {
+    let one = |client: &LockClient| {
+        let guard = client.mutex("job").lock_owned().unwrap();
+        move || guard.unlock()
+    };
+    close_beside_its_listener(one);
+    let several = |client: &LockClient| {
+        let guard = client.multi(["a", "b"]).lock_owned().unwrap();
+        move || guard.unlock()
+    };
+    close_beside_its_listener(several);
+}
+
+fn close_beside_its_listener<U>(hold: impl FnOnce(&LockClient) -> U)
+where
+    U: FnOnce() -> leasehold::Result<()> + Send,
+{
     let (client, told, lets_go) = client(false);
-    let guard = client.mutex("job").lock_owned().unwrap();
+    let unlock = hold(&client);
     std::thread::scope(|s| {
-        let unlocks = s.spawn(|| guard.unlock());
+        let unlocks = s.spawn(unlock);
         told.recv_timeout(CAP).unwrap();
         client.close(CAP).unwrap();
         drop(lets_go);

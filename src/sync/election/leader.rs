@@ -93,7 +93,10 @@ pub struct LeaderWatch {
 
 impl LeaderWatch {
     pub(super) fn new(handle: Handle) -> Self {
-        let stops = handle.client.life.stops().child();
+        let client = &handle.client;
+        // A child process must not wait for a mutex that a thread of its parent had locked.
+        let stops =
+            if client.is_forked() { CancelToken::new() } else { client.life.stops().child() };
         Self { handle, stops, seen: None, highest: None, has_failed: false, is_over: false }
     }
 
@@ -115,6 +118,7 @@ impl LeaderWatch {
 
     fn ensure_goes_on(&self) -> Result<()> {
         let handle = &self.handle;
+        handle.client.check_usable()?;
         let is_cancelled = handle.terms.cancel.as_ref().is_some_and(CancelToken::is_cancelled);
         let waits = handle.client.life.ensure_waits();
         waits.and_then(|()| if is_cancelled { Err(cancelled()) } else { Ok(()) })

@@ -140,6 +140,7 @@ impl Election {
         &self,
         mut lead: impl FnMut(&Term) -> std::result::Result<T, E>,
     ) -> Result<T> {
+        self.handle.usable()?;
         self.check_numbers()?;
         let client = &self.handle.client;
         let stops = client.life.stops().child();
