@@ -21,7 +21,7 @@ use crate::store::{FenceStatements, HoldCounts, Renewal, Renewed, UnknownOutcome
 use crate::wait::client_state::ClientState;
 use crate::wait::life::closed;
 
-/// How many levels one holder may have: the scripts of Redis take a larger count for the data of
+/// How many levels one holder may have: other clients may take a larger count for the data of
 /// another program.
 const MOST_LEVELS: u32 = 9_999;
 

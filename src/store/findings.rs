@@ -96,10 +96,14 @@ pub(super) fn measure<E>(
 ) -> std::result::Result<(Finding, Duration), E> {
     let began = Instant::now();
     let mut round_trips = Vec::with_capacity(ROUND_TRIPS);
-    while round_trips.len() < ROUND_TRIPS && began.elapsed() < io_timeout {
+    // Once at least, however short the time is.
+    loop {
         let sent = Instant::now();
         ask()?;
         round_trips.push(sent.elapsed());
+        if round_trips.len() == ROUND_TRIPS || began.elapsed() >= io_timeout {
+            break;
+        }
     }
     let slowest = round_trips.iter().max().copied().unwrap_or_default();
     Ok((latency_finding(round_trips, io_timeout), slowest))

@@ -198,6 +198,16 @@ fn a_limiter_ends_after_its_keep_alive_time() {
     }
 }
 
+/// Redisson takes any `long` for a rate; the scripts count with numbers that end at 2^53.
+#[test]
+fn a_limiter_of_java_without_a_limit_keeps_a_number_that_java_can_read() {
+    let server = Server::start();
+    let most = i64::MAX.to_string();
+    server.cmd::<()>(&["HSET", "api", "rate", &most, "interval", "1000", "type", "0"]);
+    server.client().rate_limiter("api").acquire(3).unwrap();
+    assert!(server.cmd::<i64>(&["DECRBY", "{api}:value", "1"]) > 1 << 50);
+}
+
 const FAULTS: [Fault; 6] = [
     Fault::CutBeforeSend,
     Fault::CutAfterApplied,

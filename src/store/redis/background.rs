@@ -33,9 +33,9 @@ impl Background {
         // Always a new connection: its handshake shows which server process answers.
         let mut connection = self.connect_anew()?;
         let mut requests = Vec::new();
-        // One kill for each connection with an unknown outcome, and its index in `requests`; `None`
-        // if no kill is needed.
-        let mut kills: Vec<(&UnknownOutcome, Option<usize>)> = Vec::new();
+        // One kill for each connection with an unknown outcome, and its index in `requests`. Where
+        // none is possible, each request has a time of its own after which it cannot run.
+        let mut kills: Vec<(&UnknownOutcome, usize)> = Vec::new();
         let mut plans = Vec::with_capacity(undos.len());
         for undo in undos {
             let mut plan = Plan { ready: true, kills: Vec::new() };
@@ -44,22 +44,20 @@ impl Background {
                     .iter()
                     .find(|(other, _)| other.same_connection(unknown))
                     .map(|(_, at)| *at);
-                let at = match known {
-                    Some(at) => at,
-                    None => match connection.kills_for(std::slice::from_ref(unknown)) {
-                        Ok(kill) => {
-                            let at = (!kill.is_empty()).then_some(requests.len());
-                            requests.extend(kill);
-                            kills.push((unknown, at));
-                            at
+                if known.is_some() {
+                    plan.kills.extend(known);
+                    continue;
+                }
+                match connection.kills_for(std::slice::from_ref(unknown)) {
+                    Ok(kill) => {
+                        for kill in kill {
+                            kills.push((unknown, requests.len()));
+                            plan.kills.push(requests.len());
+                            requests.push(kill);
                         }
-                        Err(_) => {
-                            plan.ready = false;
-                            None
-                        }
-                    },
-                };
-                plan.kills.extend(at);
+                    }
+                    Err(_) => plan.ready = false,
+                }
             }
             plans.push(plan);
         }

@@ -34,7 +34,7 @@ use self::subscription::PatternRights;
 pub(crate) use self::subscription::subscribe_to;
 use self::wire::{Answer, Connector, RedisFailure, Replicas, Reply, Request};
 use crate::base::deadline::ceil_millis;
-use crate::base::error::Result;
+use crate::base::error::{Error, Result};
 use crate::base::lock_name::LockName;
 use crate::base::node_status::NodeStatus;
 use crate::os::atomic::AtomicBool;
@@ -237,12 +237,19 @@ impl LockStore for RedisStore {
         let acquire = script::acquire(next, self.waiter_timeouts);
         let [first, second] =
             self.servers.call_two(RedisKeys::of(next.name).slot, released, acquire)?;
-        // A redirected request is sent again: the release before the acquire.
+        // A redirected request is sent again: the release before the acquire. One that a node of a
+        // cluster did not run goes to the node that has the slot now, as any release.
+        let follows =
+            |error: &Error| self.servers.as_cluster().is_some() && error.kind().is_outage();
         let released = match first {
             Ok(ref answer) if self.servers.is_redirected(&answer.reply, unknowns) => {
                 self.release(release, unknowns)
             }
-            Ok(answer) => script::release_answer(answer.reply),
+            Ok(answer) => match script::release_answer(answer.reply) {
+                Err(error) if follows(&error) => self.release(release, unknowns),
+                released => released,
+            },
+            Err(RedisFailure::NotSent(error)) if follows(&error) => self.release(release, unknowns),
             Err(RedisFailure::NotSent(error)) => Err(error),
             Err(RedisFailure::Unknown { error, unknown, ended }) => {
                 unknowns.push(unknown);

@@ -39,6 +39,23 @@ fn a_live_waiter_is_never_removed_and_polls_little() {
     });
 }
 
+/// Somebody deleted the queue and not the deadlines, and a waiter queued after that and died.
+#[test]
+fn a_release_ends_where_only_a_deadline_is_alive() {
+    let server = Server::start();
+    let client = client(&server, ms(1000));
+    let guard = client.fair("t").lock().unwrap();
+    let dead = format!("{REDISSON}:2");
+    server.cmd::<()>(&["ZADD", DEADLINES, "1", &dead]);
+    server.cmd::<()>(&["RPUSH", QUEUE, &dead]);
+    let later = (server_millis(&server) + 60_000).to_string();
+    server.cmd::<()>(&["ZADD", DEADLINES, &later, &format!("{REDISSON}:1")]);
+    guard.unlock().unwrap();
+    assert!(server.hash("t").is_empty());
+    client.fair("t").lock().unwrap().unlock().unwrap();
+    server.cmd::<()>(&["DEL", DEADLINES]);
+}
+
 #[test]
 #[ignore = "a program for other tests"]
 fn waiting_process() {

@@ -3,10 +3,12 @@
 use std::time::Instant;
 
 use leasehold::observe::NodeState;
-use leasehold::{ErrorKind, LockClient, Once};
+use leasehold::{ErrorKind, LockClient, Once, Sentinel};
 
 use super::{LEASE, address, assert_left, builder, builder_with, client, works};
-use crate::rig::{CAP, SentinelOptions, Sentinels, Server, ms, wait_until};
+use crate::rig::{
+    CAP, MASTER_NAME, SentinelOptions, Sentinels, Server, ms, sentinel_of, wait_until,
+};
 use crate::support::Load;
 
 /// The sum stays exact under load during the failover that `fail` causes, and nothing is left.
@@ -94,6 +96,31 @@ fn a_hold_that_the_new_master_has_is_renewed_there() {
     assert!(super::client(&rig).try_lock("held").unwrap().is_none());
     guard.unlock().unwrap();
     drop(client);
+    rig.assert_clean();
+}
+
+/// A sentinel that starts from the file of its first day, as in a container, names the master of
+/// that day and knows no other sentinel. It is often the first to answer, and outvotes nobody.
+#[test]
+fn a_sentinel_that_was_set_up_anew_does_not_lead_back() {
+    let mut rig = Sentinels::start();
+    let old = rig.master();
+    let port = rig.server(old).announced_port();
+    rig.failover();
+    // It would tell the sentinel of the others.
+    rig.server_mut(old).kill();
+    rig.kill_sentinel(2);
+    let (anew, _) = sentinel_of(port);
+    anew.cmd::<()>(&["SENTINEL", "MONITOR", MASTER_NAME, "127.0.0.1", &port.to_string(), "2"]);
+    let mut urls = rig.urls();
+    urls[2] = format!("redis://127.0.0.1:{}", anew.port());
+    let new = address(rig.master_server());
+    for _ in 0..12 {
+        let sentinels = Sentinel::new(urls.clone(), MASTER_NAME);
+        let client = LockClient::builder().sentinel(sentinels).lease(LEASE).build().unwrap();
+        works(&client, "job");
+        assert_eq!(client.nodes()[0].address(), new);
+    }
     rig.assert_clean();
 }
 

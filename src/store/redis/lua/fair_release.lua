@@ -12,6 +12,7 @@
 -- Returns {0, 0} not held (after a lost reply: an earlier run released it; or it only waited)
 --         {1, 0} one hold count given up
 --         {2, receivers} freed, and how many subscribers the message reached
+--         {0, receivers, head} it only waited, and passed on whose turn it is
 --         {2, receivers, head} the same, and whom the message told that the lock is free
 --         {2, receivers, head, token or 0} given to the head for as long as its place lasts
 -- Repeat-safe: yes. The count is set, not decremented, and the holder is never used again once it
@@ -30,6 +31,11 @@ if holders == 1 and redis.call('hexists', lock, holder) == 1 then
   local time = redis.call('time')
   local now = time[1] * 1000 + math.floor(time[2] / 1000)
   local head, deadline = live_head(queue, deadlines, channel, now)
+  -- Only dead waiters were in the queue, although the deadlines had a live one.
+  if not head then
+    redis.call('hdel', lock, holder)
+    return {2, 0}
+  end
   -- With a Redisson waiter next or last, a grant changes the deadlines of the queue or its TTL as
   -- well, which fair_acquire does. A short place could end before its waiter wakes up.
   local last = redis.call('lindex', queue, -1)

@@ -60,7 +60,7 @@ fn of_one(outcome: Option<&Result<Testimony>>, name: &str) -> Finding {
 
 /// Their common finding, when a master was found.
 fn together(outcomes: &[(usize, Result<Testimony>)], name: &str) -> Finding {
-    let count = count(outcomes);
+    let count = count(outcomes, 0);
     let votes = count.best.map_or(0, |(_, votes)| votes);
     let all = count.all;
     let found = format!("{votes} of {all} sentinels agree on the master {name:?}");

@@ -119,16 +119,18 @@ impl Inquiry {
             self.state.lock().current.as_ref().map_or(0, |current| current.named.config_epoch);
         let written_off: Vec<bool> =
             sentinels.iter().map(|sentinel| sentinel.is_written_off()).collect();
+        let asked = written_off.iter().filter(|is_off| !**is_off).count();
         let ask = move |sentinel: Arc<Sentinel>| sentinel.ask(&name);
         let outcomes =
             ask_all("lh-sentinel-ask", sentinels.clone(), ask, self.io_timeout, |outcomes| {
-                is_settled(outcomes) || nobody_is_missing(outcomes, &written_off, seen)
+                is_settled(outcomes, asked) || nobody_is_missing(outcomes, &written_off, seen)
             });
         self.known.write_off(&sentinels, &outcomes);
-        self.known.learn(&sentinels, &outcomes);
         let addresses: Vec<String> =
             sentinels.iter().map(|sentinel| format!("{:?}", sentinel.endpoint())).collect();
-        judge(&outcomes, &self.name, seen, &addresses)
+        let judged = judge(&outcomes, &self.name, asked, seen, &addresses);
+        self.known.learn(&sentinels, &outcomes, judged.is_ok());
+        judged
     }
 
     /// Ends the epoch if this is another master, or the same one after a failover there and back,

@@ -154,8 +154,14 @@ impl Known {
     }
 
     /// Records the other sentinels that the sentinels report. A sentinel of the settings that they
-    /// list under another address is not asked twice, once its id is known.
-    pub(super) fn learn(&self, asked: &[Arc<Sentinel>], outcomes: &[(usize, Result<Testimony>)]) {
+    /// list under another address is not asked twice, once its id is known. `forgets`: those that
+    /// they do not report are gone. Otherwise a minority that knows nobody would be all there is.
+    pub(super) fn learn(
+        &self,
+        asked: &[Arc<Sentinel>],
+        outcomes: &[(usize, Result<Testimony>)],
+        forgets: bool,
+    ) {
         let told_by = |(place, outcome): &(usize, Result<Testimony>)| {
             let teller = asked[*place].clone();
             outcome.as_ref().ok().map(|testimony| (teller, testimony.others.clone()))
@@ -195,7 +201,7 @@ impl Known {
                 let id = sentinel.id.lock().clone();
                 self.configured.iter().any(|configured| *configured.id.lock() == id)
             };
-            if tells(&sentinel) && !is_configured() {
+            if (tells(&sentinel) || !forgets) && !is_configured() {
                 told.push(sentinel);
             } else {
                 sentinel.close();

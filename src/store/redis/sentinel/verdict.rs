@@ -9,11 +9,13 @@ pub(super) struct Count<'t> {
     /// name it.
     pub(super) best: Option<(NamedMaster, usize)>,
     voters: Vec<&'t Testimony>,
-    /// The number of all sentinels, as far as those that answered know.
+    /// The number of all sentinels: those that were asked, or more if one that answered knows more.
+    /// Not only what those say: one that has just been set up anew knows no other.
     pub(super) all: usize,
 }
 
-pub(super) fn count(outcomes: &[(usize, Result<Testimony>)]) -> Count<'_> {
+/// `asked`: how many were asked that are not [written off](super::known::Sentinel).
+pub(super) fn count(outcomes: &[(usize, Result<Testimony>)], asked: usize) -> Count<'_> {
     let mut voters: Vec<&Testimony> = Vec::new();
     for testimony in outcomes.iter().filter_map(|(_, outcome)| outcome.as_ref().ok()) {
         if !voters.iter().any(|other| other.id == testimony.id) {
@@ -35,12 +37,12 @@ pub(super) fn count(outcomes: &[(usize, Result<Testimony>)]) -> Count<'_> {
     }
     let told = voters.iter().map(|testimony| testimony.others.len() + 1).max().unwrap_or(0);
     let best = votes.into_iter().max_by_key(|(_, count)| *count);
-    Count { best, all: told.max(voters.len()), voters }
+    Count { best, all: told.max(voters.len()).max(asked), voters }
 }
 
 /// More than half of all sentinels name one master: the others need not answer.
-pub(super) fn is_settled(outcomes: &[(usize, Result<Testimony>)]) -> bool {
-    let count = count(outcomes);
+pub(super) fn is_settled(outcomes: &[(usize, Result<Testimony>)], asked: usize) -> bool {
+    let count = count(outcomes, asked);
     count.best.is_some_and(|(_, votes)| votes * 2 > count.all)
 }
 
@@ -52,7 +54,7 @@ pub(super) fn nobody_is_missing(
     written_off: &[bool],
     seen: u64,
 ) -> bool {
-    let Count { best, voters, .. } = count(outcomes);
+    let Count { best, voters, .. } = count(outcomes, 0);
     let has_come = |place: usize| outcomes.iter().any(|(at, _)| *at == place);
     let has_voted = |id: &String| voters.iter().any(|voter| voter.id == *id);
     let mut called_up =
@@ -69,10 +71,11 @@ pub(super) fn nobody_is_missing(
 pub(super) fn judge(
     outcomes: &[(usize, Result<Testimony>)],
     name: &str,
+    asked: usize,
     seen: u64,
     addresses: &[String],
 ) -> Result<NamedMaster> {
-    let Count { best, voters, all } = count(outcomes);
+    let Count { best, voters, all } = count(outcomes, asked);
     if voters.is_empty() {
         return Err(nobody_answered(outcomes, addresses));
     }
@@ -152,8 +155,8 @@ mod tests {
     fn judged(outcomes: Vec<Result<Testimony>>, seen: u64) -> std::result::Result<u16, ErrorKind> {
         let outcomes: Vec<_> = outcomes.into_iter().enumerate().collect();
         let addresses = vec!["a".to_owned(); outcomes.len()];
-        let judged = judge(&outcomes, "mine", seen, &addresses);
-        assert!(!is_settled(&outcomes) || judged.is_ok());
+        let judged = judge(&outcomes, "mine", outcomes.len(), seen, &addresses);
+        assert!(!is_settled(&outcomes, outcomes.len()) || judged.is_ok());
         judged.map(|named| named.port).map_err(|e| e.kind())
     }
 
@@ -188,12 +191,18 @@ mod tests {
             "all were set up anew"
         );
         assert_eq!(judged(vec![says("a", 8, 2), dead(), dead()], 2), Ok(8));
+        // It was set up anew, with the first master, and has not heard of the others yet.
+        let alone = || says("a", 7, 0).map(|one| Testimony { others: Vec::new(), ..one });
+        assert_eq!(judged(vec![alone(), dead(), dead()], 2), Err(ErrorKind::NotReady));
+        assert!(!is_settled(&[(0, alone())], 3), "the others are waited for");
+        assert_eq!(judged(vec![alone(), says("b", 8, 2), says("c", 8, 2)], 2), Ok(8));
+        assert_eq!(judged(vec![alone()], 2), Ok(7), "there is no other");
     }
 
     #[test]
     fn it_is_settled_once_more_than_half_of_all_agree() {
         let settled = |outcomes: Vec<Result<Testimony>>| {
-            is_settled(&outcomes.into_iter().enumerate().collect::<Vec<_>>())
+            is_settled(&outcomes.into_iter().enumerate().collect::<Vec<_>>(), 3)
         };
         assert!(!settled(vec![]));
         assert!(!settled(vec![says("a", 7, 1)]));
@@ -223,7 +232,7 @@ mod tests {
             |outcomes: Vec<Result<Testimony>>| outcomes.into_iter().enumerate().collect::<Vec<_>>();
         let off = [false, false, false, true, true, true];
         let all = outcomes(vec![living("a", 7, 2), living("b", 7, 2), living("c", 7, 2)]);
-        assert!(!is_settled(&all) && nobody_is_missing(&all, &off, 2));
+        assert!(!is_settled(&all, 3) && nobody_is_missing(&all, &off, 2));
         assert!(!nobody_is_missing(&all[..2], &off, 2), "the third is called up");
         assert!(
             !nobody_is_missing(&all, &[false, false, false, true, true, false], 2),

@@ -19,7 +19,7 @@ local function permits_of(entry, taken)
 end
 
 -- The rate, the interval in ms, and whether each client has a rate of its own; nil if there is no
--- limiter.
+-- limiter. A number of Lua is exact up to 2^53, and Redis counts no further than 2^63 - 1.
 local function limiter_at(key)
   local rate = redis.call('hget', key, 'rate')
   local interval = redis.call('hget', key, 'interval')
@@ -27,7 +27,7 @@ local function limiter_at(key)
   local is_number = '^[1-9]%d*$'
   if rate and interval and string.find(rate, is_number) and string.find(interval, is_number)
     and (kind == '0' or kind == '1') then
-    return tonumber(rate), tonumber(interval), kind == '1'
+    return math.min(tonumber(rate), 9007199254740991), tonumber(interval), kind == '1'
   end
   if redis.call('exists', key) == 1 then
     -- Raises WRONGTYPE in the words of Redis.
