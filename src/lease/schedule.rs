@@ -19,6 +19,7 @@ const LONGEST_BETWEEN_SHARED_VISITS: Duration = Duration::from_secs(3);
 /// When a shared lock is first inspected: before that, nothing is known of the other holders.
 /// Shorter holds cost no inspection.
 const FIRST_SHARED_VISIT: Duration = Duration::from_millis(100);
+
 /// Each hold stores when it is due here. The owner of the schedule guards both with one mutex.
 #[derive(Debug, Default)]
 pub(crate) struct Schedule {
