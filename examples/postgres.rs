@@ -35,7 +35,7 @@ fn main() -> Outcome<()> {
 }
 
 fn connect(url: &str) -> leasehold::Result<LockClient> {
-    LockClient::builder().url(url).lease(Duration::from_secs(3)).build()
+    LockClient::builder().url(url).lease(Duration::from_secs(5)).build()
 }
 
 fn name(account: i32) -> String {

@@ -1,4 +1,4 @@
-//! The capabilities that not every store has: queues; counts; the data of holds; fenced values.
+//! Capabilities that not every store has: queues, counts, rates, data of holds, fenced values.
 
 use super::keys::RedisKeys;
 use super::keys::{RESERVED, Slot, is_reserved};

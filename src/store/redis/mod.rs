@@ -1,4 +1,4 @@
-//! Leases on one Redis server.
+//! Leases on one Redis server, the master that sentinels name, or a cluster.
 
 mod background;
 mod capabilities;
