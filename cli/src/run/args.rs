@@ -62,7 +62,7 @@ fn details() -> String {
 }
 
 /// Run a command under a lock
-#[derive(Debug, clap::Args)]
+#[derive(Debug, Clone, clap::Args)]
 #[command(after_long_help = details())]
 pub(crate) struct RunArgs {
     /// The name of the lock

@@ -17,9 +17,9 @@ use crate::words::chain;
 use crate::{duration, stderr};
 
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
-/// A part of the lease that is not used up by the end of the command: the lease is looked at six
-/// times while it lasts.
-const PARTS: u32 = 3;
+/// The part of a lease that a command has at most to end. Over ZooKeeper a healthy hold has five
+/// twelfths left when it is renewed, and the lease is looked at every twelfth.
+const PART_TO_END: u32 = 4;
 
 const DETAILS: &str = "\
 Example: leasehold lead scheduler --data \"$(hostname)\" -- /usr/local/bin/scheduler
@@ -59,8 +59,8 @@ pub(crate) struct LeadArgs {
     #[arg(long, value_name = "TIME", value_parser = duration::parse, default_value = "30s")]
     lease: Duration,
 
-    /// The time between SIGTERM and SIGKILL for a command whose term ends; at most a third of the
-    /// lease. On Windows, which has no such signals, the command is ended at once
+    /// The time between SIGTERM and SIGKILL for a command whose term ends; at most a quarter of
+    /// the lease. On Windows, which has no such signals, the command is ended at once
     #[arg(long, value_name = "TIME", value_parser = duration::parse, default_value = "10s")]
     kill_after: Duration,
 
@@ -78,7 +78,7 @@ impl LeadArgs {
         RunArgs {
             data: Some(self.data.clone()),
             lease: self.lease,
-            kill_after: self.kill_after.min(self.lease / PARTS),
+            kill_after: self.kill_after,
             owner: self.owner.clone(),
             ends_before_its_lease: true,
             ..RunArgs::of(&self.name, &self.command)
@@ -92,11 +92,13 @@ pub(crate) fn lead(store: &StoreArgs, args: &LeadArgs) -> Result<u8, Failure> {
     stderr::write_on_a_thread().map_err(|e| no_thread(&e))?;
     // Before any lock can be taken: from here on, no signal ends the process without releasing it.
     let signals = Signals::take_in()?;
-    let term = args.of_each_term();
+    let mut term = args.of_each_term();
     let builder = store.builder()?.lease(term.lease).owner(term.owner()).busy_poll(false);
     let candidate = Candidate { args: &term, signals: &signals };
     let client = candidate.until_it_answers(|| builder.clone().build(), Failure::from)?;
-    let ended = candidate.terms(&client, args.again);
+    term.lease = client.lease();
+    term.kill_after = term.kill_after.min(term.lease / PART_TO_END);
+    let ended = Candidate { args: &term, signals: &signals }.terms(&client, args.again);
     if let Err(e) = client.close(CLOSE_TIMEOUT) {
         say(format_args!("{}: {}", args.name, chain(&e)));
     }

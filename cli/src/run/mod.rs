@@ -66,6 +66,8 @@ pub(crate) fn run(store: &StoreArgs, args: &RunArgs) -> Result<u8, Failure> {
         // A signal does not end the attempt to connect; only the timeout does.
         if signals.token().is_cancelled() { ended_before_start(args, &signals) } else { e.into() }
     })?;
+    // Over ZooKeeper it is that of the session.
+    let args = &RunArgs { lease: client.lease(), ..args.clone() };
     let ended = match &args.once {
         Some(once) => job::run_once(&client, once, args, &signals, &patience),
         None => under_lock(&client, args, &signals, &patience),

@@ -14,8 +14,8 @@ use crate::failure::{Failure, by_signal, say, status};
 use crate::run::args::RunArgs;
 use crate::{stderr, words};
 
-/// How often the backstop is told when the lease ends: that many times in a lease.
-const NOTES: u32 = 6;
+/// So many times in a lease it is looked at, and the backstop is told when it ends.
+const NOTES: u32 = 12;
 const SHORTEST_PAUSE: Duration = Duration::from_millis(10);
 /// What a command may do after SIGTSTP, such as to put the terminal in order, before it is stopped.
 const TIME_TO_STOP: Duration = Duration::from_millis(200);
