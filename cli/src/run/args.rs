@@ -50,7 +50,7 @@ held by a `leasehold run` above this one (75).
 
 If the store is unavailable when the run begins, the run fails with status 69 within milliseconds, whatever --wait says:
 --wait is for locks that others hold. --retry-store TIME retries for that long. If the store becomes unavailable while
-the run waits, the run goes on waiting.
+the run waits, the run goes on waiting, until the time of --wait is over (69).
 
 The command's environment contains LEASEHOLD_NAME and, for an exclusive lock, LEASEHOLD_TOKEN: the fencing token, which
 is larger than that of every earlier holder. A resource that remembers the largest token can refuse a late writer.
@@ -208,6 +208,15 @@ impl Wait {
         match self {
             Self::AtMost(longest) => Self::AtMost(longest.saturating_sub(start.elapsed())),
             wait => wait,
+        }
+    }
+
+    pub(super) fn most(self) -> Duration {
+        match self {
+            Self::Not => Duration::ZERO,
+            Self::AtMost(longest) => longest,
+            // A time that is longer than the clock can count means no deadline.
+            Self::ForEver => Duration::MAX,
         }
     }
 }

@@ -4,13 +4,14 @@ use std::ffi::OsString;
 use std::time::{Duration, Instant};
 
 use clap::ValueHint;
-use leasehold::{Error, LockClient};
+use leasehold::LockClient;
 
 use super::args::{RunArgs, Wait};
 use super::lock::{Guard, Lock};
+use super::patience::Patience;
 use super::system::{Ended, Signals, may_write_in_the_background};
 use super::{CLOSE_TIMEOUT, ended_before_start, refused, run_with, start_command};
-use crate::failure::{Failure, say, status, status_of};
+use crate::failure::{Failure, say, status};
 use crate::looks::no_thread;
 use crate::store::StoreArgs;
 use crate::words::chain;
@@ -94,11 +95,13 @@ pub(crate) fn lead(store: &StoreArgs, args: &LeadArgs) -> Result<u8, Failure> {
     let signals = Signals::take_in()?;
     let mut term = args.of_each_term();
     let builder = store.builder()?.lease(term.lease).owner(term.owner()).busy_poll(false);
-    let candidate = Candidate { args: &term, signals: &signals };
-    let client = candidate.until_it_answers(|| builder.clone().build(), Failure::from)?;
+    let patience = Patience::new(Wait::ForEver, true, signals.token());
+    let connected = patience.until_it_answers(|| builder.clone().build());
+    let client =
+        connected.map_err(|e| ended_before_start(&term, &signals).unwrap_or_else(|| e.into()))?;
     term.lease = client.lease();
     term.kill_after = term.kill_after.min(term.lease / PART_TO_END);
-    let ended = Candidate { args: &term, signals: &signals }.terms(&client, args.again);
+    let ended = Candidate { args: &term, signals: &signals, patience }.terms(&client, args.again);
     if let Err(e) = client.close(CLOSE_TIMEOUT) {
         say(format_args!("{}: {}", args.name, chain(&e)));
     }
@@ -110,6 +113,7 @@ pub(crate) fn lead(store: &StoreArgs, args: &LeadArgs) -> Result<u8, Failure> {
 struct Candidate<'a> {
     args: &'a RunArgs,
     signals: &'a Signals,
+    patience: Patience<'a>,
 }
 
 impl Candidate<'_> {
@@ -155,35 +159,10 @@ impl Candidate<'_> {
 
     /// Waits until this machine leads.
     fn stand(&self, client: &LockClient, lock: &Lock) -> Result<Guard, Failure> {
-        let taken = self.until_it_answers(
-            || lock.take(Wait::ForEver),
-            |e| refused(client, self.args, lock, e),
-        )?;
+        let taken = self.patience.until_it_answers(|| lock.take(Wait::ForEver)).map_err(|e| {
+            ended_before_start(self.args, self.signals)
+                .unwrap_or_else(|| refused(client, self.args, lock, e))
+        })?;
         Ok(taken.expect("a wait without an end ends with a grant or an error"))
-    }
-
-    /// Retries while the store is unavailable, until a signal has arrived.
-    fn until_it_answers<T>(
-        &self,
-        ask: impl Fn() -> leasehold::Result<T>,
-        failed: impl Fn(Error) -> Failure,
-    ) -> Result<T, Failure> {
-        let token = self.signals.token();
-        let mut pause = FIRST_PAUSE;
-        loop {
-            let error = match ask() {
-                Ok(answer) => return Ok(answer),
-                Err(_) if token.is_cancelled() => {
-                    return Err(ended_before_start(self.args, self.signals));
-                }
-                Err(e) if status_of(e.kind()) == status::UNAVAILABLE => e,
-                Err(e) => return Err(failed(e)),
-            };
-            if pause == FIRST_PAUSE {
-                say(format_args!("{}: trying again: {}", self.args.name(), chain(&error)));
-            }
-            let _ = token.wait_timeout(pause);
-            pause = (pause * 2).min(Duration::from_secs(5));
-        }
     }
 }

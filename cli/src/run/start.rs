@@ -12,10 +12,11 @@ use crate::failure::{Failure, by_signal, say};
 use crate::words;
 use system::{Child, Ended, Oversight, Signals};
 
-pub(super) fn ended_before_start(args: &RunArgs, signals: &Signals) -> Failure {
+/// `None` if no signal has ended the wait.
+pub(super) fn ended_before_start(args: &RunArgs, signals: &Signals) -> Option<Failure> {
     let signal = signals.first();
     let why = format!("{}: ended by signal {signal} before the command was started", args.name());
-    Failure::new(by_signal(signal), why)
+    signals.token().is_cancelled().then(|| Failure::new(by_signal(signal), why))
 }
 
 pub(super) fn start_command(
@@ -24,10 +25,8 @@ pub(super) fn start_command(
     args: &RunArgs,
     signals: &Signals,
 ) -> Result<Child, Failure> {
-    if signals.token().is_cancelled() {
-        // The signal arrived just as the lock was granted.
-        return Err(ended_before_start(args, signals));
-    }
+    // The signal may have arrived just as the lock was granted.
+    ended_before_start(args, signals).map_or(Ok(()), Err)?;
     guard.ensure_held()?;
     signals.take_in_those_of_a_command()?;
     Child::start(args, guard, environment)
