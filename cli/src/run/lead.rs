@@ -10,7 +10,7 @@ use super::args::{RunArgs, Wait};
 use super::lock::{Guard, Lock};
 use super::patience::Patience;
 use super::system::{Ended, Signals, may_write_in_the_background};
-use super::{CLOSE_TIMEOUT, ended_before_start, refused, run_with, start_command};
+use super::{CLOSE_TIMEOUT, ended_before_start, refused, run_with, start_command, status_after};
 use crate::failure::{Failure, say, status};
 use crate::looks::no_thread;
 use crate::store::StoreArgs;
@@ -89,6 +89,10 @@ impl LeadArgs {
 
 /// Returns the exit status.
 pub(crate) fn lead(store: &StoreArgs, args: &LeadArgs) -> Result<u8, Failure> {
+    status_after(lead_to_the_end(store, args))
+}
+
+fn lead_to_the_end(store: &StoreArgs, args: &LeadArgs) -> Result<Ended, Failure> {
     may_write_in_the_background();
     stderr::write_on_a_thread().map_err(|e| no_thread(&e))?;
     // Before any lock can be taken: from here on, no signal ends the process without releasing it.
@@ -105,9 +109,7 @@ pub(crate) fn lead(store: &StoreArgs, args: &LeadArgs) -> Result<u8, Failure> {
     if let Err(e) = client.close(CLOSE_TIMEOUT) {
         say(format_args!("{}: {}", args.name, chain(&e)));
     }
-    let ended = ended?;
-    ended.pass_on();
-    Ok(ended.status)
+    ended
 }
 
 struct Candidate<'a> {

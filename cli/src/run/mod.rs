@@ -33,7 +33,7 @@ pub(crate) use lead::{LeadArgs, lead};
 use lock::{Guard, Lock};
 use nested::{held_above, may_be_nested};
 use patience::Patience;
-use start::{ended_before_start, oversee, start_command};
+use start::{ended_before_start, oversee, start_command, status_after};
 pub(crate) use system::Signals;
 #[cfg(unix)]
 pub(crate) use system::be_backstop;
@@ -56,6 +56,10 @@ const INTRODUCTION_PAUSE: Duration = Duration::from_millis(20);
 
 /// Returns the exit status.
 pub(crate) fn run(store: &StoreArgs, args: &RunArgs) -> Result<u8, Failure> {
+    status_after(run_to_its_end(store, args))
+}
+
+fn run_to_its_end(store: &StoreArgs, args: &RunArgs) -> Result<Ended, Failure> {
     may_write_in_the_background();
     stderr::write_on_a_thread().map_err(|e| no_thread(&e))?;
     // Before any lock can be taken: from here on, no signal ends the process without releasing it.
@@ -80,9 +84,7 @@ pub(crate) fn run(store: &StoreArgs, args: &RunArgs) -> Result<u8, Failure> {
     if let Err(e) = client.close(if is_lost { CLOSE_TIMEOUT_AFTER_LOSS } else { CLOSE_TIMEOUT }) {
         say(format_args!("{}: {}", args.name(), chain(&e)));
     }
-    let ended = ended?;
-    ended.pass_on();
-    Ok(ended.status)
+    ended
 }
 
 fn under_lock(

@@ -8,7 +8,7 @@ use super::command::Environment;
 use super::unix as system;
 #[cfg(windows)]
 use super::windows as system;
-use crate::failure::{Failure, by_signal, say};
+use crate::failure::{Failure, by_signal, say, status};
 use crate::words;
 use system::{Child, Ended, Oversight, Signals};
 
@@ -17,6 +17,19 @@ pub(super) fn ended_before_start(args: &RunArgs, signals: &Signals) -> Option<Fa
     let signal = signals.first();
     let why = format!("{}: ended by signal {signal} before the command was started", args.name());
     signals.token().is_cancelled().then(|| Failure::new(by_signal(signal), why))
+}
+
+/// The exit status. Does not return if a terminal has interrupted the command, or the wait.
+pub(super) fn status_after(ended: Result<Ended, Failure>) -> Result<u8, Failure> {
+    let ended = match ended {
+        Err(failure) if failure.status > status::BY_SIGNAL => {
+            say(&failure);
+            Ended::in_a_wait(failure.status)
+        }
+        ended => ended?,
+    };
+    ended.pass_on();
+    Ok(ended.status)
 }
 
 pub(super) fn start_command(

@@ -135,6 +135,29 @@ fn an_interrupt_at_the_terminal_ends_the_command_and_its_script() {
     }
 }
 
+/// As `flock` does, which handles no signal.
+#[test]
+fn an_interrupt_at_the_terminal_ends_the_wait_and_its_script() {
+    let server = Server::start();
+    let held = server.client().mutex("job").lock_owned().unwrap();
+    for shell in ["sh -c", "bash -c"] {
+        for (kind, waits) in [("run", "waiting for "), ("lead", "")] {
+            let line = format!("$LEASEHOLD {kind} job -- true; echo the next line");
+            let mut session = Session::start(&server, shell, &line);
+            session.expect(waits);
+            wait_until("it waits", || !server.channels().is_empty());
+            session.press("\u{3}");
+            let (status, shown) = session.end();
+            assert!(shown.contains("ended by signal 2"), "{shell} {kind}: {shown:?}");
+            assert!(!shown.contains("the next line"), "{shell} {kind}: {shown:?}");
+            assert_eq!(status, Some(130), "{shell} {kind}: {shown:?}");
+            wait_until("no subscription is left", || server.channels().is_empty());
+        }
+    }
+    held.unlock().unwrap();
+    server.assert_clean();
+}
+
 #[test]
 fn a_command_is_stopped_at_the_terminal_and_continued() {
     let server = Server::start();

@@ -1,6 +1,7 @@
 //! Watches the command while it runs: its end, its lock, and the signals.
 
 use std::cell::Cell;
+use std::io::{IsTerminal, stdin};
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, at, never, select, tick};
@@ -39,7 +40,7 @@ pub(crate) struct Ended {
     pub(crate) status: u8,
     /// Whether that is because the lock was lost: a command may have the same status.
     pub(crate) is_lost: bool,
-    /// Set if a SIGINT ended a command at a terminal.
+    /// Set if a SIGINT ended a command or a wait at a terminal.
     interrupt: Option<Interrupt>,
 }
 
@@ -48,8 +49,15 @@ impl Ended {
         Self { status, is_lost: false, interrupt: None }
     }
 
-    /// Ends this process by the signal that ended the command, if a terminal sent it; otherwise
-    /// returns.
+    /// A signal has ended the wait for the lock.
+    pub(crate) fn in_a_wait(status: u8) -> Self {
+        let is_interrupted = status == by_signal(SIGINT) && stdin().is_terminal();
+        let interrupt = is_interrupted.then_some(Interrupt::OfThisProcess);
+        Self { interrupt, ..Self::with(status) }
+    }
+
+    /// Ends this process by the signal that ended the command or the wait, if a terminal sent it;
+    /// otherwise returns.
     pub(crate) fn pass_on(&self) {
         if let Some(interrupt) = self.interrupt {
             end_by(interrupt);
