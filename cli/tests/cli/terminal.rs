@@ -8,7 +8,8 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use crossbeam_channel::Receiver;
 
 use crate::program::{Gate, is_stopped, path};
-use crate::rig::{CAP, PROMPT, Server, ms, signal, wait_until};
+use crate::rig::{CAP, PROMPT, Server, cannot_run, ms, signal, wait_until};
+use crate::signals::flags_of_a_container;
 use crate::support::Clients;
 
 /// A session at a terminal of its own.
@@ -155,6 +156,24 @@ fn an_interrupt_at_the_terminal_ends_the_wait_and_its_script() {
         }
     }
     held.unlock().unwrap();
+    server.assert_clean();
+}
+
+/// No signal ends the first process of a container by its default effect.
+#[test]
+fn an_interrupt_at_the_terminal_of_a_container_has_its_status() {
+    let server = Server::start();
+    let Some(flags) = flags_of_a_container() else {
+        return cannot_run("this user may not make a namespace of processes");
+    };
+    // A session of its own, as Docker makes it.
+    let line =
+        format!("exec unshare {flags} setsid -c $LEASEHOLD run job -- sh -c 'echo ready; {IDLE}'");
+    let mut session = Session::start(&server, "sh -c", &line);
+    session.expect("ready");
+    session.press("\u{3}");
+    let (status, shown) = session.end();
+    assert_eq!(status, Some(130), "{shown:?}");
     server.assert_clean();
 }
 

@@ -59,7 +59,10 @@ impl Ended {
     /// Ends this process by the signal that ended the command or the wait, if a terminal sent it;
     /// otherwise returns.
     pub(crate) fn pass_on(&self) {
-        if let Some(interrupt) = self.interrupt {
+        // The kernel lets no signal end the first process of a container, and no script is above.
+        if let Some(interrupt) = self.interrupt
+            && !getpid().is_init()
+        {
             end_by(interrupt);
         }
     }
