@@ -378,7 +378,8 @@
 //! directory: cron expands no variable there.
 //!
 //! A job that must not be done again by a machine that is late is `--once job --every 1d` in place
-//! of `job --min-hold 5m`; several lines then try it again, and do nothing if it was done.
+//! of `job --min-hold 5m`; several lines then try it again, and do nothing if it was done. One that
+//! finds all attempts used up says so and ends with 75, also with `-q` and `--conflict-status 0`.
 //!
 //! `--min-hold` keeps the lock taken after a quick job, for as long as clocks may differ, also if
 //! the job has failed; with `--min-hold-on-success` another machine may then do it. `-nq`

@@ -41,7 +41,8 @@ comes. This line for a crontab on every machine makes a report at two in the mor
 If the machine dies in the command, another run does it again: so several lines, at 2:00, 2:10 and 2:20, try again, and
 do nothing if it was done. Without --no-wait a run waits until another one has done it, or has failed. The command's
 environment also contains LEASEHOLD_OCCURRENCE and LEASEHOLD_ATTEMPT. Status 70: the command has ended well, but another
-run may do it again.
+run may do it again. If all --attempts are used up, it says so and ends with 75, whatever --quiet and --conflict-status
+say.
 
 Waiting: without --wait or --no-wait, it waits as long as it takes, as flock does. At a terminal, or with --verbose, it
 says on stderr who holds the lock. A signal ends the wait and leaves nothing behind. Two waits that could never succeed

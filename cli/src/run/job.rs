@@ -62,7 +62,9 @@ pub(super) fn run_once(
             }
             leasehold::Once::Pausing { left, .. } => format!("it may be tried again in {left:.0?}"),
             leasehold::Once::GaveUp { attempts, .. } => {
-                return Ok(conflict(args, &format!("it was tried {attempts} times")));
+                // Nobody does it any more: no run that comes second may call that a success.
+                let why = format!("{}: it was tried {attempts} times", visible(args.name()));
+                return Err(Failure::new(status::NOT_HAD, why));
             }
             // What is newer than this command.
             _ => return Ok(conflict(args, "it does not run")),
