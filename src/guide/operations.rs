@@ -215,7 +215,7 @@
 //! | `leasehold_lost_total` | holds that were lost: somebody else may have had the lock meanwhile | any increase, if a job without [fencing](crate::guide::fencing) uses it |
 //! | `leasehold_renewal_failures_total` | renewals that failed and are retried: leases end if this lasts for most of a lease | while it grows for longer than a third of the lease |
 //! | `leasehold_unknown_outcomes` | requests that may have run; each can keep a lock taken for a lease | above 0 for longer than a lease |
-//! | `leasehold_errors_total{error=..}` | calls that failed, by [`ErrorKind`](crate::ErrorKind) | `unreachable`, `no_quorum`, `denied`, `full`, `read_only`: the servers; `conflict`, `invalid_input`: the program |
+//! | `leasehold_errors_total{error=..}` | calls that failed, by [`ErrorKind`](crate::ErrorKind) | `unreachable`, `no_quorum`, `not_replicated`, `not_ready`, `denied`, `tls`, `full`, `read_only`: the servers; `conflict`, `invalid_input`: the program |
 //! | `leasehold_calls_total{outcome=..}` | how calls ended, one outcome for each call: `granted_at_once`, `granted_after_wait`, `reentered`, `busy` (a `try_` call), `timed_out`, `stopped` (by a cancel token, by [stopping all waits](crate::LockClient::stop_waiting) or by closing the client), `failed` | an unusual share of `timed_out` |
 //! | `leasehold_contended_total` | calls that found the lock taken; divide by all calls | |
 //! | `leasehold_wait_seconds`, `leasehold_wait_max_seconds` | how long those calls waited that had to, whatever their outcome. Bucket bounds grow by half at most, so a `histogram_quantile` is off by no more than that | p99 above what your callers accept |
