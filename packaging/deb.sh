@@ -84,8 +84,8 @@ Section: admin
 Priority: optional
 Description: run commands under distributed locks
  The command leasehold runs another command while it holds a lock in Redis,
- Valkey, PostgreSQL or ZooKeeper, so that only one machine of many runs it at
- a time. It renews the lock, and ends the command when the lock is lost. Other
+ Valkey, PostgreSQL, MySQL or ZooKeeper, so that only one machine of many runs
+ it at a time. It renews the lock, and ends the command when the lock is lost. Other
  commands can wait for it, share it as readers, or take one of several permits.
  .
  It also shows who holds which lock and who waits for it, frees locks by force,

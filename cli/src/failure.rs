@@ -113,6 +113,28 @@ mod tests {
         }
     }
 
+    /// The alert and the guide list those whose cause is at the servers.
+    #[test]
+    fn an_alert_fires_for_each_kind_that_servers_cause() {
+        for (file, before, after) in [
+            ("packaging/watching/alerts.yml", "leasehold_errors_total{error=~\"", "\"}"),
+            ("src/guide/operations.rs", "[`ErrorKind`](crate::ErrorKind) | ", ": the servers;"),
+        ] {
+            let path = format!("{}/../{file}", env!("CARGO_MANIFEST_DIR"));
+            let text = std::fs::read_to_string(path).unwrap();
+            let (list, _) = text.split_once(before).unwrap().1.split_once(after).unwrap();
+            // not_ready, NotReady
+            let list = list.replace('_', "");
+            let listed: Vec<&str> = list.split(['|', ',', '`', ' ']).collect();
+            for kind in ErrorKind::ALL {
+                let is_of_servers =
+                    [status::UNAVAILABLE, status::DENIED].contains(&status_of(kind));
+                let name = format!("{kind:?}").to_lowercase();
+                assert_eq!(listed.contains(&&*name), is_of_servers, "{file}: {kind:?}");
+            }
+        }
+    }
+
     #[test]
     fn every_kind_has_a_status() {
         for kind in ErrorKind::ALL {

@@ -14,11 +14,11 @@ const DETAILS: &str = "\
 programs that wait for a permit get those that are added. If fewer remain than are taken, nobody loses a permit, and no
 more are given out until enough of them have been returned.
 
-Several of these commands at once are carried out one after the other, under the lock NAME:permits. The status is 0 if
-the semaphore has N permits now, also if it had them before; 75 if others were changing the number for 30 seconds; 76 if
-something other than a semaphore has the name; and 70 if this command was stopped for so long that others may have
-changed the number meanwhile. If the message says that the number may be wrong, also with another status, run the command
-again: it looks at the number that there is.";
+Several of these commands at once are carried out one after the other, under the lock permits:NAME, so NAME has at most
+1016 bytes here. The status is 0 if the semaphore has N permits now, also if it had them before; 75 if others were
+changing the number for 30 seconds; 76 if something other than a semaphore has the name; and 70 if this command was
+stopped for so long that others may have changed the number meanwhile. If the message says that the number may be wrong,
+also with another status, run the command again: it looks at the number that there is.";
 
 /// How long the others wait for one that was killed.
 const LEASE: Duration = Duration::from_secs(5);
@@ -63,7 +63,8 @@ pub(crate) fn permits(store: &StoreArgs, args: &PermitsArgs) -> Result<u8, Failu
 fn set(client: &LockClient, semaphore: &Semaphore, permits: u32) -> Result<Option<i64>, Failure> {
     let name = visible(semaphore.name());
     let busy = || Failure::new(status::NOT_HAD, format!("{name}: others are changing it"));
-    let turn = client.mutex(format!("{}:permits", semaphore.name()));
+    // In front: what ends with a word and has braces may be a key of another name.
+    let turn = client.mutex(format!("permits:{}", semaphore.name()));
     let turn = turn.try_lock_owned_for(LONGEST_WAIT)?.ok_or_else(busy)?;
     let before = match semaphore.try_set_permits(permits)? {
         SetPermits::New => return Ok(None),

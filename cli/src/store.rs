@@ -139,7 +139,7 @@ impl StoreArgs {
             );
             return Err(Failure::new(status::USAGE, why));
         };
-        let scheme = url.split_once("://").map_or("", |(scheme, _)| scheme).to_ascii_lowercase();
+        let scheme = scheme(url);
         let refuse = |option: &str, whose: &str| {
             Err(Failure::new(
                 status::USAGE,
@@ -244,6 +244,11 @@ impl StoreArgs {
         }
         Some(tls)
     }
+}
+
+/// In lower case, as they are listed; empty if there is none.
+pub(crate) fn scheme(url: &str) -> String {
+    url.split_once("://").map_or("", |(scheme, _)| scheme).to_ascii_lowercase()
 }
 
 /// A wrong path is a mistake in the arguments, and not a refusal of the server.

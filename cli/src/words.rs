@@ -35,7 +35,7 @@ pub(crate) fn advice(advice: &Advice) -> Option<String> {
         Advice::AdmitFreshNodes => {
             "wait for the longest lease, or, only if no lock was ever taken there, use --admit-fresh-nodes"
         }
-        // The time is the one that a run was given; and no subcommand takes from a rate limiter.
+        // A run goes on waiting by itself; and no subcommand takes from a rate limiter.
         Advice::RaiseOutageTimeout | Advice::SetRate => return None,
         Advice::FixLease => "give the command a longer time",
         Advice::SetPermits => "`leasehold permits` sets their number",

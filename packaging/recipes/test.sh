@@ -130,7 +130,7 @@ job() { # job RECIPE
     recipe=$1
     stage "$(echo "$recipe" | tr / -)"
     take_out "$recipe"
-    sed -i 's/--min-hold[ =][0-9a-z]* //' "$work/command"
+    sed -i 's/--min-hold[ =][0-9a-z]* //; s/--min-hold-on-success //' "$work/command"
     start 1
     first=$pid
     start 2
@@ -169,6 +169,19 @@ with_min_hold() {
     ok "$recipe: one that comes a little later does nothing" ends_with 0 "$pid"
     ok "$recipe: the job ran once" began 1
     quietly "$binary" unlock "$name" --force
+}
+
+# As it is written: after a failure another attempt does the job, and does not take the lock for that of another machine.
+tried_again() { # tried_again RECIPE
+    recipe=$1
+    stage "$(basename "$recipe")-again"
+    take_out "$recipe"
+    echo 9 >"$STAGE/may-end"
+    for attempt in 1 2; do
+        start "$attempt"
+        ok "$recipe: attempt $attempt fails with the status of the job" ends_with 9 "$pid"
+    done
+    ok "$recipe: both ran the job" began 2
 }
 
 # Two take turns; SIGTERM ends one that waits, and one that runs.
@@ -277,6 +290,8 @@ fi
 job cron/nightly-report
 job systemd/nightly-report.service
 job kubernetes/cronjob.yaml
+tried_again systemd/nightly-report.service
+tried_again kubernetes/cronjob.yaml
 turns systemd/importer.service
 turns kubernetes/deployment.yaml
 turns compose/compose.yaml

@@ -38,6 +38,9 @@
 //! | returning permits failed | the same, for permits without leases | nothing: this is repeated until the server answers |
 //! | permits of a counting semaphore could not be given back for certain | a reply was lost and the server could not be reached for half a minute, or it refused for ten minutes, or the client ended; this is not retried | compare the count with what you expect; `add_permits` with the number in the line, if it is too low |
 //! | a lock stays locked until its lease ends; too many unknown outcomes | something could not be undone: 10 000 unknown outcomes are kept, and beyond that the oldest is dropped | nothing: the lease ends it |
+//! | the end of an attempt could not be recorded | a [scheduled job](crate::guide::scheduled_jobs) has failed while the server was down | nothing: the next attempt begins when the lease is over |
+//! | an election cannot be stood for | no server can be reached; this is tried again | bring the server back |
+//! | the leader of an election failed, or panicked, and stands again | its closure returned an error, or panicked | read the cause |
 //! | a thread ended with a hold | its guards were forgotten | fix the program: drop guards |
 //! | release messages cannot be received | the user may not subscribe. Waiters poll in bursts: see [`waiting`](crate::guide::waiting#how-a-waiter-is-woken) | fix the ACL rule |
 //! | no thread for ... | the system allows no more threads: waiters use timers, and callbacks run late | raise the limit |
@@ -189,8 +192,9 @@
 //!
 //! [`LockClient::diagnose`](crate::LockClient::diagnose), and `leasehold doctor`, check what
 //! matters to locks on each server, and say what to do. Run one of them before the first
-//! deployment, after each change of the servers, and when something is wrong. They take no lock and
-//! write nothing.
+//! deployment, after each change of the servers, and when something is wrong. They take no lock,
+//! and write nothing but what every client leaves on masters of Redlock that may have forgotten
+//! locks.
 //!
 //! [`LockClient::nodes`](crate::LockClient::nodes) returns, for each server and without I/O, its
 //! address, its state ([`NodeState`](crate::observe::NodeState): voting, quarantined, down), how
@@ -215,7 +219,7 @@
 //! | `leasehold_lost_total` | holds that were lost: somebody else may have had the lock meanwhile | any increase, if a job without [fencing](crate::guide::fencing) uses it |
 //! | `leasehold_renewal_failures_total` | renewals that failed and are retried: leases end if this lasts for most of a lease | while it grows for longer than a third of the lease |
 //! | `leasehold_unknown_outcomes` | requests that may have run; each can keep a lock taken for a lease | above 0 for longer than a lease |
-//! | `leasehold_errors_total{error=..}` | calls that failed, by [`ErrorKind`](crate::ErrorKind) | `unreachable`, `no_quorum`, `denied`, `full`, `read_only`: the servers; `conflict`, `invalid_input`: the program |
+//! | `leasehold_errors_total{error=..}` | calls that failed, by [`ErrorKind`](crate::ErrorKind) | `unreachable`, `no_quorum`, `not_replicated`, `not_ready`, `denied`, `tls`, `full`, `read_only`: the servers; `conflict`, `invalid_input`: the program |
 //! | `leasehold_calls_total{outcome=..}` | how calls ended, one outcome for each call: `granted_at_once`, `granted_after_wait`, `reentered`, `busy` (a `try_` call), `timed_out`, `stopped` (by a cancel token, by [stopping all waits](crate::LockClient::stop_waiting) or by closing the client), `failed` | an unusual share of `timed_out` |
 //! | `leasehold_contended_total` | calls that found the lock taken; divide by all calls | |
 //! | `leasehold_wait_seconds`, `leasehold_wait_max_seconds` | how long those calls waited that had to, whatever their outcome. Bucket bounds grow by half at most, so a `histogram_quantile` is off by no more than that | p99 above what your callers accept |
@@ -301,7 +305,7 @@
 //! nightly:report
 //!   kind     mutex
 //!   held by  billing-7 (pid 4711 on host-a) for 48m12s, its lease ends in 21.4 s, id 8a2c..:3
-//!   token    1795384469368111, the last that was given
+//!   token    1795384469368111, the last one that was issued
 //! ```
 //!
 //! | output | cause | next step |
@@ -310,8 +314,8 @@
 //! | `held by`, for long, and its lease is renewed (`leasehold watch NAME` shows it) | that process is alive and does not finish | take its snapshot or a thread dump: its host and process id are in the output |
 //! | `held by` an id without a name | a Redisson client, or one that does not announce its owner | the id is in Redisson's own logs; `CLIENT LIST` has the addresses |
 //! | `its lease ends in` falls and never rises | the holder was killed or cannot reach the server: the lock is released when its lease ends | wait that long; for a long lease `leasehold unlock NAME --ask` |
-//! | some places in the queue are `given up` | waiters were killed; the others pass them | nothing |
-//! | the holder changes all the time (`leasehold top`, column RATE) | the lock is not stuck, but contended | protect less with one name |
+//! | some places in the queue are `expired` | waiters were killed; the others pass them | nothing |
+//! | the holder changes all the time (`leasehold top`, column RATE/s) | the lock is not stuck, but contended | protect less with one name |
 //! | `leasehold: ..`, status 69 | the store is down, cut off, not ready or full | `leasehold doctor`: it says which server, and what to do |
 //! | everything is in order, but slow | latency, a full server, a throttled disk | `leasehold doctor`, which times round trips |
 //!
@@ -378,7 +382,8 @@
 //! directory: cron expands no variable there.
 //!
 //! A job that must not be done again by a machine that is late is `--once job --every 1d` in place
-//! of `job --min-hold 5m`; several lines then try it again, and do nothing if it was done.
+//! of `job --min-hold 5m`; several lines then try it again, and do nothing if it was done. One that
+//! finds all attempts used up says so and ends with 75, also with `-q` and `--conflict-status 0`.
 //!
 //! `--min-hold` keeps the lock taken after a quick job, for as long as clocks may differ, also if
 //! the job has failed; with `--min-hold-on-success` another machine may then do it. `-nq`

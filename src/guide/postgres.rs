@@ -22,9 +22,9 @@
 //!
 //! # What works
 //!
-//! All primitives: mutexes, fair locks, read-write locks with downgrade, several locks as one,
-//! semaphores, counting semaphores, latches. Only [`fenced
-//! values`](crate::LockClient::fenced_value) are refused: fence the transaction instead. Instead of
+//! Mutexes, fair locks, read-write locks with downgrade, several locks as one, semaphores, counting
+//! semaphores, latches. [Rate limiters](crate::LockClient::rate_limiter) are refused, and [`fenced
+//! values`](crate::LockClient::fenced_value): fence the transaction instead. Instead of
 //! [`Redis::replicas`][crate::Redis::replicas], use synchronous standbys, for which PostgreSQL
 //! waits itself.
 //!

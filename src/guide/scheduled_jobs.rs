@@ -128,4 +128,5 @@
 //! | ZooKeeper | a node for each occurrence, below `leasehold_done:{name}`, and one for what was last. "Done" is one transaction, which deletes the node of the lease. Records older than `keep` count no more, and are deleted by the next occurrence that begins; what was last stays | the same, of which five are writes |
 //! | in memory | in the process | nothing |
 //! | Redlock | none: [`Unsupported`](crate::ErrorKind::Unsupported). Whether a success is recorded must be decided at one place | |
+//! | MySQL, MariaDB | none: [`Unsupported`](crate::ErrorKind::Unsupported) | |
 #![cfg_attr(not(feature = "redis"), doc = include_str!("../links/redis.md"))]

@@ -129,7 +129,8 @@
 //! Each turn reads the list of all waiters, so a queue of thousands of clients is slow, and above
 //! about 14 000 nodes Java's own `jute.maxbuffer` keeps *Java* from reading it.
 //!
-//! Counting semaphores (permits without a holder) and
+//! Counting semaphores (permits without a holder), [rate
+//! limiters](crate::LockClient::rate_limiter) and
 //! [`fenced_value`](crate::LockClient::fenced_value) are refused, with the reason. SASL (Kerberos)
 //! is not supported, and the list of servers is fixed in the URL. Servers that demand an identity
 //! (`enforce.auth.schemes`, `sessionRequireClientSASLAuth`) are

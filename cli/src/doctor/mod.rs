@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use crate::duration;
 use crate::failure::Failure;
 use crate::output::{write_json, write_out};
-use crate::store::StoreArgs;
+use crate::store::{StoreArgs, scheme};
 use crate::words;
 use page::Page;
 
@@ -59,9 +59,7 @@ pub(crate) fn run(store: &StoreArgs, args: &DoctorArgs) -> Result<u8, Failure> {
     if args.acl {
         // A URL is optional here: if there is one, it says what kind of servers they are.
         let urls = store.urls(&args.urls).unwrap_or_default();
-        let cluster = urls
-            .iter()
-            .any(|url| url.starts_with("redis+cluster:") || url.starts_with("rediss+cluster:"));
+        let cluster = urls.iter().any(|url| scheme(url).contains("cluster"));
         let servers = acl::Servers { redlock: store.is_redlock(), cluster };
         return write_out(acl::rule(store.key_prefix(), &servers).as_bytes()).map(|_| 0);
     }

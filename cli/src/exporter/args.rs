@@ -7,7 +7,7 @@ use crate::{duration, looks};
 const SHORTEST_INTERVAL: Duration = Duration::from_millis(100);
 
 const DETAILS: &str = "\
-It serves the text format of Prometheus at /metrics. The names begin with leasehold_store_, and every sample has the
+It serves the text format of Prometheus at /metrics. The names begin with leasehold_store_, and these samples have the
 label `store`, so they do not mix with what clients publish about themselves (leasehold_*).
 
 It polls the store on a thread of its own, as `leasehold ls` does, whose help describes the cost and what is not listed.
@@ -64,7 +64,7 @@ pub(crate) struct ExporterArgs {
     #[arg(long, value_name = "TIME", value_parser = duration::parse, default_value = "5m")]
     pub(super) diagnose_every: Duration,
 
-    /// The label `store` of all samples, instead of the URL without user and password
+    /// The label `store` of the samples, instead of the URL without user and password
     #[arg(long, value_name = "TEXT")]
     pub(super) label: Option<String>,
 }

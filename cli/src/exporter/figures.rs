@@ -9,8 +9,6 @@ pub(super) struct Seen {
     pub(super) locks: Vec<LockSummary>,
     pub(super) unlisted: u64,
     pub(super) nodes: Vec<NodeStatus>,
-    /// Warnings and problems of the last examination of the servers.
-    pub(super) findings: Option<(usize, usize)>,
 }
 
 pub(super) struct Figures {
@@ -22,13 +20,23 @@ pub(super) struct Figures {
     pub(super) last_success: Option<SystemTime>,
     /// The last poll, if it succeeded.
     pub(super) seen: Option<Seen>,
+    /// Warnings and problems of the last examination of the servers.
+    pub(super) findings: Option<(usize, usize)>,
     limit: usize,
 }
 
 impl Figures {
     pub(super) fn new(store: String, limit: usize) -> Self {
-        let took = Duration::ZERO;
-        Self { store, succeeded: 0, failed: 0, took, last_success: None, seen: None, limit }
+        Self {
+            store,
+            succeeded: 0,
+            failed: 0,
+            took: Duration::ZERO,
+            last_success: None,
+            seen: None,
+            findings: None,
+            limit,
+        }
     }
 
     /// `None` before the first poll.

@@ -5,9 +5,9 @@ mod figures;
 mod http;
 mod page;
 
-use std::time::{Duration, Instant, SystemTime};
+use std::time::SystemTime;
 
-use crossbeam_channel::select;
+use crossbeam_channel::{never, select};
 use leasehold::observe::Severity;
 use leasehold::{ErrorKind, LockClient, Result};
 
@@ -33,17 +33,24 @@ pub(crate) fn export(store: &StoreArgs, args: &ExporterArgs) -> std::result::Res
     let server = Server::start(&args.listen, page::page(&figures))?;
     // Nobody has to read it.
     let _ = write_out(format!("listening on http://{}/metrics\n", server.address()).as_bytes())?;
-    let mut asker = Asker {
-        client,
-        pattern: args.pattern.clone(),
-        diagnose_every: args.diagnose_every,
-        diagnosed: None,
+    let (servers, pattern) = (client.clone(), args.pattern.clone());
+    let looks = Looks::start(args.every, move || look(&client, &pattern))?;
+    // On a thread of its own: a server that hangs delays the examination, and not the polls.
+    let diagnoses = if args.diagnose_every.is_zero() {
+        never()
+    } else {
+        Looks::start(args.diagnose_every, move || Ok(servers.diagnose()))?.received
     };
-    let looks = Looks::start(args.every, move || asker.look())?;
     loop {
         select! {
             recv(looks.received) -> look => {
                 take(&mut figures, look.map_err(|_| asker_has_ended())?)?;
+                server.serve(page::page(&figures));
+            }
+            recv(diagnoses) -> diagnosis => {
+                let diagnosis = diagnosis.map_err(|_| asker_has_ended())?.answer?;
+                let count = |severity| diagnosis.count(severity);
+                figures.findings = Some((count(Severity::Warning), count(Severity::Problem)));
                 server.serve(page::page(&figures));
             }
             // A look that hangs ends with the process.
@@ -74,39 +81,11 @@ fn take(figures: &mut Figures, look: Look<Seen>) -> std::result::Result<(), Fail
     Ok(())
 }
 
-/// Queries the store, on the thread of the looks.
-struct Asker {
-    client: LockClient,
-    pattern: String,
-    /// Zero for never.
-    diagnose_every: Duration,
-    diagnosed: Option<Diagnosed>,
-}
-
-/// How many findings of each severity there were, and when.
-struct Diagnosed {
-    at: Instant,
-    warnings: usize,
-    problems: usize,
-}
-
-impl Asker {
-    fn look(&mut self) -> Result<Seen> {
-        let announced = self.client.announced_locks(&self.pattern)?;
-        let is_due =
-            self.diagnosed.as_ref().is_none_or(|last| last.at.elapsed() >= self.diagnose_every);
-        if is_due && !self.diagnose_every.is_zero() {
-            let diagnosis = self.client.diagnose();
-            let count = |severity| diagnosis.count(severity);
-            let warnings = count(Severity::Warning);
-            let problems = count(Severity::Problem);
-            self.diagnosed = Some(Diagnosed { at: Instant::now(), warnings, problems });
-        }
-        Ok(Seen {
-            locks: announced.locks().to_vec(),
-            unlisted: announced.unlisted(),
-            nodes: self.client.nodes(),
-            findings: self.diagnosed.as_ref().map(|last| (last.warnings, last.problems)),
-        })
-    }
+fn look(client: &LockClient, pattern: &str) -> Result<Seen> {
+    let announced = client.announced_locks(pattern)?;
+    Ok(Seen {
+        locks: announced.locks().to_vec(),
+        unlisted: announced.unlisted(),
+        nodes: client.nodes(),
+    })
 }

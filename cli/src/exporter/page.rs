@@ -26,7 +26,7 @@ pub(super) fn page(figures: &Figures) -> String {
         let omitted = seen.locks.len() - figures.named().len();
         page.one("names_omitted", "Names that have no samples of their own.", omitted as f64);
         page.of_servers(&seen.nodes);
-        if let Some((warnings, problems)) = seen.findings {
+        if let Some((warnings, problems)) = figures.findings {
             let of = |severity: &str, count: usize| {
                 (vec![("severity", severity.to_owned())], count as f64)
             };

@@ -41,7 +41,8 @@ comes. This line for a crontab on every machine makes a report at two in the mor
 If the machine dies in the command, another run does it again: so several lines, at 2:00, 2:10 and 2:20, try again, and
 do nothing if it was done. Without --no-wait a run waits until another one has done it, or has failed. The command's
 environment also contains LEASEHOLD_OCCURRENCE and LEASEHOLD_ATTEMPT. Status 70: the command has ended well, but another
-run may do it again.
+run may do it again. If all --attempts are used up, it says so and ends with 75, whatever --quiet and --conflict-status
+say.
 
 Waiting: without --wait or --no-wait, it waits as long as it takes, as flock does. At a terminal, or with --verbose, it
 says on stderr who holds the lock. A signal ends the wait and leaves nothing behind. Two waits that could never succeed
@@ -50,7 +51,7 @@ held by a `leasehold run` above this one (75).
 
 If the store is unavailable when the run begins, the run fails with status 69 within milliseconds, whatever --wait says:
 --wait is for locks that others hold. --retry-store TIME retries for that long. If the store becomes unavailable while
-the run waits, the run goes on waiting.
+the run waits, the run goes on waiting, until the time of --wait is over (69).
 
 The command's environment contains LEASEHOLD_NAME and, for an exclusive lock, LEASEHOLD_TOKEN: the fencing token, which
 is larger than that of every earlier holder. A resource that remembers the largest token can refuse a late writer.
@@ -62,7 +63,7 @@ fn details() -> String {
 }
 
 /// Run a command under a lock
-#[derive(Debug, clap::Args)]
+#[derive(Debug, Clone, clap::Args)]
 #[command(after_long_help = details())]
 pub(crate) struct RunArgs {
     /// The name of the lock
@@ -208,6 +209,15 @@ impl Wait {
         match self {
             Self::AtMost(longest) => Self::AtMost(longest.saturating_sub(start.elapsed())),
             wait => wait,
+        }
+    }
+
+    pub(super) fn most(self) -> Duration {
+        match self {
+            Self::Not => Duration::ZERO,
+            Self::AtMost(longest) => longest,
+            // A time that is longer than the clock can count means no deadline.
+            Self::ForEver => Duration::MAX,
         }
     }
 }

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use leasehold::{Error, Every, JobRun, LockClient, Occurrence, ScheduledJob};
 
-use super::args::{Once, RunArgs, Wait};
+use super::args::{Once, RunArgs};
 use super::patience::Patience;
 use super::start::{ended_before_start, oversee, start_command};
 #[cfg(unix)]
@@ -31,13 +31,13 @@ pub(super) fn run_once(
     once: &Once,
     args: &RunArgs,
     signals: &Signals,
-    patience: &Patience<'_>,
+    at_the_start: &Patience<'_>,
 ) -> Result<Ended, Failure> {
     let job = job_of(client, once, args)?.with_cancel(signals.token());
-    let failed = |e: Error| {
-        if signals.token().is_cancelled() { ended_before_start(args, signals) } else { e.into() }
-    };
+    let failed = |e: Error| ended_before_start(args, signals).unwrap_or_else(|| e.into());
     let begun = Instant::now();
+    let waiting = Patience::new(args.wait(), !args.quiet, signals.token());
+    let mut patience = at_the_start;
     loop {
         let run = || job.run(|run| attempt(run, args, signals));
         let why = match patience.until_it_answers(run).map_err(failed)? {
@@ -62,19 +62,23 @@ pub(super) fn run_once(
             }
             leasehold::Once::Pausing { left, .. } => format!("it may be tried again in {left:.0?}"),
             leasehold::Once::GaveUp { attempts, .. } => {
-                return Ok(conflict(args, &format!("it was tried {attempts} times")));
+                // Nobody does it any more: no run that comes second may call that a success.
+                let why = format!("{}: it was tried {attempts} times", visible(args.name()));
+                return Err(Failure::new(status::NOT_HAD, why));
             }
             // What is newer than this command.
             _ => return Ok(conflict(args, "it does not run")),
         };
-        let Some(pause) = left_to_wait(args.wait(), begun) else {
+        if waiting.left().most().is_zero() {
             return Ok(conflict(args, &why));
-        };
+        }
         if args.says_who() && begun.elapsed() < LOOK {
             say(format_args!("{}: waiting: {why}", visible(args.name())));
         }
+        patience = &waiting;
         // Ends as soon as it is done, or given up.
-        job.wait_done_for(pause.min(LOOK)).map_err(failed)?;
+        let wait = || job.wait_done_for(waiting.left().most().min(LOOK));
+        patience.until_it_answers(wait).map_err(failed)?;
     }
 }
 
@@ -143,13 +147,4 @@ fn say_why(args: &RunArgs, why: &str) {
 fn age_of(at: SystemTime) -> String {
     let age = SystemTime::now().duration_since(at).unwrap_or_default();
     format!("{:.0?}", Duration::from_secs(age.as_secs()))
-}
-
-/// `None`: it does not wait any longer.
-fn left_to_wait(wait: Wait, begun: Instant) -> Option<Duration> {
-    match wait.left(begun) {
-        Wait::Not => None,
-        Wait::AtMost(left) => (!left.is_zero()).then_some(left),
-        Wait::ForEver => Some(Duration::MAX),
-    }
 }

@@ -4,22 +4,23 @@ use std::ffi::OsString;
 use std::time::{Duration, Instant};
 
 use clap::ValueHint;
-use leasehold::{Error, LockClient};
+use leasehold::LockClient;
 
 use super::args::{RunArgs, Wait};
 use super::lock::{Guard, Lock};
+use super::patience::Patience;
 use super::system::{Ended, Signals, may_write_in_the_background};
-use super::{CLOSE_TIMEOUT, ended_before_start, refused, run_with, start_command};
-use crate::failure::{Failure, say, status, status_of};
+use super::{CLOSE_TIMEOUT, ended_before_start, refused, run_with, start_command, status_after};
+use crate::failure::{Failure, say, status};
 use crate::looks::no_thread;
 use crate::store::StoreArgs;
 use crate::words::chain;
 use crate::{duration, stderr};
 
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
-/// A part of the lease that is not used up by the end of the command: the lease is looked at six
-/// times while it lasts.
-const PARTS: u32 = 3;
+/// The part of a lease that a command has at most to end. Over ZooKeeper a healthy hold has five
+/// twelfths left when it is renewed, and the lease is looked at every twelfth.
+const PART_TO_END: u32 = 4;
 
 const DETAILS: &str = "\
 Example: leasehold lead scheduler --data \"$(hostname)\" -- /usr/local/bin/scheduler
@@ -59,8 +60,8 @@ pub(crate) struct LeadArgs {
     #[arg(long, value_name = "TIME", value_parser = duration::parse, default_value = "30s")]
     lease: Duration,
 
-    /// The time between SIGTERM and SIGKILL for a command whose term ends; at most a third of the
-    /// lease. On Windows, which has no such signals, the command is ended at once
+    /// The time between SIGTERM and SIGKILL for a command whose term ends; at most a quarter of
+    /// the lease. On Windows, which has no such signals, the command is ended at once
     #[arg(long, value_name = "TIME", value_parser = duration::parse, default_value = "10s")]
     kill_after: Duration,
 
@@ -78,7 +79,7 @@ impl LeadArgs {
         RunArgs {
             data: Some(self.data.clone()),
             lease: self.lease,
-            kill_after: self.kill_after.min(self.lease / PARTS),
+            kill_after: self.kill_after,
             owner: self.owner.clone(),
             ends_before_its_lease: true,
             ..RunArgs::of(&self.name, &self.command)
@@ -88,26 +89,33 @@ impl LeadArgs {
 
 /// Returns the exit status.
 pub(crate) fn lead(store: &StoreArgs, args: &LeadArgs) -> Result<u8, Failure> {
+    status_after(lead_to_the_end(store, args))
+}
+
+fn lead_to_the_end(store: &StoreArgs, args: &LeadArgs) -> Result<Ended, Failure> {
     may_write_in_the_background();
     stderr::write_on_a_thread().map_err(|e| no_thread(&e))?;
     // Before any lock can be taken: from here on, no signal ends the process without releasing it.
     let signals = Signals::take_in()?;
-    let term = args.of_each_term();
+    let mut term = args.of_each_term();
     let builder = store.builder()?.lease(term.lease).owner(term.owner()).busy_poll(false);
-    let candidate = Candidate { args: &term, signals: &signals };
-    let client = candidate.until_it_answers(|| builder.clone().build(), Failure::from)?;
-    let ended = candidate.terms(&client, args.again);
+    let patience = Patience::new(Wait::ForEver, true, signals.token());
+    let connected = patience.until_it_answers(|| builder.clone().build());
+    let client =
+        connected.map_err(|e| ended_before_start(&term, &signals).unwrap_or_else(|| e.into()))?;
+    term.lease = client.lease();
+    term.kill_after = term.kill_after.min(term.lease / PART_TO_END);
+    let ended = Candidate { args: &term, signals: &signals, patience }.terms(&client, args.again);
     if let Err(e) = client.close(CLOSE_TIMEOUT) {
         say(format_args!("{}: {}", args.name, chain(&e)));
     }
-    let ended = ended?;
-    ended.pass_on();
-    Ok(ended.status)
+    ended
 }
 
 struct Candidate<'a> {
     args: &'a RunArgs,
     signals: &'a Signals,
+    patience: Patience<'a>,
 }
 
 impl Candidate<'_> {
@@ -153,35 +161,10 @@ impl Candidate<'_> {
 
     /// Waits until this machine leads.
     fn stand(&self, client: &LockClient, lock: &Lock) -> Result<Guard, Failure> {
-        let taken = self.until_it_answers(
-            || lock.take(Wait::ForEver),
-            |e| refused(client, self.args, lock, e),
-        )?;
+        let taken = self.patience.until_it_answers(|| lock.take(Wait::ForEver)).map_err(|e| {
+            ended_before_start(self.args, self.signals)
+                .unwrap_or_else(|| refused(client, self.args, lock, e))
+        })?;
         Ok(taken.expect("a wait without an end ends with a grant or an error"))
-    }
-
-    /// Retries while the store is unavailable, until a signal has arrived.
-    fn until_it_answers<T>(
-        &self,
-        ask: impl Fn() -> leasehold::Result<T>,
-        failed: impl Fn(Error) -> Failure,
-    ) -> Result<T, Failure> {
-        let token = self.signals.token();
-        let mut pause = FIRST_PAUSE;
-        loop {
-            let error = match ask() {
-                Ok(answer) => return Ok(answer),
-                Err(_) if token.is_cancelled() => {
-                    return Err(ended_before_start(self.args, self.signals));
-                }
-                Err(e) if status_of(e.kind()) == status::UNAVAILABLE => e,
-                Err(e) => return Err(failed(e)),
-            };
-            if pause == FIRST_PAUSE {
-                say(format_args!("{}: trying again: {}", self.args.name(), chain(&error)));
-            }
-            let _ = token.wait_timeout(pause);
-            pause = (pause * 2).min(Duration::from_secs(5));
-        }
     }
 }

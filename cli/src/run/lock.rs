@@ -201,9 +201,7 @@ fn take<G: GuardOfAnyKind + 'static>(
 ) -> Result<Option<Guard>> {
     let taken = match wait {
         Wait::Not => at_once(),
-        Wait::AtMost(time) => within(time),
-        // A time that is longer than the clock can count means no deadline.
-        Wait::ForEver => within(Duration::MAX),
+        wait => within(wait.most()),
     };
     Ok(taken?.map(|guard| Box::new(guard) as Guard))
 }

@@ -33,7 +33,7 @@ pub(crate) use lead::{LeadArgs, lead};
 use lock::{Guard, Lock};
 use nested::{held_above, may_be_nested};
 use patience::Patience;
-use start::{ended_before_start, oversee, start_command};
+use start::{ended_before_start, oversee, start_command, status_after};
 pub(crate) use system::Signals;
 #[cfg(unix)]
 pub(crate) use system::be_backstop;
@@ -56,16 +56,23 @@ const INTRODUCTION_PAUSE: Duration = Duration::from_millis(20);
 
 /// Returns the exit status.
 pub(crate) fn run(store: &StoreArgs, args: &RunArgs) -> Result<u8, Failure> {
+    status_after(run_to_its_end(store, args))
+}
+
+fn run_to_its_end(store: &StoreArgs, args: &RunArgs) -> Result<Ended, Failure> {
     may_write_in_the_background();
     stderr::write_on_a_thread().map_err(|e| no_thread(&e))?;
     // Before any lock can be taken: from here on, no signal ends the process without releasing it.
     let signals = Signals::take_in()?;
     let builder = store.builder()?.lease(args.lease).owner(args.owner()).busy_poll(false);
-    let patience = Patience::new(args.retry_store, !args.quiet, signals.token());
-    let client = patience.until_it_answers(|| builder.clone().build()).map_err(|e| {
-        // A signal does not end the attempt to connect; only the timeout does.
-        if signals.token().is_cancelled() { ended_before_start(args, &signals) } else { e.into() }
-    })?;
+    let at_the_start = args.retry_store.map_or(Wait::Not, Wait::AtMost);
+    let patience = Patience::new(at_the_start, !args.quiet, signals.token());
+    // A signal does not end the attempt to connect; only the timeout does.
+    let connected = patience.until_it_answers(|| builder.clone().build());
+    let client =
+        connected.map_err(|e| ended_before_start(args, &signals).unwrap_or_else(|| e.into()))?;
+    // Over ZooKeeper it is that of the session.
+    let args = &RunArgs { lease: client.lease(), ..args.clone() };
     let ended = match &args.once {
         Some(once) => job::run_once(&client, once, args, &signals, &patience),
         None => under_lock(&client, args, &signals, &patience),
@@ -77,9 +84,7 @@ pub(crate) fn run(store: &StoreArgs, args: &RunArgs) -> Result<u8, Failure> {
     if let Err(e) = client.close(if is_lost { CLOSE_TIMEOUT_AFTER_LOSS } else { CLOSE_TIMEOUT }) {
         say(format_args!("{}: {}", args.name(), chain(&e)));
     }
-    let ended = ended?;
-    ended.pass_on();
-    Ok(ended.status)
+    ended
 }
 
 fn under_lock(
@@ -89,13 +94,9 @@ fn under_lock(
     patience: &Patience<'_>,
 ) -> Result<Ended, Failure> {
     let lock = Lock::new(client, args, signals.token());
-    let start = Instant::now();
+    let waiting = Patience::new(args.wait(), !args.quiet, signals.token());
     let failed = |e: Error| {
-        if signals.token().is_cancelled() {
-            ended_before_start(args, signals)
-        } else {
-            refused(client, args, &lock, e)
-        }
+        ended_before_start(args, signals).unwrap_or_else(|| refused(client, args, &lock, e))
     };
     if let Some(other) = patience.until_it_answers(|| lock.set_permits()).map_err(failed)?
         && !args.permits_as_set
@@ -105,9 +106,9 @@ fn under_lock(
     let taken = patience.until_it_answers(|| lock.take(Wait::Not));
     let taken = match (taken, args.wait()) {
         (Ok(None), Wait::Not) => Ok(None),
-        (Ok(None), wait) => {
+        (Ok(None), _) => {
             look_at_others(client, args, &lock, signals)?;
-            lock.take(wait.left(start))
+            waiting.until_it_answers(|| lock.take(waiting.left()))
         }
         (taken, _) => taken,
     };

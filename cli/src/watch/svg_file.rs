@@ -23,7 +23,10 @@ impl SvgFile {
             ));
         };
         let temporary = path.with_file_name(format!(".{name}.{}.tmp", std::process::id()));
-        let file = File::create(&temporary)
+        // In a folder of several users the name may be a link of somebody else, which is not to be
+        // followed; or it was left by a process that had this id and was killed.
+        let _ = fs::remove_file(&temporary);
+        let file = File::create_new(&temporary)
             .map_err(|e| Failure::new(status::USAGE, format!("--svg {}: {e}", path.display())))?;
         Ok(Self { path: path.to_owned(), temporary, file })
     }
@@ -47,5 +50,24 @@ impl Drop for SvgFile {
     fn drop(&mut self) {
         // Fails if all went well: the file has another name by then.
         let _ = fs::remove_file(&self.temporary);
+    }
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_link_in_place_of_the_temporary_file_is_not_followed() {
+        let dir = std::env::temp_dir().join(format!("leasehold-svg-{}", std::process::id()));
+        fs::create_dir_all(&dir).unwrap();
+        let (path, other) = (dir.join("job.svg"), dir.join("other"));
+        fs::write(&other, "of somebody else").unwrap();
+        let temporary = format!(".job.svg.{}.tmp", std::process::id());
+        std::os::unix::fs::symlink(&other, dir.join(temporary)).unwrap();
+        SvgFile::create(&path).unwrap().write("<svg/>").unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "<svg/>");
+        assert_eq!(fs::read_to_string(&other).unwrap(), "of somebody else");
+        fs::remove_dir_all(&dir).unwrap();
     }
 }

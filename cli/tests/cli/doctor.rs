@@ -344,6 +344,22 @@ fn at_a_terminal_lines_are_wrapped_and_coloured() {
     assert!(plain.contains(&advice) || plain.contains("\n                         "), "{plain}");
 }
 
+#[test]
+fn the_acl_rule_for_a_cluster_has_its_commands_whatever_its_url_is_called() {
+    for (scheme, is_cluster) in [
+        ("redis+cluster", true),
+        ("rediss+cluster", true),
+        ("valkey+cluster", true),
+        ("valkeys+cluster", true),
+        ("Redis+Cluster", true),
+        ("redis", false),
+        ("redis+sentinel", false),
+    ] {
+        let (_, rule, _) = run(leasehold_at(&format!("{scheme}://cache"), &["doctor", "--acl"]));
+        assert_eq!(rule.contains(" +cluster|slots "), is_cluster, "{scheme}: {rule}");
+    }
+}
+
 /// The text for administrators is identical to the documentation.
 #[test]
 fn the_acl_rule_is_printed_and_is_enough() {

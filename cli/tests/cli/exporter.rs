@@ -6,7 +6,7 @@ use std::net::TcpStream;
 use std::process::{Command, Stdio};
 
 use crate::program::{Program, leasehold, leasehold_at, run};
-use crate::rig::{CAP, Proxy, Server, ms, wait_until};
+use crate::rig::{CAP, MASTER_NAME, Proxy, Sentinels, Server, ms, wait_until};
 use crate::support::Clients;
 
 struct Exporter {
@@ -131,6 +131,7 @@ fn it_serves_holders_waiters_and_servers() {
             |name: &str, kind: &str| format!("{{store=\"main\",name=\"{name}\",kind=\"{kind}\"}}");
         exporter.wait_for(&format!("leasehold_store_name_waiting{} 1", named("line", "fair")));
         exporter.wait_for(&format!("leasehold_store_name_holders{} 1", named("report", "once")));
+        exporter.wait_for_page("it has examined the server", |page| page.contains("findings{"));
         let page = exporter
             .wait_for(&format!("leasehold_store_name_holders{} 2", named("pool", "semaphore")));
         exporter.wait_for(&format!(
@@ -176,6 +177,29 @@ fn it_serves_holders_waiters_and_servers() {
     drop(client);
     server.cmd::<()>(&["DEL", "pool"]);
     server.assert_clean();
+}
+
+/// The pause after a poll is ten times as long as the poll took.
+#[test]
+fn a_sentinel_that_hangs_delays_the_examination_and_no_poll() {
+    let rig = Sentinels::start();
+    // The others say at once where the master is.
+    rig.suspend_sentinel(2);
+    let hosts: Vec<String> =
+        rig.urls().iter().map(|url| url.replace("redis://", "").replace('/', "")).collect();
+    let url = format!("redis+sentinel://{}/{MASTER_NAME}", hosts.join(","));
+    let exporter = Exporter::start(&url, &["--label", "main"]);
+    let polls = "leasehold_store_looks_total{store=\"main\",outcome=\"ok\"} ";
+    let page = exporter.wait_for_page("it polls", |page| {
+        page.lines()
+            .any(|line| line.strip_prefix(polls).is_some_and(|n| n.parse::<u32>().unwrap() > 2))
+    });
+    assert!(!page.contains("leasehold_store_findings{"), "{page}");
+    rig.resume_sentinel(2);
+    exporter
+        .wait_for_page("it has examined them", |page| page.contains("leasehold_store_findings{"));
+    exporter.ends("TERM");
+    rig.assert_clean();
 }
 
 #[test]

@@ -51,6 +51,12 @@ fn a_command_that_fails_is_tried_again_by_the_next_run() {
     assert_eq!(try_it(), (5, String::new()));
     assert_eq!(try_it(), (6, String::new()));
     assert_eq!(try_it(), (75, "leasehold: report: it was tried 2 times".to_owned()));
+    // Silence would be taken for a success, and nobody does it any more.
+    let in_a_crontab = ["-nq", "--conflict-status", "0", "--attempts", "2"];
+    assert_eq!(
+        echo(&server, "report=1", &in_a_crontab),
+        (75, "leasehold: report: it was tried 2 times".to_owned())
+    );
     assert_eq!(echo(&server, "report=1", &[]), (0, "report 1 3".to_owned()));
     server.assert_clean();
 }

@@ -1,6 +1,6 @@
 //! A server that is down, goes down, and comes back.
 
-use crate::program::{Program, leasehold, leasehold_at, lives};
+use crate::program::{Gate, Program, leasehold, leasehold_at, lives};
 use crate::rig::{Fault, PROMPT, Proxy, Server, ms, wait_until};
 use crate::support::Clients;
 
@@ -105,6 +105,57 @@ fn a_wait_outlives_a_restart_of_the_server() {
     program.expect("mine");
     assert_eq!(program.ends_with(0), "");
     drop((guard, holder));
+}
+
+/// Longer than the lease, which is how long a call of the library waits for a server.
+#[test]
+fn a_wait_outlives_an_outage_that_is_longer_than_its_lease() {
+    let server = Server::start();
+    let guard = server.client().mutex("job").lock_owned().unwrap();
+    let proxy = Proxy::start(&server);
+    let words = ["run", "job", "--lease", "1s", "--wait", "5m", "--", "echo", "mine"];
+    let program = Program::start(leasehold_at(&proxy.url(), &words));
+    wait_until("it waits", || !server.channels().is_empty());
+    proxy.refuse(true);
+    proxy.cut_all();
+    program.expect_said("retrying for up to ");
+    guard.unlock().unwrap();
+    proxy.refuse(false);
+    program.expect("mine");
+    assert_eq!(program.ends_with(0), "");
+    drop(proxy);
+    server.assert_clean();
+}
+
+/// It asks again and again, and begins to wait anew after each answer.
+#[test]
+fn a_wait_for_a_job_outlives_an_outage() {
+    let server = Server::start();
+    let gate = Gate::in_dir(server.dir());
+    let words = ["run", "--once", "report=1", "--", "sh", "-c", &gate.script()];
+    let first = Program::start(leasehold(&server, &words));
+    first.expect("ready");
+    let proxy = Proxy::start(&server);
+    let start = |wait: &[&str]| {
+        let words = [&["run", "--once", "report=1", "-v"], wait, &["--", "echo", "never"]].concat();
+        let program = Program::start(leasehold_at(&proxy.url(), &words));
+        program.expect_said("report: waiting: ");
+        program
+    };
+    let (second, impatient) = (start(&["--lease", "1s"]), start(&["--wait", "6s"]));
+    proxy.refuse(true);
+    proxy.cut_all();
+    second.expect_said("retrying: ");
+    // Its time is over before the server is back.
+    let said = impatient.ends_with(69);
+    assert!(said.contains("retrying for up to "), "{said}");
+    gate.open();
+    first.ends_with(0);
+    proxy.refuse(false);
+    let said = second.ends_with(0);
+    assert!(said.contains("report: done by sh "), "{said}");
+    drop(proxy);
+    server.assert_clean();
 }
 
 #[test]

@@ -68,7 +68,7 @@ fn subcommands_have_pages_of_their_own() {
     let man = output(&["man"]).replace('\\', "");
     for (subcommand, words) in [
         ("doctor", ["--lease", "--json", "there are warnings", "there is a problem"]),
-        ("permits", ["at any time", "<N>", "NAME:permits", "76"]),
+        ("permits", ["at any time", "<N>", "permits:NAME", "76"]),
         ("once", ["forget", "force-out", "only once", "75"]),
     ] {
         let long = output(&[subcommand, "--help"]);

@@ -78,6 +78,23 @@ fn the_number_of_permits_can_be_set() {
     server.assert_clean();
 }
 
+/// Keys of other names also have braces.
+#[test]
+fn the_number_of_permits_can_be_set_under_a_name_with_braces() {
+    let server = Server::start();
+    for words in [&["permits", "a{b}c", "2"][..], &["permits", "api", "2", "--key-prefix", "{b}:"]]
+    {
+        let (status, _, said) = run(leasehold(&server, words));
+        assert!(status == Some(0) && said.ends_with("it has 2 permits now"), "{said}");
+    }
+    let client = server.client();
+    for name in ["a{b}c", "{b}:api"] {
+        assert!(client.semaphore(name).delete().unwrap(), "{name}");
+    }
+    drop(client);
+    server.assert_clean();
+}
+
 /// Each reads the number, and adds the difference: the second one must not read it before the first
 /// one has added.
 #[test]
@@ -91,7 +108,7 @@ fn several_that_set_the_same_number_at_once_set_it() {
     proxy.wait_hits(1);
     let second = Program::start(leasehold(&server, &["permits", "api", "1000003"]));
     wait_until("it waits", || {
-        server.channels().iter().any(|channel| channel.contains("{api:permits}"))
+        server.channels().iter().any(|channel| channel.contains("{permits:api}"))
     });
     proxy.release_held();
     assert!(first.ends_with(0).contains("and had 2 before"));
@@ -112,7 +129,7 @@ fn a_number_that_may_be_wrong_is_said_to_be() {
     proxy.inject("1000001", Fault::Hold);
     let late = Program::start(leasehold_at(&proxy.url(), &["permits", "api", "1000003"]));
     proxy.wait_hits(1);
-    assert!(client.mutex("api:permits").force_unlock().unwrap(), "its lease is over");
+    assert!(client.mutex("permits:api").force_unlock().unwrap(), "its lease is over");
     proxy.release_held();
     let said = late.ends_with(70);
     assert!(

@@ -301,16 +301,21 @@ fn a_run_that_waits_for_its_lock_takes_away_what_it_has_inherited() {
     server.assert_clean();
 }
 
+/// Of `unshare`. The second one is for users other than root.
+#[cfg(target_os = "linux")]
+pub(crate) fn flags_of_a_container() -> Option<&'static str> {
+    let works = |flags: &&str| {
+        Command::new("unshare").args([flags, "true"]).status().is_ok_and(|end| end.success())
+    };
+    ["-pf", "-Urpf"].into_iter().find(works)
+}
+
 /// A lost lock does not wait for zombies of the group, which only this process can take away.
 #[cfg(target_os = "linux")]
 #[test]
 fn as_the_first_process_of_a_container_it_leaves_no_zombies() {
     let server = Server::start();
-    // The second one is for users other than root.
-    let works = |flags: &&str| {
-        Command::new("unshare").args([flags, "true"]).status().is_ok_and(|end| end.success())
-    };
-    let Some(flags) = ["-pf", "-Urpf"].into_iter().find(works) else {
+    let Some(flags) = flags_of_a_container() else {
         return cannot_run("this user may not make a namespace of processes");
     };
     let mut container = Command::new("unshare");

@@ -184,6 +184,33 @@ fn over_zookeeper() {
     store.the_number_of_permits_can_be_set();
 }
 
+/// Before a heartbeat five twelfths of the session are left, and the session may be shorter than the
+/// lease that was asked for.
+#[cfg(feature = "zookeeper")]
+#[test]
+fn a_healthy_leader_over_zookeeper_leads_on() {
+    let server = crate::rig::zookeeper::ZooKeeper::start_with("maxSessionTimeout=4000");
+    let script = "echo $LEASEHOLD_TOKEN; echo $$; while :; do sleep 0.02; done";
+    let words = ["lead", "job", "--lease", "12s", "--", "sh", "-c", script];
+    let program = Program::start(leasehold_at(&server.url(), &words));
+    let term: u64 = program.expect("").parse().unwrap();
+    let pid = program.expect("").parse().unwrap();
+    let client = LockClient::builder().url(server.url()).lease(ms(4000)).build().unwrap();
+    assert!(client.mutex("job").try_lock_for(ms(12_000)).unwrap().is_none());
+    let leader = client.election("job").leader().unwrap();
+    assert_eq!(leader.and_then(|leader| leader.term()).map(|term| term.get()), Some(term));
+    assert!(lives(pid));
+    server.suspend();
+    crate::rig::wait_until("it is ended", || !lives(pid));
+    server.resume();
+    program.signal("TERM");
+    let said = program.end().err;
+    assert!(
+        said.iter().any(|line| line.contains("the lease was not renewed and ends")),
+        "{said:?}"
+    );
+}
+
 #[test]
 fn over_a_cluster() {
     let cluster = Cluster::start_primaries();

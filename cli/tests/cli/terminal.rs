@@ -8,7 +8,8 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use crossbeam_channel::Receiver;
 
 use crate::program::{Gate, is_stopped, path};
-use crate::rig::{CAP, PROMPT, Server, ms, signal, wait_until};
+use crate::rig::{CAP, PROMPT, Server, cannot_run, ms, signal, wait_until};
+use crate::signals::flags_of_a_container;
 use crate::support::Clients;
 
 /// A session at a terminal of its own.
@@ -133,6 +134,47 @@ fn an_interrupt_at_the_terminal_ends_the_command_and_its_script() {
         assert_eq!(status, Some(130), "{shell}: {shown:?}");
         server.assert_clean();
     }
+}
+
+/// As `flock` does, which handles no signal.
+#[test]
+fn an_interrupt_at_the_terminal_ends_the_wait_and_its_script() {
+    let server = Server::start();
+    let held = server.client().mutex("job").lock_owned().unwrap();
+    for shell in ["sh -c", "bash -c"] {
+        for (kind, waits) in [("run", "waiting for "), ("lead", "")] {
+            let line = format!("$LEASEHOLD {kind} job -- true; echo the next line");
+            let mut session = Session::start(&server, shell, &line);
+            session.expect(waits);
+            wait_until("it waits", || !server.channels().is_empty());
+            session.press("\u{3}");
+            let (status, shown) = session.end();
+            assert!(shown.contains("ended by signal 2"), "{shell} {kind}: {shown:?}");
+            assert!(!shown.contains("the next line"), "{shell} {kind}: {shown:?}");
+            assert_eq!(status, Some(130), "{shell} {kind}: {shown:?}");
+            wait_until("no subscription is left", || server.channels().is_empty());
+        }
+    }
+    held.unlock().unwrap();
+    server.assert_clean();
+}
+
+/// No signal ends the first process of a container by its default effect.
+#[test]
+fn an_interrupt_at_the_terminal_of_a_container_has_its_status() {
+    let server = Server::start();
+    let Some(flags) = flags_of_a_container() else {
+        return cannot_run("this user may not make a namespace of processes");
+    };
+    // A session of its own, as Docker makes it.
+    let line =
+        format!("exec unshare {flags} setsid -c $LEASEHOLD run job -- sh -c 'echo ready; {IDLE}'");
+    let mut session = Session::start(&server, "sh -c", &line);
+    session.expect("ready");
+    session.press("\u{3}");
+    let (status, shown) = session.end();
+    assert_eq!(status, Some(130), "{shown:?}");
+    server.assert_clean();
 }
 
 #[test]

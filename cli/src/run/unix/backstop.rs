@@ -32,9 +32,9 @@ const NAME: &str = "lh-backstop";
 /// milliseconds. The backstop above kills such a run, and only then does that run's own backstop
 /// begin to end its command.
 const GRACE_VARIABLE: &str = "LEASEHOLD_LONGEST_GRACE";
-/// The part of a lease that such a run gets. A killed run leaves a half of it at least, because it
-/// was renewed a third ago at most and [noted](super::oversee) a sixth ago; and a half of that is
-/// left when the backstop kills.
+/// The part of a lease that such a run gets. A killed run leaves a third of it at least, because a
+/// healthy hold has five twelfths left when it is renewed (over ZooKeeper), and that was
+/// [noted](super::oversee) a twelfth ago; and a half of that is left when the backstop kills.
 const PART_BELOW: u32 = 8;
 
 /// For how long the command of a run is searched for that was killed while it started it.

@@ -1,6 +1,7 @@
 //! Watches the command while it runs: its end, its lock, and the signals.
 
 use std::cell::Cell;
+use std::io::{IsTerminal, stdin};
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, at, never, select, tick};
@@ -14,8 +15,8 @@ use crate::failure::{Failure, by_signal, say, status};
 use crate::run::args::RunArgs;
 use crate::{stderr, words};
 
-/// How often the backstop is told when the lease ends: that many times in a lease.
-const NOTES: u32 = 6;
+/// So many times in a lease it is looked at, and the backstop is told when it ends.
+const NOTES: u32 = 12;
 const SHORTEST_PAUSE: Duration = Duration::from_millis(10);
 /// What a command may do after SIGTSTP, such as to put the terminal in order, before it is stopped.
 const TIME_TO_STOP: Duration = Duration::from_millis(200);
@@ -39,7 +40,7 @@ pub(crate) struct Ended {
     pub(crate) status: u8,
     /// Whether that is because the lock was lost: a command may have the same status.
     pub(crate) is_lost: bool,
-    /// Set if a SIGINT ended a command at a terminal.
+    /// Set if a SIGINT ended a command or a wait at a terminal.
     interrupt: Option<Interrupt>,
 }
 
@@ -48,10 +49,20 @@ impl Ended {
         Self { status, is_lost: false, interrupt: None }
     }
 
-    /// Ends this process by the signal that ended the command, if a terminal sent it; otherwise
-    /// returns.
+    /// A signal has ended the wait for the lock.
+    pub(crate) fn in_a_wait(status: u8) -> Self {
+        let is_interrupted = status == by_signal(SIGINT) && stdin().is_terminal();
+        let interrupt = is_interrupted.then_some(Interrupt::OfThisProcess);
+        Self { interrupt, ..Self::with(status) }
+    }
+
+    /// Ends this process by the signal that ended the command or the wait, if a terminal sent it;
+    /// otherwise returns.
     pub(crate) fn pass_on(&self) {
-        if let Some(interrupt) = self.interrupt {
+        // The kernel lets no signal end the first process of a container, and no script is above.
+        if let Some(interrupt) = self.interrupt
+            && !getpid().is_init()
+        {
             end_by(interrupt);
         }
     }

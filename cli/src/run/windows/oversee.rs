@@ -35,6 +35,10 @@ impl Ended {
         Self { status, is_lost: false }
     }
 
+    pub(crate) fn in_a_wait(status: u8) -> Self {
+        Self::with(status)
+    }
+
     /// The console has sent Ctrl-C to the script above as well.
     pub(crate) fn pass_on(&self) {}
 }
