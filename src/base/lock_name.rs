@@ -138,6 +138,13 @@ impl Kind {
         let is_rw = |kind| matches!(kind, Self::Read | Self::Write);
         is_rw(self) && is_rw(other) || self == other
     }
+
+    /// Whether they are one lock in the store: waiting for the one can be waiting for a holder of
+    /// the other. Two that are not answer each other with an error.
+    pub(crate) fn is_same_lock_as(self, other: Self) -> bool {
+        let has_one_holder = |kind| matches!(kind, Self::Mutex | Self::Fair);
+        has_one_holder(self) && has_one_holder(other) || self.is_same_primitive_as(other)
+    }
 }
 
 /// The name of a lock, and its kind.

@@ -55,7 +55,10 @@ pub(crate) fn acquire_owned(
             refuse_upgrade(client, name, thread)?;
         }
         // The guards of a hold of this thread cannot leave it: the thread would wait for itself.
-        if let Some(hold) = Hold::of_thread(client, &name.key, thread) {
+        if let Some(hold) = Hold::of_thread(client, &name.key, thread)
+            && name.kind.is_lock()
+        {
+            check_kind(&hold, name)?;
             refuse_reentry(&hold, name, terms)?;
         }
         if deadline == Deadline::Never {

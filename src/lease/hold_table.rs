@@ -92,7 +92,10 @@ impl HoldTable {
             return None;
         }
         let map = self.map.lock();
-        map.get(&name.key)?.iter().filter_map(|hold| self.blocks_for(hold)).max()
+        let holds = map.get(&name.key)?.iter();
+        // A hold of another kind is no reason to wait: the store says that the kinds differ.
+        let in_the_way = holds.filter(|hold| hold.asked.name.kind.is_same_lock_as(name.kind));
+        in_the_way.filter_map(|hold| self.blocks_for(hold)).max()
     }
 
     /// How long the hold is certain to keep other threads of the client from the lock. This

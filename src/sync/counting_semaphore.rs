@@ -274,7 +274,9 @@ impl Drop for CountingPermit {
             return;
         }
         match self.taken.give_back() {
-            Err(e) if e.kind() != ErrorKind::Closed => log::warn!("returning permits failed: {e}"),
+            Err(e) if e.kind() != ErrorKind::Closed => {
+                log::warn!("returning permits failed: {}", e.chain());
+            }
             _ => {}
         }
     }

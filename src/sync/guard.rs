@@ -245,12 +245,10 @@ impl<H: HeldLock, B> Guard<H, B> {
 
     /// The transaction fence for the hold of `name`.
     pub(crate) fn fence_of(&self, name: &str) -> Result<TransactionFence> {
-        let named = |e: Error| e.for_name(name);
-        let token = self.fencing_token_of(name);
-        let hold = self.parts().iter().find(|hold| hold.name() == name);
-        let statements = hold.unwrap_or(&self.parts()[0]).fence_statements().map_err(named)?;
-        let token = token?;
-        let hold = hold.expect("it has a token");
+        // First: MySQL makes a row for what is fenced, and that stays.
+        let token = self.fencing_token_of(name)?;
+        let hold = self.parts().iter().find(|hold| hold.name() == name).expect("it has a token");
+        let statements = hold.fence_statements().map_err(|e| e.for_name(name))?;
         // The fence keeps others out until the transaction ends, which may be after the guard is
         // dropped. A thread that got the hold without a request would not notice the fence.
         hold.tenure().store_hold.stop_passing_on();
@@ -335,7 +333,7 @@ impl<H: HeldLock, B> Drop for Guard<H, B> {
         match self.release() {
             // A loss is already logged.
             Err(e) if !matches!(e.kind(), ErrorKind::Closed | ErrorKind::Lost) => {
-                log::warn!("releasing a lock failed: {e}");
+                log::warn!("releasing a lock failed: {}", e.chain());
             }
             _ => {}
         }

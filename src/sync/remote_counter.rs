@@ -85,7 +85,11 @@ pub(crate) fn drain<G>(
 ) -> Result<Option<G>> {
     for _ in 0..DRAINS {
         let free = u32::try_from(free()?.max(0)).unwrap_or(most).min(most);
-        let taken = take(free.max(1))?;
+        let taken = match take(free.max(1)) {
+            // Their number has been lowered since: there are fewer in all.
+            Err(e) if e.kind() == ErrorKind::Conflict && free > 1 => continue,
+            taken => taken?,
+        };
         if taken.is_some() || free == 0 {
             return Ok(taken);
         }
@@ -158,6 +162,20 @@ mod tests {
         assert_eq!(drain(5, || Ok(free.get()), take).unwrap(), Some(5), "five at most");
         assert_eq!(drain(5, || Ok(free.get()), take).unwrap(), Some(3));
         assert_eq!(asked.get(), 3);
+    }
+
+    /// Somebody lowers their number between the look and the request.
+    #[test]
+    fn a_drain_asks_again_when_there_are_fewer_in_all() {
+        let all = Cell::new(10);
+        let take = |permits| {
+            let free = all.replace(4);
+            let too_many = || Err(Error::new(ErrorKind::Conflict, "fewer than were asked for"));
+            if i64::from(permits) > all.get() { too_many() } else { Ok(Some((permits, free))) }
+        };
+        assert_eq!(drain(9, || Ok(all.get()), take).unwrap(), Some((4, 4)));
+        let never_set = |_| Err::<Option<()>, _>(Error::new(ErrorKind::Conflict, "not set"));
+        assert_eq!(drain(9, || Ok(0), never_set).unwrap_err().kind(), ErrorKind::Conflict);
     }
 
     #[test]

@@ -127,7 +127,9 @@ impl AcquireAttempt<'_> {
         };
         self.traces.unknowns = unknowns;
         released
-            .inspect_err(|e| log::debug!("releasing {:?} in the background: {e}", self.name.name))
+            .inspect_err(|e| {
+                log::debug!("releasing {:?} in the background: {}", self.name.name, e.chain());
+            })
             .is_ok()
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use leasehold::fencing::FencingToken;
 use leasehold::{ErrorKind, LockClient};
 
-use crate::rig::{Server, ms};
+use crate::rig::{CAP, Server, ms};
 use crate::support::Clients;
 
 #[track_caller]
@@ -31,6 +31,7 @@ fn keys_of_ours_are_no_names() {
         let kind = ErrorKind::InvalidInput;
         refused(client.lock(key), kind);
         refused(client.fair(key).try_lock(), kind);
+        refused(client.election(key).leader(), kind);
         refused(client.rw_lock(key).read(), kind);
         refused(client.multi(["a", key]).lock(), kind);
         refused(client.semaphore(key).try_set_permits(1), kind);
@@ -206,6 +207,48 @@ fn a_look_at_nothing_makes_a_name_of_no_kind() {
     server.assert_clean();
 }
 
+/// A thread finds that another one of its client has the name as another kind: it does not wait.
+#[test]
+fn another_kind_is_no_reason_to_wait_within_a_client() {
+    let server = Server::start();
+    for client in [server.client(), LockClient::in_memory()] {
+        let (mutex, fair, rw) = (client.mutex("a"), client.fair("a"), client.rw_lock("a"));
+        let of_rw = |held: &str| {
+            std::thread::scope(|s| {
+                s.spawn(|| {
+                    refused(rw.try_read_for(CAP), ErrorKind::WrongType);
+                    refused(rw.try_write_for(CAP), ErrorKind::WrongType);
+                })
+                .join()
+                .unwrap_or_else(|_| panic!("held as {held}"));
+            });
+        };
+        let of_one = |held: &str| {
+            std::thread::scope(|s| {
+                s.spawn(|| {
+                    refused(mutex.try_lock_for(CAP), ErrorKind::WrongType);
+                    refused(fair.try_lock_for(CAP), ErrorKind::WrongType);
+                    refused(client.multi(["a", "b"]).try_lock_for(CAP), ErrorKind::WrongType);
+                })
+                .join()
+                .unwrap_or_else(|_| panic!("held as {held}"));
+            });
+        };
+        let guard = mutex.lock().unwrap();
+        of_rw("mutex");
+        guard.unlock().unwrap();
+        let guard = fair.lock().unwrap();
+        of_rw("fair");
+        guard.unlock().unwrap();
+        let guard = rw.read().unwrap();
+        of_one("read");
+        guard.unlock().unwrap();
+        let guard = rw.write().unwrap();
+        of_one("write");
+        guard.unlock().unwrap();
+    }
+}
+
 /// An owned call without a timeout does not wait for a guard that only its own thread can drop.
 #[test]
 fn an_owned_call_does_not_wait_for_its_own_thread() {
@@ -218,6 +261,12 @@ fn an_owned_call_does_not_wait_for_its_own_thread() {
     refused(rw.read_owned(), ErrorKind::Conflict);
     refused(rw.write_owned(), ErrorKind::Conflict);
     refused(client.multi(["a", "m"]).lock_owned(), ErrorKind::Conflict);
+    // Nor for one of another kind, however long it may wait.
+    refused(client.mutex("f").try_lock_owned_for(CAP), ErrorKind::Conflict);
+    refused(client.fair("m").try_lock_owned_for(CAP), ErrorKind::Conflict);
+    refused(client.mutex("rw").try_lock_owned_for(CAP), ErrorKind::Conflict);
+    refused(client.rw_lock("m").try_read_owned_for(CAP), ErrorKind::Conflict);
+    refused(client.multi(["a", "f"]).try_lock_owned_for(CAP), ErrorKind::Conflict);
     // With a timeout the lock is simply taken.
     assert!(
         mutex.try_lock_owned().unwrap().is_none()

@@ -136,7 +136,11 @@ impl Background {
         let mut answers = match free_all(&mut connection, &told, &silent) {
             Ok(answers) => answers,
             Err(PostgresFailure::Unknown { error, .. }) => {
-                log::debug!("{} unknown outcomes cannot be resolved yet: {error}", undos.len());
+                log::debug!(
+                    "{} unknown outcomes cannot be resolved yet: {}",
+                    undos.len(),
+                    error.chain()
+                );
                 let resolution =
                     |&ready: &bool| if ready { Resolution::MayHaveRun } else { Resolution::NotYet };
                 return Ok(ready.iter().map(resolution).collect());

@@ -72,7 +72,11 @@ impl Background {
             Ok(done) => done,
             Err(RedisFailure::NotSent(error)) => return Err(error),
             Err(RedisFailure::Unknown { error, .. }) => {
-                log::debug!("{} unknown outcomes cannot be resolved yet: {error}", undos.len());
+                log::debug!(
+                    "{} unknown outcomes cannot be resolved yet: {}",
+                    undos.len(),
+                    error.chain()
+                );
                 return Ok(undos.iter().map(|_| Resolution::MayHaveRun).collect());
             }
         };

@@ -10,7 +10,6 @@ use crate::fencing::FencingToken;
 use crate::observe::{self, LockHolder};
 use crate::signal::cancel::{CancelToken, Waking, cancelled};
 use crate::sync::handle::Handle;
-use crate::wait::client_state::ClientState;
 
 /// Who leads: who, with what data, in which term, from one look at the store. Made by
 /// [`Election::leader`](crate::Election::leader) and [`watch`](crate::Election::watch).
@@ -26,7 +25,11 @@ pub struct Leader {
 }
 
 impl Leader {
-    pub(super) fn of(client: &Arc<ClientState>, name: &str) -> Result<Option<Self>> {
+    pub(super) fn of(handle: &Handle) -> Result<Option<Self>> {
+        let name = &handle.usable()?.name;
+        let client = &handle.client;
+        // A store without data has no elections, and would show the holder of a plain lock.
+        client.store.data().map_err(|e| e.for_name(name))?;
         let Some(report) = observe::inspect(client, name)? else { return Ok(None) };
         let is_lock = |kind| matches!(kind, Primitive::Mutex | Primitive::Fair);
         let mut locks = report.locks().iter().filter(|lock| is_lock(lock.primitive()));
@@ -139,7 +142,7 @@ impl LeaderWatch {
     fn next_change(&mut self) -> Result<Option<Leader>> {
         loop {
             self.pause().inspect_err(|_| self.is_over = true)?;
-            let leader = Leader::of(&self.handle.client, self.handle.name())?;
+            let leader = Leader::of(&self.handle)?;
             if self.is_new(leader.as_ref()) {
                 self.highest = self.highest.max(leader.as_ref().and_then(Leader::term));
                 self.seen = Some(leader.clone());

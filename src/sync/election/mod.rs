@@ -171,7 +171,7 @@ impl Election {
     /// # Errors
     /// When the request fails, or the key is not a lock. Safe to repeat.
     pub fn leader(&self) -> Result<Option<Leader>> {
-        Leader::of(&self.handle.client, self.name())
+        Leader::of(&self.handle)
     }
 
     /// Who leads, now and after each change: an iterator whose `next` blocks until the leader, its

@@ -209,7 +209,7 @@ impl Drop for JobRun {
         if let Err(e) = ended
             && !matches!(e.kind(), ErrorKind::Closed | ErrorKind::Lost)
         {
-            log::warn!("the end of an attempt could not be recorded: {e}");
+            log::warn!("the end of an attempt could not be recorded: {}", e.chain());
         }
     }
 }

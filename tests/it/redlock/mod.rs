@@ -154,6 +154,10 @@ fn primitives_that_need_a_single_server_are_refused() {
         client.rate_limiter("l").try_set_rate(1, ms(1)).err(),
         client.rate_limiter("l").acquire(1).err(),
         client.fenced_value("v").claim(token(&client)).err(),
+        client.election("l").run(|_| Ok::<_, String>(())).err(),
+        client.election("l").leader().err(),
+        client.election("l").watch().next().unwrap().err(),
+        client.election("l").request().err(),
     ] {
         let error = error.expect("it is refused");
         assert_eq!(error.kind(), ErrorKind::Unsupported);
