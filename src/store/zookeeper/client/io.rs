@@ -153,7 +153,6 @@ impl Inner {
         );
         let mut state = self.state.lock();
         state.end_session(self.clock.now());
-        state.last_zxid = 0;
         drop(state);
         self.begin(greeting, false).map(Some)
     }

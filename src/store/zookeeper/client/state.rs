@@ -305,6 +305,9 @@ impl SessionState {
         self.session = None;
         self.until = None;
         self.heard_at = None;
+        // A new session sees all that was agreed to before it. Servers that have lost their data
+        // would refuse a client that has seen more.
+        self.last_zxid = 0;
         self.deletions.clear();
         self.moves += 1;
     }
