@@ -385,10 +385,10 @@ impl Inner {
             }
             Then::Watching(path) => match reply.code {
                 Code::OK | Code::NO_NODE => {
-                    let topic = state.watches.latch(&path).cloned();
+                    let topics = state.watches.latch(&path);
                     drop(state);
-                    if let Some(topic) = topic {
-                        self.send(Ok(Received::Watching(vec![topic])));
+                    if !topics.is_empty() {
+                        self.send(Ok(Received::Watching(topics)));
                     }
                 }
                 code => {

@@ -247,10 +247,21 @@ impl Client {
         let now = self.now();
         let mut state = self.inner.state.lock();
         let unwatched = state.watches.remove_waiter(waiter);
+        self.remove_watches(state, unwatched);
+    }
+
+    /// The server sends no more messages about these paths.
+    fn remove_watches(&self, mut state: MutexGuard<'_, SessionState>, unwatched: Vec<String>) {
         let removals: Vec<_> = unwatched.iter().map(|path| Request::remove_watches(path)).collect();
-        let Some(link) = state.link.as_mut().filter(|_| !removals.is_empty()) else { return };
+        let SessionState { link: Some(link), .. } = &mut *state else {
+            // All watches have ended with the last connection.
+            return unwatched.iter().for_each(|path| state.watches.removed(path));
+        };
+        if removals.is_empty() {
+            return;
+        }
         let answers = unwatched.into_iter().map(Then::Unwatched);
-        if let Err(error) = link.send(removals.iter().zip(answers), now) {
+        if let Err(error) = link.send(removals.iter().zip(answers), self.now()) {
             self.write_failed(state, &error);
         }
     }
@@ -401,8 +412,15 @@ impl Client {
         state.watch_latch(path, now)
     }
 
-    pub(super) fn unwatch_latch(&self, path: &str) {
-        self.inner.state.lock().watches.remove_latch(path);
+    pub(super) fn unwatch_latch(&self, path: String, topic: &Topic) {
+        let mut state = self.inner.state.lock();
+        let is_over = state.watches.remove_latch(&path, topic);
+        self.remove_watches(state, is_over.then_some(path).into_iter().collect());
+    }
+
+    /// Whether somebody waits for the latch at this path.
+    pub(super) fn is_latch_watched(&self, path: &str) -> bool {
+        !self.inner.state.lock().watches.latch(path).is_empty()
     }
 
     /// How many nodes are held.

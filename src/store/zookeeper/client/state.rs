@@ -374,7 +374,7 @@ impl SessionState {
 
     /// Watches the latch at this path, if there is a connection and somebody waits for the latch.
     pub(super) fn watch_latch(&mut self, path: &str, now: Moment) -> Result<()> {
-        let (Some(_), Some(link)) = (self.watches.latch(path), &mut self.link) else {
+        let Some(link) = self.link.as_mut().filter(|_| !self.watches.latch(path).is_empty()) else {
             return Ok(());
         };
         link.send_one(&Request::exists(path, true), Then::Watching(path.to_owned()), now)
