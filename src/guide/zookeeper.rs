@@ -117,7 +117,7 @@
 //!   Permits end with the session of the client that took them, at the latest; until then any
 //!   client can give one back by its [`PermitId`](crate::PermitId).
 //! - **A latch** is a count of four bytes; 0, or no node, is open. Its node stays until somebody
-//!   deletes it.
+//!   deletes it. A change of a count, also of the number of permits, takes two round trips.
 //! - **`force_unlock`** deletes the first node. Its holder learns of it at once, by a watch, if it
 //!   has had the lock for longer than a third of the lease, otherwise after that third or when it
 //!   releases.

@@ -240,7 +240,7 @@ fn of_a_count() {
         assert!(latch.delete().unwrap(), "{what}");
         true
     });
-    rig.cut_at_some("multi /start", 1, 2, |what| {
+    rig.cut_at_some("delete /start", 0, 2, |what| {
         assert!(latch.try_set_count(5).unwrap(), "{what}");
         let _ = unless_lost(what, latch.delete());
         wait_until(&format!("{what}: it reaches zero"), || {

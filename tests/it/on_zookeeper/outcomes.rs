@@ -128,6 +128,36 @@ fn a_lost_count_counts_once() {
     server.assert_clean();
 }
 
+/// So it is if the answer to what is read behind the change is lost, or that of the look for what
+/// became of it.
+#[test]
+fn a_count_whose_second_answer_is_lost_counts_once() {
+    let server = server!();
+    let proxy = Proxy::before_zookeeper(&server);
+    let (client, other) = (client_of(&proxy.zookeeper_url(), |builder| builder), client(&server));
+    let pool = client.semaphore("job");
+    pool.try_set_permits(2).unwrap();
+    proxy.inject("getChildren /job/leases", Fault::CutAfterApplied);
+    assert_eq!(pool.add_permits(1).unwrap(), 3);
+    proxy.wait_hits(1);
+    assert_eq!(other.semaphore("job").available_permits().unwrap(), 3);
+    assert!(pool.delete().unwrap());
+    let latch = client.latch("start");
+    latch.set_count(10).unwrap();
+    proxy.inject("multi /start", Fault::StallThenCut(ms(100)));
+    std::thread::scope(|s| {
+        let counts = s.spawn(|| latch.count_down().unwrap());
+        proxy.wait_hits(2);
+        proxy.inject("getData /start", Fault::CutAfterApplied);
+        assert_eq!(counts.join().unwrap(), 9);
+    });
+    proxy.wait_hits(3);
+    assert_eq!(other.latch("start").count().unwrap(), 9);
+    assert!(latch.delete().unwrap());
+    drop((pool, latch, client, other, proxy));
+    server.assert_clean();
+}
+
 /// One connection in a certain number of packets ends, with the reply swallowed or half the request
 /// sent.
 #[test]
