@@ -86,7 +86,7 @@ impl Rig {
         drop((client, proxy));
         server.look(|session| {
             for path in stay.iter().rev() {
-                let _ = session.delete(path);
+                session.delete(path).unwrap_or_else(|code| panic!("{path} stays: error {code}"));
             }
         });
         server.assert_clean();

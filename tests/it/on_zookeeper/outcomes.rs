@@ -290,3 +290,21 @@ fn a_close_without_a_server_ends_in_time() {
     drop(pipe);
     server.assert_clean();
 }
+
+/// The request that ends the session is lost with its connection: it is sent over the next one.
+#[test]
+fn a_close_is_repeated() {
+    let server = server!();
+    let proxy = Proxy::before_zookeeper(&server);
+    for fault in [Fault::CutBeforeSend, Fault::CutAfterApplied] {
+        let client = client_of(&proxy.zookeeper_url(), |builder| builder);
+        let guard = client.lock("job").unwrap();
+        let hits = proxy.hits();
+        proxy.inject("closeSession", fault);
+        client.close(LONG).unwrap();
+        assert_eq!(proxy.hits(), hits + 1, "{fault:?}");
+        assert!(!guard.is_held() && server.sessions().is_empty(), "{fault:?}");
+    }
+    drop(proxy);
+    server.assert_clean();
+}
