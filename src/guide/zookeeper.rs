@@ -117,7 +117,7 @@
 //!   Permits end with the session of the client that took them, at the latest; until then any
 //!   client can give one back by its [`PermitId`](crate::PermitId).
 //! - **A latch** is a count of four bytes; 0, or no node, is open. Its node stays until somebody
-//!   deletes it.
+//!   deletes it. A change of a count, also of the number of permits, takes two round trips.
 //! - **`force_unlock`** deletes the first node. Its holder learns of it at once, by a watch, if it
 //!   has had the lock for longer than a third of the lease, otherwise after that third or when it
 //!   releases.
@@ -143,7 +143,8 @@
 //!
 //! # Names and nodes
 //!
-//! A name is a path: `/` separates its elements, and a leading `/` is implied. These are refused:
+//! A name is a path: `/` separates its elements, and a leading `/` is implied. Keep to one of `a`
+//! and `/a`: the servers see one name, and the client two, without re-entry. These are refused:
 //! empty elements, `.` and `..`, `zookeeper` or `leasehold-sessions` as the first element, elements
 //! that begin with `_c_`, control characters, emoji and other characters above U+FFEF, which
 //! ZooKeeper does not take, and `locks` or `leases` at the end.
@@ -159,13 +160,19 @@
 //! | writer, reader | `<name>/_c_<uuid>-__WRIT__<sequence>`, `<name>/_c_<uuid>-__READ__<sequence>` |
 //! | semaphore | `<name>/locks/_c_<uuid>-lock-<sequence>`, `<name>/leases/_c_<uuid>-lease-<sequence>`, `<name>/permits` |
 //! | latch | `<name>` |
+//! | [job](crate::LockClient::once) | `leasehold_job:{<name>}/_c_<uuid>-lock-<sequence>`, `leasehold_last:{<name>}`, `leasehold_done:{<name>}/<occurrence>` |
 //! | session of a client | `leasehold-sessions/session-<sequence>` |
 //!
+//! What is known of a job stays: its last run, and each occurrence until a later run of the job
+//! finds that it was kept for long enough. Each run lists those that are left, and above 8 MiB of
+//! labels (some 300 000) that costs it its connection: keep them for a shorter time.
+//!
 //! The node of a session is empty, and goes with it. Each transaction that makes a place or a
-//! permit checks its version, and after a connection has ended during a request the version is
-//! changed over the next one: what a busy server runs late, after the client has looked for what
-//! became of it, makes nothing any more. Everybody may make nodes in that directory, so that
-//! clients of several identities share it; who deletes one only makes its client make another.
+//! permit, or changes a count, checks its version, and after a connection has ended during a
+//! request the version is changed over the next one: what a busy server runs late, after the client
+//! has looked for what became of it, makes nothing any more. Everybody may make nodes in that
+//! directory, so that clients of several identities share it; who deletes one only makes its client
+//! make another.
 //!
 //! Directories are containers, which the server removes when they are empty; the chroot stays. It
 //! looks once a minute, and removes 10 000 in a minute at most (`znode.container.checkIntervalMs`,

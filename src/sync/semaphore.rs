@@ -121,8 +121,8 @@ impl Semaphore {
 
     /// Adds permits, or removes some for good if `permits` is negative. If more are removed than
     /// are free, the number of free permits is negative until enough have been returned. Returns
-    /// the number of free permits. One round trip. A lost reply does not make a call count twice,
-    /// but every call counts.
+    /// the number of free permits. One round trip (two over ZooKeeper). A lost reply does not make
+    /// a call count twice, but every call counts.
     ///
     /// # Errors
     /// [`InvalidInput`](crate::ErrorKind::InvalidInput) for 0, or when the number of free permits

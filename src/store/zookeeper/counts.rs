@@ -2,20 +2,24 @@
 //! four bytes, as Curator's `SharedCount`.
 //!
 //! A change is one transaction: it sets the new count if the old one is still the one that was
-//! read, and makes an ephemeral mark with the id of the change. Whoever gets no answer looks for
-//! the mark.
+//! read, and makes an ephemeral mark with the id of the change. Whoever gets no answer closes the
+//! [gate](super::gate), and looks for the mark. A deletion has no mark: it may run twice.
 
+use super::gate::Making;
 use super::queue::{
-    Recency, TRIES, ZooKeeperResult, busy_directory, certain, children_in, is_there, transacted,
+    Recency, TRIES, Unsettled, ZooKeeperResult, busy_directory, certain, children_in, is_there,
     unsettled,
 };
 use super::semaphore::count_in;
-use super::wire::{Code, Mode, Request, Transacted};
+use super::wire::{Code, Mode, Reply, Request, Transacted};
 use super::{ZooKeeperStore, names};
 use crate::base::error::{Error, ErrorKind, Result, invalid};
 use crate::base::limits::MOST_PERMITS;
 use crate::base::lock_name::{Kind, LockName};
 use crate::store::{Count, CountAnswer, CountStore, UnknownOutcomes};
+
+/// How many permits are deleted in one write.
+const MOST_AT_ONCE: usize = 1000;
 
 /// The effect of a change on a count.
 enum Effect {
@@ -57,7 +61,14 @@ impl CountStore for ZooKeeperStore {
         id: &str,
         unknowns: &mut UnknownOutcomes,
     ) -> Result<CountAnswer> {
-        let outcome = self.change_count(name, change, id, unknowns);
+        let is_repeated = !unknowns.is_empty();
+        let mut outcome = self.change_count(name, change, id, unknowns);
+        if let (Count::Delete, Kind::Semaphore, Ok(answer)) = (change, name.kind, &outcome)
+            && (answer.done || is_repeated)
+            && let Err(failure) = self.delete_permits(name)
+        {
+            outcome = Err(failure);
+        }
         self.note(outcome, unknowns)
     }
 
@@ -72,22 +83,68 @@ impl ZooKeeperStore {
         if name.kind == Kind::Latch { &paths.base } else { &paths.permits }
     }
 
+    /// What is read of a count besides itself: the permits of a semaphore.
+    fn permits_look(&self, name: &LockName) -> Option<Request> {
+        (name.kind == Kind::Semaphore).then(|| Request::children(&self.paths(name).leases, false))
+    }
+
+    /// How many permits of a semaphore are held, by the answer to that.
+    fn held_in(&self, name: &LockName, count: i64, looked: Option<&Reply>) -> ZooKeeperResult<i64> {
+        let Some(looked) = looked else { return Ok(0) };
+        let taken = children_in(looked, &self.paths(name).leases)?.map_or(0, |nodes| nodes.len());
+        // In Java, a caller that waits for permits has already made them: those are not held.
+        Ok(i64::try_from(taken).unwrap_or(i64::MAX).min(count.max(0)))
+    }
+
     fn read_count(&self, name: &LockName) -> ZooKeeperResult<(i64, i64)> {
-        let paths = self.paths(name);
         let path = self.count_path(name);
-        let look = [Request::get_data(path, false), Request::children(&paths.leases, false)];
-        let look = if name.kind == Kind::Latch { &look[..1] } else { &look };
-        let exchange = self.ask(look)?;
+        let mut look = vec![Request::get_data(path, false)];
+        look.extend(self.permits_look(name));
+        let exchange = self.ask(&look)?;
         let read = count_in(&exchange.replies[0], path)?;
         let count = read.map_or(0, |(count, _)| count);
         if name.kind == Kind::Latch {
-            return Ok((count, self.latches.lock().read(path, read)));
+            let is_waited_for = |path: &str| self.client.is_latch_watched(path);
+            let generation = exchange.session.generation;
+            return Ok((count, self.latches.lock().read(path, read, generation, is_waited_for)));
         }
-        let taken =
-            children_in(&exchange.replies[1], &paths.leases)?.map_or(0, |permits| permits.len());
-        // In Java, a caller that waits for permits has already made them: those are not held.
-        let held = i64::try_from(taken).unwrap_or(i64::MAX).min(count.max(0));
+        let held = self.held_in(name, count, exchange.replies.get(1))?;
         Ok((count - held, held))
+    }
+
+    /// The answer if the change has run, before the request whose outcome is unknown was repeated.
+    fn changed_before(
+        &self,
+        name: &LockName,
+        mark: &str,
+        unsettled: Unsettled,
+    ) -> ZooKeeperResult<Option<CountAnswer>> {
+        // Otherwise it could run when this has looked for its mark.
+        self.close_the_gate()?;
+        let path = self.count_path(name);
+        let mut look = vec![
+            self.client.quorum_check(),
+            Request::exists(mark, false),
+            Request::get_data(path, false),
+        ];
+        look.extend(self.permits_look(name));
+        let exchange = self.ask(&look)?;
+        if unsettled.generation != exchange.session.generation {
+            let why = "the session ended before the server had answered: the change may have run or not, so look \
+                       at the count before you repeat it";
+            return Err(certain(Error::new(ErrorKind::Server, why)));
+        }
+        self.agreed_in(&exchange.replies[0])?;
+        // An error taken for "it has not run" would make the change run into its own mark, again
+        // and again.
+        if !is_there(&exchange.replies[1], mark)? {
+            return Ok(None);
+        }
+        let count = count_in(&exchange.replies[2], path)?.map_or(0, |(count, _)| count);
+        let held = self.held_in(name, count, exchange.replies.get(3))?;
+        // Only now: if this fails, the next repeat needs it.
+        self.client.delete_later(unsettled.generation, [mark.to_owned()]);
+        Ok(Some(CountAnswer { done: true, value: count - held }))
     }
 
     fn change_count(
@@ -99,24 +156,10 @@ impl ZooKeeperStore {
     ) -> ZooKeeperResult<CountAnswer> {
         let path = self.count_path(name);
         let mark = names::mark(path, id);
-        if let Some(unsettled) = unsettled(unknowns) {
-            let exchange =
-                self.ask(&[self.client.quorum_check(), Request::exists(&mark, false)])?;
-            if unsettled.generation != exchange.session.generation {
-                let why = "the session ended before the server had answered: the change may have run or not, so look \
-                           at the count before you repeat it";
-                return Err(certain(Error::new(ErrorKind::Server, why)));
-            }
-            self.agreed_in(&exchange.replies[0])?;
-            // An error taken for "it has not run" would make the change run into its own mark,
-            // again and again.
-            let has_run = is_there(&exchange.replies[1], &mark)?;
-            if has_run {
-                self.client.delete_later(unsettled.generation, [mark]);
-                let exchange = self.ask(&[Request::get_data(path, false)])?;
-                let value = count_in(&exchange.replies[0], path)?.map_or(0, |(count, _)| count);
-                return Ok(CountAnswer { done: true, value: self.available(name, value)? });
-            }
+        if let Some(unsettled) = unsettled(unknowns)
+            && let Some(answer) = self.changed_before(name, &mark, unsettled)?
+        {
+            return Ok(answer);
         }
         let mut parents = Vec::new();
         for _ in 0..TRIES {
@@ -134,23 +177,23 @@ impl ZooKeeperStore {
                     };
                     (vec![set], value)
                 }
-                Effect::Goes => {
-                    (self.removal(name, path, read.map_or(-1, |(_, stat)| stat.version))?, 0)
-                }
+                Effect::Goes => (self.removal(path, read.map_or(-1, |(_, stat)| stat.version))?, 0),
             };
             let has_mark = change != Count::Delete;
             changes.splice(0..0, std::mem::take(&mut parents));
             if has_mark {
                 changes.push(Request::create(&mark, &[], self.acl, Mode::Ephemeral));
             }
-            let exchange = self.ask(&[Request::multi(&changes)])?;
-            let code = match transacted(&exchange.replies[0], &changes, path)? {
+            let Making { exchange, outcome } =
+                self.make(&changes, self.permits_look(name).as_slice())?;
+            let code = match outcome {
                 Transacted::Refused { code, .. } => code,
                 Transacted::Made(_) => {
                     if has_mark {
                         self.client.delete_later(exchange.session.generation, [mark]);
                     }
-                    return Ok(CountAnswer { done: true, value: self.available(name, value)? });
+                    let held = self.held_in(name, value, exchange.replies.get(1))?;
+                    return Ok(CountAnswer { done: true, value: value - held });
                 }
             };
             match code {
@@ -165,32 +208,28 @@ impl ZooKeeperStore {
         Err(certain(busy_directory(path)))
     }
 
-    /// Deletes a count with its marks, and the permits of a semaphore.
-    fn removal(&self, name: &LockName, path: &str, version: i32) -> ZooKeeperResult<Vec<Request>> {
-        let below = |directory: &str, nodes: Vec<String>| -> Vec<Request> {
-            nodes.iter().map(|node| Request::delete(&format!("{directory}/{node}"))).collect()
-        };
-        let marks = self
-            .list(path, Recency::Any)?
-            .into_iter()
-            .filter(|node| names::is_mark(node))
-            .collect();
-        let mut changes = below(path, marks);
-        if name.kind == Kind::Semaphore {
-            let leases = &self.paths(name).leases;
-            changes.extend(below(leases, self.list(leases, Recency::Any)?));
+    /// Deletes a count with its marks.
+    fn removal(&self, path: &str, version: i32) -> ZooKeeperResult<Vec<Request>> {
+        let below = self.list(path, Recency::Any)?;
+        if let Some(other) = below.iter().find(|node| !names::is_mark(node)) {
+            let why = format!("{path}/{other} exists, and a node with others below it cannot go");
+            return Err(certain(Error::new(ErrorKind::WrongType, why)));
         }
-        changes.push(Request::delete_version(path, version));
-        Ok(changes)
+        let marks = below.iter().map(|mark| Request::delete(&format!("{path}/{mark}")));
+        Ok(marks.chain([Request::delete_version(path, version)]).collect())
     }
 
-    /// The value that a caller gets for a count: for a semaphore, the number of free permits.
-    fn available(&self, name: &LockName, count: i64) -> ZooKeeperResult<i64> {
-        if name.kind == Kind::Latch || count == 0 {
-            return Ok(count);
+    /// Deletes the permits of a semaphore that is gone: there may be too many for one transaction.
+    fn delete_permits(&self, name: &LockName) -> ZooKeeperResult<()> {
+        let leases = &self.paths(name).leases;
+        let permits = self.list(leases, Recency::Any)?;
+        let paths: Vec<String> = permits.iter().map(|node| format!("{leases}/{node}")).collect();
+        for some in paths.chunks(MOST_AT_ONCE) {
+            for reply in &self.delete(some)?.replies {
+                is_there(reply, leases)?;
+            }
         }
-        let taken = self.list(&self.paths(name).leases, Recency::Any)?.len();
-        Ok(count - i64::try_from(taken).unwrap_or(i64::MAX).min(count))
+        Ok(())
     }
 }
 

@@ -5,10 +5,10 @@
 //! a busy one was seen to run a request 0.3 s after it had answered on the next connection. A place
 //! that appears so late belongs to nobody, and keeps everybody out until the session ends.
 //!
-//! So each session has a node of its own, the gate. A transaction that makes nodes of a holder
-//! begins with a check of the gate's version. Whoever must know what became of a request
-//! [closes](ZooKeeperStore::close_the_gate) the gate to earlier connections first: he sets the
-//! gate's data on the present one, which gives it another version.
+//! So each session has a node of its own, the gate. A transaction that makes nodes of a holder, or
+//! changes a count, begins with a check of the gate's version. Whoever must know what became of a
+//! request [closes](ZooKeeperStore::close_the_gate) the gate to earlier connections first: he sets
+//! the gate's data on the present one, which gives it another version.
 //!
 //! | what runs late | the check says |
 //! |---|---|
@@ -34,8 +34,8 @@ pub(super) struct Making {
 }
 
 impl ZooKeeperStore {
-    /// Makes nodes of holders, and perhaps changes others with them, in one transaction. `looks`
-    /// are read behind it: their replies follow the first one of the exchange.
+    /// Makes nodes of holders, or changes others, in one transaction. `looks` are read behind it:
+    /// their replies follow the first one of the exchange.
     pub(super) fn make(&self, changes: &[Request], looks: &[Request]) -> ZooKeeperResult<Making> {
         for _ in 0..TRIES {
             let gate = self.closed_gate()?;

@@ -6,10 +6,10 @@
 use std::time::Duration;
 
 use super::client::Exchange;
+use super::inspect::holder_in;
 use super::names::Paths;
 use super::queue::{
-    TRIES, ZooKeeperResult, busy_directory, certain, children_in, data_in, done, is_there,
-    transacted,
+    TRIES, ZooKeeperResult, busy_directory, certain, children_in, data_in, is_there, transacted,
 };
 use super::wire::{Code, Mode, Request, Stat, Transacted};
 use super::{ZooKeeperStore, names};
@@ -17,11 +17,11 @@ use crate::base::deadline::ceil_millis;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::job_name::JobName;
 use crate::base::log;
+use crate::base::random;
 use crate::os;
 use crate::store::{AttemptEnd, BeginJob, EndJob, JobState, JobStore, UnknownOutcomes};
 
-/// How many old records a call looks at, the oldest labels first: most calls leave one and find
-/// one.
+/// How many old records a call looks at. Each call leaves one record.
 const SWEPT: usize = 4;
 
 /// What is known of an occurrence.
@@ -195,35 +195,30 @@ impl ZooKeeperStore {
         }
     }
 
-    /// Sends the changes in one transaction. False: another client was faster, or a directory is
-    /// missing, which is made: read again.
-    fn change_job(&self, known: &Known, changes: &[Request]) -> ZooKeeperResult<bool> {
-        let path = &known.record.path;
-        let exchange = self.ask(&[Request::multi(changes)])?;
-        match transacted(&exchange.replies[0], changes, path)? {
-            Transacted::Made(_) => Ok(true),
-            Transacted::Refused { code: Code::NODE_EXISTS | Code::BAD_VERSION, .. } => Ok(false),
-            Transacted::Refused { code: Code::NO_NODE, .. } => {
-                self.make_directories(known)?;
-                Ok(false)
-            }
-            Transacted::Refused { code, .. } => Err(certain(code.to_error(path))),
-        }
-    }
-
-    fn make_directories(&self, known: &Known) -> ZooKeeperResult<()> {
-        let above = |path: &'_ str| path.rfind('/').map_or("", |end| &path[..end]).to_owned();
-        let directories = [above(&known.record.path), above(&known.last.path)];
-        let missing = self.missing(directories.iter().map(String::as_str))?;
-        if missing.is_empty() {
-            return Ok(());
-        }
-        for reply in self.ask(&missing)?.replies {
-            if reply.code != Code::NODE_EXISTS {
-                done(&reply, &directories[0])?;
+    /// Sends the changes in one transaction, with the directories of these nodes if they are
+    /// missing. False: another client was faster: read again.
+    fn change_job(&self, paths: &[&str], changes: &[Request]) -> ZooKeeperResult<bool> {
+        let mut all = Vec::new();
+        loop {
+            let is_first = all.is_empty();
+            all.extend_from_slice(changes);
+            let exchange = self.ask(&[Request::multi(&all)])?;
+            match transacted(&exchange.replies[0], &all, paths[0])? {
+                Transacted::Made(_) => return Ok(true),
+                Transacted::Refused { code: Code::NO_NODE, .. } if is_first => {
+                    all = self
+                        .missing(paths.iter().filter_map(|path| Some(path.rsplit_once('/')?.0)))?;
+                    if all.is_empty() {
+                        return Ok(false);
+                    }
+                }
+                Transacted::Refused {
+                    code: Code::NO_NODE | Code::NODE_EXISTS | Code::BAD_VERSION,
+                    ..
+                } => return Ok(false),
+                Transacted::Refused { code, .. } => return Err(certain(code.to_error(paths[0]))),
             }
         }
-        Ok(())
     }
 
     fn look(&self, job: &JobName, most: u32) -> ZooKeeperResult<JobState> {
@@ -242,8 +237,7 @@ impl ZooKeeperStore {
             return Ok(refusal.unwrap_or(JobState::Open));
         };
         let last = &known.last.value;
-        let has_begun = last.holder.contains(':')
-            && names::id_of(holder) == Some(&*names::id_from(&last.holder, 0));
+        let has_begun = holder_in(last.holder.as_bytes(), holder) == last.holder;
         let (by, occurrence) = if has_begun {
             (last.by.clone(), Some(last.occurrence.clone()))
         } else {
@@ -289,7 +283,7 @@ impl ZooKeeperStore {
                 self.write(&known.record, &record.to_text()),
                 self.write(&known.last, &last.to_text()),
             ];
-            if self.change_job(&known, &changes)? {
+            if self.change_job(&[&known.record.path, &known.last.path], &changes)? {
                 self.sweep_records(job, lease.ctime);
                 return Ok(JobState::Begun { attempt });
             }
@@ -308,9 +302,9 @@ impl ZooKeeperStore {
             let look = own.as_ref().map(|own| Request::exists(own, false));
             let look = look.as_slice();
             let (known, exchange) = self.read_job(job, self.client.quorum_check(), look)?;
-            let own = match (&own, exchange.replies.get(3)) {
-                (Some(own), Some(reply)) => Some(own).filter(|_| reply.code.is_ok()),
-                _ => None,
+            let own = match own.as_ref().zip(exchange.replies.get(3)) {
+                Some((own, reply)) => is_there(reply, own)?.then_some(own),
+                None => None,
             };
             let record = &known.record.value;
             let last = &known.last.value;
@@ -335,11 +329,13 @@ impl ZooKeeperStore {
             };
             let mut changes =
                 vec![Request::delete(own), self.write(&known.record, &record.to_text())];
+            let mut paths = vec![&*known.record.path];
             if is_done {
                 let last = Last { newest, ..last.clone() };
                 changes.push(self.write(&known.last, &last.to_text()));
+                paths.push(&known.last.path);
             }
-            if self.change_job(&known, &changes)? {
+            if self.change_job(&paths, &changes)? {
                 self.forget_deleted(&job.lease, holder);
                 return Ok(true);
             }
@@ -363,11 +359,12 @@ impl ZooKeeperStore {
                 ..record.clone()
             };
             let mut changes = vec![self.write(&known.record, &record.to_text())];
+            // There is a node of what was last.
             if is_newest {
                 let last = Last { newest: String::new(), ..last.clone() };
                 changes.push(self.write(&known.last, &last.to_text()));
             }
-            if self.change_job(&known, &changes)? {
+            if self.change_job(&[&known.record.path], &changes)? {
                 return Ok(was_known);
             }
         }
@@ -389,12 +386,17 @@ impl ZooKeeperStore {
                 return Ok(millis(stat.mtime));
             }
             first = first.or(stat.map(|stat| stat.version));
-            let exchange = self.ask(&[self.write(&known.last, &known.last.value.to_text())])?;
+            let write = [self.write(&known.last, &known.last.value.to_text())];
+            let exchange = self.ask(&write)?;
             let reply = &exchange.replies[0];
             match reply.code {
                 Code::OK if stat.is_some() => return Ok(millis(reply.stat()?.mtime)),
                 Code::OK => return Ok(millis(reply.created()?.stat.mtime)),
-                Code::NO_NODE => self.make_directories(&known)?,
+                // Whoever makes the directory, the node in it is made from now on.
+                Code::NO_NODE => {
+                    self.change_job(&[&known.last.path], &write)?;
+                    first = first.or(Some(-1));
+                }
                 Code::NODE_EXISTS => first = first.or(Some(-1)),
                 Code::BAD_VERSION => {}
                 code => return Err(certain(code.to_error(&known.last.path))),
@@ -418,7 +420,9 @@ impl ZooKeeperStore {
         let exchange = self.ask(&[Request::children(directory, false)])?;
         let mut labels = children_in(&exchange.replies[0], directory)?.unwrap_or_default();
         labels.retain(|label| **label < *job.occurrence);
-        labels.sort();
+        // Any of them: the oldest ones may be kept for longer than all others.
+        let first = random::number() % labels.len().max(1) as u64;
+        labels.rotate_left(usize::try_from(first).unwrap_or(0));
         labels.truncate(SWEPT);
         let paths: Vec<String> =
             labels.iter().map(|label| format!("{directory}/{label}")).collect();
@@ -428,21 +432,23 @@ impl ZooKeeperStore {
         let looks: Vec<Request> = paths.iter().map(|path| Request::get_data(path, false)).collect();
         let exchange = self.ask(&looks)?;
         let mut deletes = Vec::new();
-        for (reply, path) in exchange.replies.iter().zip(&paths) {
-            let read = Read::of(data_in(reply, path)?, path.clone(), Record::parse)?;
-            let Some(stat) = read.stat else { continue };
+        for (reply, path) in exchange.replies.iter().zip(paths) {
+            // What is no record, or may not be read, is left alone.
+            let Ok(Some((data, stat))) = data_in(reply, &path) else { continue };
+            let text = std::str::from_utf8(&data).ok();
+            let Some(record) = text.and_then(Record::parse) else { continue };
             let age = u64::try_from(now.saturating_sub(stat.mtime)).unwrap_or(0);
-            if age > read.value.keep {
-                deletes.push(Request::delete_version(path, stat.version));
+            if age > record.keep {
+                deletes.push(Request::delete_version(&path, stat.version));
             }
         }
         if deletes.is_empty() {
             return Ok(());
         }
-        for (reply, path) in self.ask(&deletes)?.replies.iter().zip(&paths) {
+        for reply in &self.ask(&deletes)?.replies {
             // Another client has deleted or written it.
             if reply.code != Code::BAD_VERSION {
-                is_there(reply, path)?;
+                is_there(reply, directory)?;
             }
         }
         Ok(())

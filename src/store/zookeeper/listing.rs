@@ -57,9 +57,7 @@ impl ZooKeeperStore {
                         let is_own = of.is_empty()
                             && (*child == names::GATES
                                 || self.chroot.is_empty() && *child == "zookeeper");
-                        !child.starts_with("_c_")
-                            && !matches!(child.as_str(), "locks" | "leases" | "permits")
-                            && !is_own
+                        !child.starts_with("_c_") && !is_own
                     };
                     let below = |child: &String| {
                         if of.is_empty() { child.clone() } else { format!("{of}/{child}") }

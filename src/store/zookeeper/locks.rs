@@ -170,8 +170,17 @@ impl ZooKeeperStore {
                 self.nodes.update(name, holder, |node| node.downgraded = None);
             }
         };
-        let made = self.make(&both, &[]).and_then(|making| created(making.outcome, &read));
-        match made.inspect_err(clear_if_nothing_ran)?.pop() {
+        let made = self.make(&both, &[]).and_then(|Making { exchange, outcome }| {
+            Ok((exchange.session.generation, created(outcome, &read)?.pop()))
+        });
+        let (generation, made) = made.inspect_err(clear_if_nothing_ran)?;
+        match made {
+            // The session is a new one, in which this holder has nothing.
+            Some(made) if generation != node.session.generation => {
+                self.client.delete_later(generation, [made.path]);
+                self.forget_deleted(name, holder);
+                Ok(Released::NotHeld)
+            }
             Some(made) => {
                 self.set_read_node(name, holder, made.path);
                 Ok(Released::Freed { listeners: None, next: None })
@@ -246,7 +255,7 @@ impl ZooKeeperStore {
         self.forget_deleted(release.name, release.holder);
         let released = Ok(Released::Freed { listeners: None, next: None });
         let listed = self
-            .entered(next.name, next.holder, &exchange, made)
+            .entered(next.name, next.holder, &exchange.session, made)
             .and_then(|node| Ok((node, exchange.replies[1].children()?)));
         let acquired = match listed {
             Ok((node, list)) => match self.standing(next.name, next.holder, list) {

@@ -162,9 +162,11 @@ impl LockStore for ZooKeeperStore {
     fn release(&self, release: &Release<'_>, unknowns: &mut UnknownOutcomes) -> Result<Released> {
         match release.name.kind {
             Kind::Semaphore => self.release_permits(release, unknowns),
-            // A change of a count whose outcome was unknown: its mark is removed when the session
-            // ends.
-            Kind::CountingSemaphore | Kind::Latch | Kind::Done => Ok(Released::NotHeld),
+            // A change of a count whose outcome was unknown: from now on it cannot run. If it has
+            // run, its mark is removed when the session ends.
+            Kind::CountingSemaphore | Kind::Latch | Kind::Done => {
+                self.note(self.close_the_gate(), unknowns).map(|()| Released::NotHeld)
+            }
             _ => self.release_lock(release, unknowns),
         }
     }

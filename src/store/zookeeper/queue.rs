@@ -12,7 +12,7 @@
 
 use std::time::Instant;
 
-use super::client::{Exchange, NodeWatch, WatchingWaiter, ZooKeeperFailure};
+use super::client::{Exchange, NodeWatch, Session, WatchingWaiter, ZooKeeperFailure};
 use super::data::Written;
 use super::nodes::Node;
 use super::wire::{Code, Created, Mode, Reply, Request, Stat, Transacted};
@@ -331,7 +331,8 @@ impl ZooKeeperStore {
                         places.iter().zip(created.into_iter().skip(directories))
                     {
                         // Those after a refused one are noted, too, because they have to be left.
-                        all = all.and(self.entered(name, holder, &exchange, created).map(drop));
+                        all = all
+                            .and(self.entered(name, holder, &exchange.session, created).map(drop));
                     }
                     all?;
                     return lists_in(&exchange.replies[1..], &queues);
@@ -355,7 +356,7 @@ impl ZooKeeperStore {
         self.paths(name).queue(name.kind)
     }
 
-    /// Notes a place that was made.
+    /// Notes a place that was made in this session.
     ///
     /// # Errors
     /// `Full` for a place whose number is out of order: it would allow two calls to have their turn
@@ -365,12 +366,12 @@ impl ZooKeeperStore {
         &self,
         name: &LockName,
         holder: &Holder,
-        exchange: &Exchange,
+        session: &Session,
         created: Created,
     ) -> ZooKeeperResult<Node> {
         let number = names::sequence(name.kind, names::last_of(&created.path));
         if number.is_some_and(|number| !(0..names::LAST_SEQUENCE).contains(&number)) {
-            self.client.delete_later(exchange.session.generation, [created.path]);
+            self.client.delete_later(session.generation, [created.path]);
             let why = "the numbers of the nodes have reached 2^31, after which their order is lost: leave the lock \
                        unused for a minute, so that ZooKeeper removes its directory and restarts its numbering";
             return Err(certain(Error::named(ErrorKind::Full, &name.name, why)));
@@ -382,7 +383,7 @@ impl ZooKeeperStore {
                 name.name
             );
         }
-        let node = Node::new(&exchange.session, created);
+        let node = Node::new(session, created);
         self.nodes.put(name, holder, node.clone());
         Ok(node)
     }
@@ -455,18 +456,34 @@ impl ZooKeeperStore {
         if unsettled.generation < self.client.generation() {
             return Ok(None);
         }
-        // Otherwise it could be made when this has looked for it.
-        self.close_the_gate()?;
         let directory = self.queue_of_name(name);
         let id = names::protection_id(holder, 0);
-        let list = self.list(directory, Recency::Majority)?;
+        let Some((session, list)) = self.list_in(unsettled, directory)? else { return Ok(None) };
         let Some(found) = list.into_iter().find(|node| names::is_of(node, &id)) else {
             return Ok(None);
         };
         let path = format!("{directory}/{found}");
         let exchange = self.ask(&[Request::get_data(&path, false)])?;
         let Some((_, stat)) = data_in(&exchange.replies[0], &path)? else { return Ok(None) };
-        self.entered(name, holder, &exchange, Created { path, stat }).map(Some)
+        self.entered(name, holder, &session, Created { path, stat }).map(Some)
+    }
+
+    /// What is in a directory once nothing that was sent before makes a node there, in everything
+    /// that a majority has agreed to; and the session, to which the nodes found there belong.
+    /// `None`: another session has begun. Nodes of the last one may be left for one more timeout,
+    /// if the servers were away, and then go: they are nobody's.
+    pub(super) fn list_in(
+        &self,
+        unsettled: Unsettled,
+        directory: &str,
+    ) -> ZooKeeperResult<Option<(Session, Vec<String>)>> {
+        self.close_the_gate()?;
+        let look = [self.client.quorum_check(), Request::children(directory, false)];
+        let exchange = self.ask(&look)?;
+        self.agreed_in(&exchange.replies[0])?;
+        let list = children_in(&exchange.replies[1], directory)?.unwrap_or_default();
+        let is_its_own = exchange.session.generation == unsettled.generation;
+        Ok(is_its_own.then_some((exchange.session, list)))
     }
 
     /// The position of a holder's place in the list of its queue.

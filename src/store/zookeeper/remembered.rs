@@ -39,7 +39,7 @@ impl BusyNames {
     }
 }
 
-/// How many latches are remembered.
+/// How many latches are remembered, unless somebody waits for more.
 const MOST_LATCHES: usize = 1024;
 
 /// How often each latch was opened, as far as this client has seen: a waiter that comes back to a
@@ -48,12 +48,15 @@ const MOST_LATCHES: usize = 1024;
 pub(super) struct Latches {
     seen: HashMap<String, Seen>,
     openings: i64,
+    /// How many were kept when others were last forgotten.
+    kept: usize,
 }
 
 #[derive(Debug, Clone, Copy)]
 struct Seen {
     czxid: i64,
-    mzxid: i64,
+    /// The generation of the session in which it was read, and the change that set the count.
+    set_at: (u64, i64),
     /// The count plus the number of its changes: the sum stays the same as long as the latch only
     /// counts down.
     sum: i64,
@@ -62,31 +65,37 @@ struct Seen {
 
 impl Latches {
     /// Records what was read of a latch. Returns a number that grows whenever the latch was open in
-    /// between.
-    pub(super) fn read(&mut self, path: &str, read: Option<(i64, Stat)>) -> i64 {
-        let (czxid, mzxid, sum) = match read {
-            Some((count, stat)) => (stat.czxid, stat.mzxid, count + i64::from(stat.version)),
-            None => (0, 0, 0),
+    /// between. For a latch that it does not remember that is 0: a number greater than before would
+    /// end waits.
+    pub(super) fn read(
+        &mut self,
+        path: &str,
+        read: Option<(i64, Stat)>,
+        generation: u64,
+        is_waited_for: impl Fn(&str) -> bool,
+    ) -> i64 {
+        let Some((count, stat)) = read else {
+            // It is open, which whoever looked sees. The next one has another `czxid`.
+            return self.seen.get(path).map_or(0, |seen| seen.openings);
         };
-        if self.seen.len() >= MOST_LATCHES && !self.seen.contains_key(path) {
-            self.seen.clear();
-        }
+        let set_at = (generation, stat.mzxid);
+        let sum = count + i64::from(stat.version);
         let Some(seen) = self.seen.get_mut(path) else {
-            self.openings += 1;
-            let openings = self.openings;
-            self.seen.insert(path.to_owned(), Seen { czxid, mzxid, sum, openings });
-            return openings;
+            if self.seen.len() >= MOST_LATCHES.max(2 * self.kept) {
+                self.seen.retain(|path, _| is_waited_for(path));
+                self.kept = self.seen.len();
+            }
+            let seen = Seen { czxid: stat.czxid, set_at, sum, openings: 0 };
+            self.seen.insert(path.to_owned(), seen);
+            return 0;
         };
         // An older answer that is processed later shows nothing new.
-        let is_older = mzxid < seen.mzxid && read.is_some();
-        if !is_older {
-            if seen.czxid != czxid || sum > seen.sum {
+        if set_at >= seen.set_at {
+            if seen.czxid != stat.czxid || sum > seen.sum {
                 self.openings += 1;
                 seen.openings = self.openings;
             }
-            seen.czxid = czxid;
-            seen.mzxid = mzxid.max(seen.mzxid);
-            seen.sum = sum;
+            *seen = Seen { czxid: stat.czxid, set_at, sum, ..*seen };
         }
         seen.openings
     }
@@ -150,25 +159,50 @@ impl Gate {
 mod tests {
     use super::*;
 
-    fn read(count: i64, version: i32, czxid: i64, mzxid: i64) -> Option<(i64, Stat)> {
+    fn latch(count: i64, version: i32, czxid: i64, mzxid: i64) -> Option<(i64, Stat)> {
         Some((count, Stat { czxid, mzxid, version, ..Stat::default() }))
     }
 
     #[test]
     fn a_latch_that_was_open_in_between_is_told_from_one_that_counts() {
         let mut latches = Latches::default();
-        let first = latches.read("/l", read(3, 0, 10, 10));
-        assert_eq!(latches.read("/l", read(2, 1, 10, 11)), first, "it counts down");
-        assert_eq!(latches.read("/l", read(3, 0, 10, 10)), first, "an old answer that came late");
-        assert_eq!(latches.read("/l", read(1, 2, 10, 12)), first);
-        let set_anew = latches.read("/l", read(5, 4, 10, 14));
+        let mut read = |read| latches.read("/l", read, 1, |_| true);
+        let first = read(latch(3, 0, 10, 10));
+        assert_eq!(read(latch(2, 1, 10, 11)), first, "it counts down");
+        assert_eq!(read(latch(3, 0, 10, 10)), first, "an old answer that came late");
+        assert_eq!(read(latch(1, 2, 10, 12)), first);
+        let set_anew = read(latch(5, 4, 10, 14));
         assert!(set_anew > first, "opened by one more, and set to 5");
-        assert_eq!(latches.read("/l", read(4, 5, 10, 15)), set_anew);
-        let made_anew = latches.read("/l", read(4, 0, 20, 20));
+        assert_eq!(read(latch(4, 5, 10, 15)), set_anew);
+        let made_anew = read(latch(4, 0, 20, 20));
         assert!(made_anew > set_anew, "deleted and made again");
-        let gone = latches.read("/l", None);
-        assert!(gone > made_anew);
-        assert!(latches.read("/l", read(4, 0, 30, 30)) > gone);
-        assert!(latches.read("/other", read(4, 0, 30, 30)) > gone, "numbers are never used twice");
+        assert_eq!(read(None), made_anew, "from before it was made");
+        assert_eq!(read(latch(3, 1, 20, 21)), made_anew, "it still counts");
+        let gone = read(None);
+        assert!(read(latch(4, 0, 30, 30)) > gone);
+        assert_eq!(latches.read("/l", latch(4, 0, 30, 30), 2, |_| true), made_anew + 1);
+        assert!(latches.read("/l", latch(4, 0, 5, 5), 2, |_| true) > gone, "data were lost");
+    }
+
+    #[test]
+    fn latches_of_others_end_no_wait() {
+        let mut latches = Latches::default();
+        let read = |latches: &mut Latches, czxid| {
+            latches.read("/l", latch(3, 0, czxid, czxid), 1, |_| true)
+        };
+        let others = |latches: &mut Latches, kept: &str| {
+            for n in 0..3 * MOST_LATCHES {
+                latches.read(&format!("/{n}"), latch(1, 0, 9, 9), 1, |path| path == kept);
+            }
+            assert!(latches.seen.len() <= MOST_LATCHES);
+        };
+        read(&mut latches, 10);
+        let waits_since = read(&mut latches, 20);
+        others(&mut latches, "/l");
+        assert_eq!(read(&mut latches, 20), waits_since, "somebody waits for it");
+        // A call that has looked once does not wait yet.
+        others(&mut latches, "");
+        assert!(read(&mut latches, 20) <= waits_since, "forgotten, but it counts");
+        assert!(read(&mut latches, 30) > waits_since);
     }
 }

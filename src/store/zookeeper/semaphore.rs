@@ -2,9 +2,11 @@
 //! and makes a node for each permit in `leases` once there is room for them. Then the next caller
 //! takes its turn.
 
+use std::collections::HashSet;
 use std::time::Duration;
 
-use super::client::{NodeWatch, Session, check_length};
+use super::client::{NodeWatch, check_length};
+use super::gate::Making;
 use super::locks::held;
 use super::nodes::Node;
 use super::queue::{
@@ -31,6 +33,14 @@ pub(super) fn count_in(
         certain(Error::new(ErrorKind::WrongType, why))
     })?;
     Ok(Some((i32::from_be_bytes(bytes).into(), stat)))
+}
+
+/// The paths of those nodes that are permits of this holder.
+fn own_permits(leases: &str, list: Vec<String>, holder: &Holder, permits: u32) -> Vec<String> {
+    let ids: HashSet<String> =
+        (0..permits).map(|number| names::protection_id(holder, number)).collect();
+    let is_own = |node: &String| names::id_of(node).is_some_and(|id| ids.contains(id));
+    list.into_iter().filter(is_own).map(|node| format!("{leases}/{node}")).collect()
 }
 
 /// The shortest time that a turn takes if permits are free: two round trips, one of which is
@@ -140,9 +150,10 @@ impl ZooKeeperStore {
             return Ok(None);
         };
         let Acquire { name, holder, permits, .. } = *acquire;
-        self.close_the_gate()?;
-        let (session, found) = self.permits_of(name, holder, permits)?;
-        if found.is_empty() || session.generation != before.generation {
+        let leases = &self.paths(name).leases;
+        let Some((session, list)) = self.list_in(before, leases)? else { return Ok(None) };
+        let found = own_permits(leases, list, holder, permits);
+        if found.is_empty() {
             return Ok(None);
         }
         let node = Node::with_permits(&session, found);
@@ -150,23 +161,16 @@ impl ZooKeeperStore {
         Ok(Some(node))
     }
 
-    /// The paths of a holder's permits, in everything that a majority has agreed to, and the
-    /// session in which they were asked for.
+    /// The paths of a holder's permits, in everything that a majority has agreed to.
     fn permits_of(
         &self,
         name: &LockName,
         holder: &Holder,
         permits: u32,
-    ) -> ZooKeeperResult<(Session, Vec<String>)> {
+    ) -> ZooKeeperResult<Vec<String>> {
         let leases = &self.paths(name).leases;
-        let ids: std::collections::HashSet<String> =
-            (0..permits).map(|number| names::protection_id(holder, number)).collect();
-        let exchange = self.ask(&[self.client.quorum_check(), Request::children(leases, false)])?;
-        self.agreed_in(&exchange.replies[0])?;
-        let list = children_in(&exchange.replies[1], leases)?.unwrap_or_default();
-        let is_own = |node: &String| names::id_of(node).is_some_and(|id| ids.contains(id));
-        let own = list.into_iter().filter(is_own).map(|node| format!("{leases}/{node}")).collect();
-        Ok((exchange.session, own))
+        let list = self.list(leases, Recency::Majority)?;
+        Ok(own_permits(leases, list, holder, permits))
     }
 
     /// Whether this many permits are free, and the answer if they are not. `watch`: the holder is
@@ -224,9 +228,8 @@ impl ZooKeeperStore {
                 return Ok(Some(refused));
             }
         };
-        let Some(permits) = self.make_permits(acquire, &turn, room)? else { return Ok(None) };
+        let Some(node) = self.make_permits(acquire, &turn, room)? else { return Ok(None) };
         self.client.unwatch(&turn_topic);
-        let node = Node::with_permits(&turn.session, permits);
         self.nodes.put(name, holder, node.clone());
         Ok(Some(held(&node, 0, sent_at)))
     }
@@ -238,7 +241,7 @@ impl ZooKeeperStore {
         acquire: &Acquire<'_>,
         turn: &Node,
         room: Room,
-    ) -> ZooKeeperResult<Option<Vec<String>>> {
+    ) -> ZooKeeperResult<Option<Node>> {
         let Acquire { name, permits, .. } = *acquire;
         let leases = &self.paths(name).leases;
         let mut requests = Vec::with_capacity(permits as usize + 2);
@@ -246,14 +249,16 @@ impl ZooKeeperStore {
             requests.push(Request::create(leases, &[], self.acl, Mode::Container));
         }
         requests.extend((0..permits).map(|number| self.permit_request(acquire, number)));
-        // If that session is over, nothing is created in the present one.
         requests.push(Request::delete(&turn.path));
-        let mut made = created(self.make(&requests, &[])?.outcome, leases)?;
+        let Making { exchange, outcome } = self.make(&requests, &[])?;
+        let mut made = created(outcome, leases)?;
         if made.is_empty() {
             return Ok(None);
         }
         let made = made.split_off(made.len() - permits as usize);
-        Ok(Some(made.into_iter().map(|permit| permit.path).collect()))
+        let paths = made.into_iter().map(|permit| permit.path).collect();
+        // Perhaps another session than that of the turn, which is over but had its node until now.
+        Ok(Some(Node::with_permits(&exchange.session, paths)))
     }
 
     fn permit_request(&self, acquire: &Acquire<'_>, number: u32) -> Request {
@@ -287,11 +292,11 @@ impl ZooKeeperStore {
         let mut paths = match self.node_of(name, holder) {
             Some(node) => node.paths(),
             // Their id may come from elsewhere.
-            None if granted && !repeated => self.permits_of(name, holder, permits)?.1,
+            None if granted && !repeated => self.permits_of(name, holder, permits)?,
             None => Vec::new(),
         };
         if repeated {
-            paths.extend(self.permits_of(name, holder, permits)?.1);
+            paths.extend(self.permits_of(name, holder, permits)?);
             let id = names::protection_id(holder, 0);
             let locks = &self.paths(name).locks;
             let turns = self

@@ -103,7 +103,7 @@ impl SubscriptionSender for Half {
 
     fn unwatch(&mut self, topic: &Topic) -> Result<()> {
         if let Some(path) = self.latch(topic) {
-            self.client.unwatch_latch(&path);
+            self.client.unwatch_latch(path, topic);
         }
         Ok(())
     }

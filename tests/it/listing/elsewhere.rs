@@ -87,8 +87,10 @@ fn others_see_it_in_zookeeper() {
     );
 
     let client = LockClient::builder().url(server.url()).lease(LONG).build().unwrap();
-    let _guards: Vec<_> = ["a/b", "a/b/c", "x"].map(|name| client.lock(name).unwrap()).into();
-    assert_eq!(names(&client, "*"), ["a/b", "a/b/c", "x"]);
+    // Some have the names of a semaphore's directories.
+    let taken = ["a/b", "a/b/c", "leases/2/x", "locks/1", "permits", "x"];
+    let _guards: Vec<_> = taken.map(|name| client.lock(name).unwrap()).into();
+    assert_eq!(names(&client, "*"), taken);
     assert_eq!(names(&client, "a/*"), ["a/b", "a/b/c"]);
 }
 

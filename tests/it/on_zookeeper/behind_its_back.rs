@@ -190,8 +190,11 @@ fn what_is_too_long_for_a_server_is_refused_before_it_is_sent() {
     assert!(guard.is_held() && server.children("/pool/locks").is_empty());
     let some = semaphore.try_acquire_many(1000).unwrap().expect("there are enough");
     assert!(some.is_held());
-    drop((some, guard));
-    semaphore.delete().unwrap();
+    // More than a transaction can delete.
+    let more: Vec<_> = (0..11).map(|_| semaphore.acquire_many(1000).unwrap()).collect();
+    assert!(semaphore.delete().unwrap());
+    assert!(server.children("/pool/leases").is_empty());
+    drop((some, more, guard));
     drop((semaphore, client));
     server.assert_clean();
 }

@@ -86,7 +86,7 @@ impl Rig {
         drop((client, proxy));
         server.look(|session| {
             for path in stay.iter().rev() {
-                let _ = session.delete(path);
+                session.delete(path).unwrap_or_else(|code| panic!("{path} stays: error {code}"));
             }
         });
         server.assert_clean();
@@ -240,7 +240,7 @@ fn of_a_count() {
         assert!(latch.delete().unwrap(), "{what}");
         true
     });
-    rig.cut_at_some("multi /start", 1, 2, |what| {
+    rig.cut_at_some("delete /start", 0, 2, |what| {
         assert!(latch.try_set_count(5).unwrap(), "{what}");
         let _ = unless_lost(what, latch.delete());
         wait_until(&format!("{what}: it reaches zero"), || {

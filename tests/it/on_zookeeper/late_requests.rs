@@ -121,3 +121,24 @@ fn the_permits_of_a_call_that_was_granted() {
     drop(semaphore);
     rig.end("other", "/job");
 }
+
+/// Its call has failed, and there is another latch meanwhile, which was changed as often.
+#[test]
+fn the_change_of_a_latch_that_was_set_anew() {
+    let rig = server!(Rig::start());
+    let (latch, other) = (rig.client.latch("start"), client(&rig.server));
+    latch.set_count(5).unwrap();
+    // The repeats fail as well, and only the undo remains.
+    rig.proxy.refuse(true);
+    rig.proxy.inject("multi /start", Fault::RunLate);
+    latch.count_down().unwrap_err();
+    rig.proxy.refuse(false);
+    wait_until("it is undone", || rig.client.stats().unknown_outcomes() == 0);
+    assert!(other.latch("start").delete().unwrap());
+    other.latch("start").set_count(10).unwrap();
+    rig.run_late();
+    assert_eq!(other.latch("start").count().unwrap(), 10);
+    assert!(latch.delete().unwrap());
+    drop((latch, other));
+    rig.end("other", "/start");
+}

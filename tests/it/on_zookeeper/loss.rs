@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use leasehold::{ErrorKind, LockClient};
 
-use super::{LONG, SHORT, client, client_of, server};
-use crate::rig::zookeeper::{Ensemble, EnsembleOptions, Pipe};
+use super::{LONG, SHORT, children, client, client_of, server};
+use crate::rig::zookeeper::{EPHEMERAL_SEQUENTIAL, Ensemble, EnsembleOptions, Pipe};
 use crate::rig::{CAP, Child, Fault, Proxy, ms, wait_for, wait_until};
 
 fn short(url: &str) -> LockClient {
@@ -160,6 +160,87 @@ fn a_server_that_lost_its_data_is_used_again() {
     });
     assert!(next.unwrap() < token, "numbers start again, as documented");
     drop(client);
+    server.assert_clean();
+}
+
+/// The servers were away for so long that the client begins a new session. When they are back they
+/// give the old one a whole timeout: what a call has made in that is no place in the new one.
+#[test]
+fn a_place_of_the_last_session_is_nobodys() {
+    let server = server!();
+    let proxy = Proxy::before_zookeeper(&server);
+    let lease = ms(4000);
+    let far = client_of(&proxy.zookeeper_url(), |builder| {
+        builder.lease(lease).io_timeout(ms(1000)).outage_timeout(LONG)
+    });
+    let near = client(&server);
+    let guard = near.lock("job").unwrap();
+    let mut look = server.raw();
+    let before = look
+        .create("/job/_c_6c1d4dfc-7a43-4e2c-9a9a-0d3e1e1d2c3b-lock-", b"", EPHEMERAL_SEQUENTIAL)
+        .unwrap();
+    let last = |nodes: Vec<String>| {
+        format!("/job/{}", nodes.into_iter().max_by_key(|node| node[40..].to_owned()).unwrap())
+    };
+    std::thread::scope(|s| {
+        let waits = s.spawn(|| far.fair("job").lock_owned());
+        wait_until("it waits", || server.watches().iter().any(|(_, path)| *path == before));
+        // It has to make its place again, and gets no answer.
+        let place = last(children(&mut look, "/job"));
+        look.delete(&place).unwrap();
+        proxy.refuse(true);
+        proxy.inject("create2 /job", Fault::CutAfterApplied);
+        look.delete(&before).unwrap();
+        proxy.wait_hits(1);
+        let place = last(children(&mut look, "/job"));
+        let old = look.get(&place).unwrap().owner;
+        look.close();
+        let known = server.sessions();
+        server.kill();
+        // Longer than any server would keep the session.
+        std::thread::sleep(lease * 9 / 4);
+        proxy.inject_times("connect again", u32::MAX, Fault::CutBeforeSend);
+        server.start_again();
+        proxy.refuse(false);
+        wait_until("it has a new session", || {
+            server.sessions().iter().any(|session| !known.contains(session))
+        });
+        println!("the old session still exists: {}", server.sessions().contains(&old));
+        wait_until("the other one is back", || near.mutex("x").holder().is_ok());
+        guard.unlock().unwrap();
+        let next = waits.join().unwrap().unwrap();
+        let owner = server.node(&last(server.children("/job"))).map(|node| node.owner);
+        assert!(owner.is_some_and(|owner| owner != old), "{owner:?}");
+        next.unlock().unwrap();
+    });
+    drop((far, near, proxy));
+    server.assert_clean();
+}
+
+/// A session that has expired leaves nothing behind that a server without its data would refuse.
+#[test]
+fn a_server_that_lost_its_data_after_a_session_has_expired_is_used_again() {
+    let server = server!();
+    let proxy = Proxy::before_zookeeper(&server);
+    let client = short(&proxy.zookeeper_url());
+    for _ in 0..20 {
+        client.lock("job").unwrap().unlock().unwrap();
+    }
+    proxy.silence(true);
+    wait_until("its session ends", || server.sessions().is_empty());
+    // It hears of that, and its next connect is held.
+    proxy.inject_after("connect", 1, Fault::Hold);
+    proxy.silence(false);
+    wait_until("it begins again", || {
+        let _ = client.try_lock("job");
+        proxy.hits() == 1
+    });
+    server.kill();
+    std::fs::remove_dir_all(server.dir().join("data")).unwrap();
+    proxy.release_held();
+    server.start_again();
+    wait_until("it has a session again", || client.try_lock("job").is_ok());
+    drop((client, proxy));
     server.assert_clean();
 }
 

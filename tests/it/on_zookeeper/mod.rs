@@ -5,6 +5,7 @@ mod connecting;
 mod cut_replies;
 mod denied;
 mod deposed;
+mod jobs;
 mod late_requests;
 mod loss;
 mod many_threads;

@@ -128,6 +128,36 @@ fn a_lost_count_counts_once() {
     server.assert_clean();
 }
 
+/// So it is if the answer to what is read behind the change is lost, or that of the look for what
+/// became of it.
+#[test]
+fn a_count_whose_second_answer_is_lost_counts_once() {
+    let server = server!();
+    let proxy = Proxy::before_zookeeper(&server);
+    let (client, other) = (client_of(&proxy.zookeeper_url(), |builder| builder), client(&server));
+    let pool = client.semaphore("job");
+    pool.try_set_permits(2).unwrap();
+    proxy.inject("getChildren /job/leases", Fault::CutAfterApplied);
+    assert_eq!(pool.add_permits(1).unwrap(), 3);
+    proxy.wait_hits(1);
+    assert_eq!(other.semaphore("job").available_permits().unwrap(), 3);
+    assert!(pool.delete().unwrap());
+    let latch = client.latch("start");
+    latch.set_count(10).unwrap();
+    proxy.inject("multi /start", Fault::StallThenCut(ms(100)));
+    std::thread::scope(|s| {
+        let counts = s.spawn(|| latch.count_down().unwrap());
+        proxy.wait_hits(2);
+        proxy.inject("getData /start", Fault::CutAfterApplied);
+        assert_eq!(counts.join().unwrap(), 9);
+    });
+    proxy.wait_hits(3);
+    assert_eq!(other.latch("start").count().unwrap(), 9);
+    assert!(latch.delete().unwrap());
+    drop((pool, latch, client, other, proxy));
+    server.assert_clean();
+}
+
 /// One connection in a certain number of packets ends, with the reply swallowed or half the request
 /// sent.
 #[test]
@@ -258,5 +288,23 @@ fn a_close_without_a_server_ends_in_time() {
     drop((guard, client));
     wait_until("no thread is left", || crate::rig::threads_named("lh-zk-closes") == 0);
     drop(pipe);
+    server.assert_clean();
+}
+
+/// The request that ends the session is lost with its connection: it is sent over the next one.
+#[test]
+fn a_close_is_repeated() {
+    let server = server!();
+    let proxy = Proxy::before_zookeeper(&server);
+    for fault in [Fault::CutBeforeSend, Fault::CutAfterApplied] {
+        let client = client_of(&proxy.zookeeper_url(), |builder| builder);
+        let guard = client.lock("job").unwrap();
+        let hits = proxy.hits();
+        proxy.inject("closeSession", fault);
+        client.close(LONG).unwrap();
+        assert_eq!(proxy.hits(), hits + 1, "{fault:?}");
+        assert!(!guard.is_held() && server.sessions().is_empty(), "{fault:?}");
+    }
+    drop(proxy);
     server.assert_clean();
 }

@@ -111,6 +111,44 @@ fn a_latch_is_a_shared_count_of_curators() {
     server.assert_clean();
 }
 
+#[test]
+fn a_latch_for_which_nobody_waits_any_more_is_not_watched() {
+    let server = server!();
+    let client = client(&server);
+    // Two spellings of one name.
+    let (latch, slashed) = (client.latch("start"), client.latch("/start"));
+    latch.set_count(1).unwrap();
+    let is_watched = || !server.watches().is_empty();
+    std::thread::scope(|s| {
+        let waits = s.spawn(|| slashed.wait_for(PROMPT).unwrap());
+        wait_until("it is watched", is_watched);
+        assert!(!latch.wait_for(ms(10)).unwrap());
+        latch.count_down().unwrap();
+        assert!(waits.join().unwrap());
+    });
+    wait_until("it is not watched any more", || !is_watched());
+    latch.set_count(1).unwrap();
+    std::thread::scope(|s| {
+        let waits = s.spawn(|| latch.wait_for(PROMPT).unwrap());
+        wait_until("it is watched again", is_watched);
+        latch.count_down().unwrap();
+        assert!(waits.join().unwrap());
+    });
+    // Of the waits of a moment ago.
+    wait_until("it is not watched any more", || !is_watched());
+    latch.set_count(1).unwrap();
+    server.look(|session| session.create("/start/below", b"", PERSISTENT).unwrap());
+    let error = latch.delete().unwrap_err();
+    assert!(
+        error.kind() == ErrorKind::WrongType && error.to_string().contains("/start/below"),
+        "{error}"
+    );
+    server.look(|session| session.delete("/start/below").unwrap());
+    assert!(latch.delete().unwrap());
+    drop((latch, slashed, client));
+    server.assert_clean();
+}
+
 /// All nodes whose names end in a sequence number take turns, whoever created them.
 #[test]
 fn nodes_of_others_take_turns_or_are_named() {

@@ -54,7 +54,7 @@ impl Inner {
     pub(super) fn run(&self) {
         let _exit_guard = SessionExit(self);
         let mut pause = Backoff::new(Duration::from_millis(20), LONGEST_PAUSE);
-        while self.is_running() {
+        while self.state.lock().goes_on() {
             match self.connect() {
                 Ok(Some(mut reading)) => {
                     let began = std::time::Instant::now();
@@ -75,10 +75,6 @@ impl Inner {
         }
     }
 
-    fn is_running(&self) -> bool {
-        self.state.lock().phase == Phase::Running
-    }
-
     /// No server could be used. Pauses, but only until somebody wants a connection.
     #[cold]
     fn failed(&self, error: Error, pause: Duration) {
@@ -91,7 +87,7 @@ impl Inner {
         let deadline = std::time::Instant::now() + pause;
         // A short pause in any case: callers that come again at once must not make it spin.
         let least = std::time::Instant::now() + pause.min(Duration::from_millis(20));
-        while state.phase == Phase::Running {
+        while state.goes_on() {
             let is_called = state.is_wanted && std::time::Instant::now() >= least;
             let until = if state.is_wanted { least } else { deadline };
             if is_called || self.changed.wait_until(&mut state, until).timed_out() {
@@ -132,8 +128,16 @@ impl Inner {
         match connected {
             Some(greeting) => self.begin(greeting, session.is_some()).map(Some),
             None => {
-                log::warn!("the ZooKeeper session has expired: all holds of this client are lost");
-                self.state.lock().end_session(self.clock.now());
+                let mut state = self.state.lock();
+                state.end_session(self.clock.now());
+                // Otherwise a close has ended it, whose answer was lost.
+                let is_lost = state.phase == Phase::Running;
+                drop(state);
+                if is_lost {
+                    log::warn!(
+                        "the ZooKeeper session has expired: all holds of this client are lost"
+                    );
+                }
                 Ok(None)
             }
         }
@@ -153,7 +157,6 @@ impl Inner {
         );
         let mut state = self.state.lock();
         state.end_session(self.clock.now());
-        state.last_zxid = 0;
         drop(state);
         self.begin(greeting, false).map(Some)
     }
@@ -172,7 +175,7 @@ impl Inner {
         }
         let now = self.clock.now();
         let mut state = self.state.lock();
-        if state.phase != Phase::Running {
+        if !state.goes_on() {
             return Err(Error::new(ErrorKind::Closed, "the client was closed"));
         }
         let before = state.rhythm.filter(|_| resumed).map_or(timeout, |rhythm| rhythm.timeout);
@@ -329,6 +332,11 @@ impl Inner {
                 drop(state);
                 slot.answer(place, reply);
             }
+            Then::Closed(slot) => {
+                state.session = None;
+                drop(state);
+                slot.answer(0, reply);
+            }
             Then::Changed(slot) => {
                 if let Some(link) = &mut state.link {
                     link.change_answered(&reply, &shape, now.since(sent_at), now);
@@ -386,10 +394,10 @@ impl Inner {
             }
             Then::Watching(path) => match reply.code {
                 Code::OK | Code::NO_NODE => {
-                    let topic = state.watches.latch(&path).cloned();
+                    let topics = state.watches.latch(&path);
                     drop(state);
-                    if let Some(topic) = topic {
-                        self.send(Ok(Received::Watching(vec![topic])));
+                    if !topics.is_empty() {
+                        self.send(Ok(Received::Watching(topics)));
                     }
                 }
                 code => {

@@ -244,13 +244,23 @@ impl Client {
 
     /// This waiter is no longer notified.
     pub(super) fn unwatch(&self, waiter: &Topic) {
-        let now = self.now();
         let mut state = self.inner.state.lock();
         let unwatched = state.watches.remove_waiter(waiter);
+        self.remove_watches(state, unwatched);
+    }
+
+    /// The server sends no more messages about these paths.
+    fn remove_watches(&self, mut state: MutexGuard<'_, SessionState>, unwatched: Vec<String>) {
         let removals: Vec<_> = unwatched.iter().map(|path| Request::remove_watches(path)).collect();
-        let Some(link) = state.link.as_mut().filter(|_| !removals.is_empty()) else { return };
+        let SessionState { link: Some(link), .. } = &mut *state else {
+            // All watches have ended with the last connection.
+            return unwatched.iter().for_each(|path| state.watches.removed(path));
+        };
+        if removals.is_empty() {
+            return;
+        }
         let answers = unwatched.into_iter().map(Then::Unwatched);
-        if let Err(error) = link.send(removals.iter().zip(answers), now) {
+        if let Err(error) = link.send(removals.iter().zip(answers), self.now()) {
             self.write_failed(state, &error);
         }
     }
@@ -290,11 +300,22 @@ impl Client {
     fn connected(&self) -> Result<MutexGuard<'_, SessionState>> {
         let mut state = self.inner.state.lock();
         self.start(&mut state)?;
+        let is_closed = |state: &SessionState| state.phase != Phase::Running;
+        let state = self.linked(state, Instant::now() + self.inner.io_timeout, is_closed)?;
+        if is_closed(&state) { Err(closed()) } else { Ok(state) }
+    }
+
+    /// Waits for a connection until this deadline, and until `is_over`.
+    fn linked<'s>(
+        &'s self,
+        mut state: MutexGuard<'s, SessionState>,
+        deadline: Instant,
+        is_over: impl Fn(&SessionState) -> bool,
+    ) -> Result<MutexGuard<'s, SessionState>> {
         // A round that is already under way may have failed for a reason that no longer exists.
-        let deadline = Instant::now() + self.inner.io_timeout;
         let under_way = state.rounds;
         while state.link.is_none() {
-            if matches!(state.phase, Phase::Stopping | Phase::Ended) {
+            if is_over(&state) {
                 return Err(closed());
             }
             if state.failed_round > under_way {
@@ -308,11 +329,7 @@ impl Client {
                 return Err(self.no_connection(state.last_error.clone()));
             }
         }
-        if matches!(state.phase, Phase::Stopping | Phase::Ended) {
-            Err(closed())
-        } else {
-            Ok(state)
-        }
+        Ok(state)
     }
 
     /// The present round has not ended, so only an earlier one can have said why.
@@ -401,8 +418,15 @@ impl Client {
         state.watch_latch(path, now)
     }
 
-    pub(super) fn unwatch_latch(&self, path: &str) {
-        self.inner.state.lock().watches.remove_latch(path);
+    pub(super) fn unwatch_latch(&self, path: String, topic: &Topic) {
+        let mut state = self.inner.state.lock();
+        let is_over = state.watches.remove_latch(&path, topic);
+        self.remove_watches(state, is_over.then_some(path).into_iter().collect());
+    }
+
+    /// Whether somebody waits for the latch at this path.
+    pub(super) fn is_latch_watched(&self, path: &str) -> bool {
+        !self.inner.state.lock().watches.latch(path).is_empty()
     }
 
     /// How many nodes are held.
@@ -444,16 +468,34 @@ impl Client {
         self.inner.servers.addresses.iter().map(status).collect()
     }
 
+    /// Asks the server to end the session. `None`: there is no answer in time.
+    fn end_session(
+        &self,
+        mut state: MutexGuard<'_, SessionState>,
+        deadline: Instant,
+    ) -> Option<Result<Vec<Reply>>> {
+        let slot = Arc::new(Slot::new(1));
+        let link = state.link.as_mut().expect("it is connected");
+        // If it cannot be sent, the thread that reads ends the link, and with it the wait.
+        let _ = link.send_one(&Request::close_session(), Then::Closed(slot.clone()), self.now());
+        drop(state);
+        let answer = slot.wait(deadline);
+        if let Some(Ok(replies)) = &answer
+            && let Some(refused) = replies.iter().find(|reply| !reply.code.is_ok())
+        {
+            let why = refused.code.to_error("the session");
+            log::debug!(
+                "the server did not end the session, whose nodes stay until it ends by itself: {why}"
+            );
+        }
+        answer
+    }
+
     /// Ends the session, and with it all of its nodes. Waits for the server's answer and for the
     /// thread, in total for at most the I/O timeout.
     pub(super) fn close(&self) {
         let deadline = Instant::now() + self.inner.io_timeout;
         let mut state = self.inner.state.lock();
-        if state.phase == Phase::Running && state.session.is_some() && state.link.is_none() {
-            drop(state);
-            // A session that is not ended would keep its nodes for its whole timeout.
-            state = self.connected().unwrap_or_else(|_| self.inner.state.lock());
-        }
         match state.phase {
             Phase::NotStarted | Phase::Ended => {
                 state.phase = Phase::Ended;
@@ -462,22 +504,18 @@ impl Client {
             // From now on no call sends anything.
             Phase::Running | Phase::Stopping => state.phase = Phase::Stopping,
         }
-        let now = self.now();
-        let slot = Arc::new(Slot::new(1));
-        let answer = Then::Answer(slot.clone(), 0);
-        let sent =
-            state.link.as_mut().map(|link| link.send_one(&Request::close_session(), answer, now));
-        drop(state);
-        if let Some(Ok(())) = sent
-            && let Some(Ok(replies)) = slot.wait(deadline)
-            && let Some(refused) = replies.iter().find(|reply| !reply.code.is_ok())
-        {
-            let why = refused.code.to_error("the session");
-            log::debug!(
-                "the server did not end the session, whose nodes stay until it ends by itself: {why}"
-            );
+        // A session that is not ended would keep its nodes for its whole timeout.
+        let is_over = |state: &SessionState| state.session.is_none() || state.phase == Phase::Ended;
+        while !is_over(&state) {
+            let linked = self.linked(state, deadline, is_over);
+            let answer = linked.ok().and_then(|state| self.end_session(state, deadline));
+            state = self.inner.state.lock();
+            // Otherwise the connection has ended first, and there is another one.
+            if !matches!(answer, Some(Err(_))) {
+                break;
+            }
         }
-        let mut state = self.inner.state.lock();
+        state.session = None;
         state.term.end(Moment::NEVER);
         let topics = state.end_link(&closed());
         // If it is in a connect, the thread ends after that.

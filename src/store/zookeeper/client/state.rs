@@ -69,6 +69,8 @@ pub(super) struct Deletion {
 /// What to do with a reply.
 pub(super) enum Then {
     Answer(Arc<Slot>, usize),
+    /// The reply to the end of the session.
+    Closed(Arc<Slot>),
     /// The first reply to a call that changes something.
     Changed(Arc<Slot>),
     /// The first reply to each of several such calls.
@@ -92,7 +94,7 @@ impl Then {
     pub(super) fn refuse(self, reply: &Reply) {
         match self {
             Self::Answer(slot, place) => slot.answer(place, reply.clone()),
-            Self::Changed(slot) => slot.answer(0, reply.clone()),
+            Self::Changed(slot) | Self::Closed(slot) => slot.answer(0, reply.clone()),
             Self::ChangedTogether(together) => together.refuse(reply),
             Self::LookedTogether(looks) => {
                 for look in looks {
@@ -106,7 +108,7 @@ impl Then {
     /// No reply comes.
     pub(super) fn fail(&self, why: &Error) {
         match self {
-            Self::Answer(slot, _) | Self::Changed(slot) => slot.fail(why),
+            Self::Answer(slot, _) | Self::Changed(slot) | Self::Closed(slot) => slot.fail(why),
             Self::ChangedTogether(together) => together.fail(why),
             Self::LookedTogether(looks) => {
                 for look in looks {
@@ -266,6 +268,12 @@ impl Link {
 }
 
 impl SessionState {
+    /// Whether there is something to connect for: also to end the session of a client that is being
+    /// closed.
+    pub(super) fn goes_on(&self) -> bool {
+        self.phase == Phase::Running || self.phase == Phase::Stopping && self.session.is_some()
+    }
+
     pub(super) fn present(&self) -> Session {
         Session { generation: self.generation, term: self.term.clone() }
     }
@@ -305,6 +313,9 @@ impl SessionState {
         self.session = None;
         self.until = None;
         self.heard_at = None;
+        // A new session sees all that was agreed to before it. Servers that have lost their data
+        // would refuse a client that has seen more.
+        self.last_zxid = 0;
         self.deletions.clear();
         self.moves += 1;
     }
@@ -371,7 +382,7 @@ impl SessionState {
 
     /// Watches the latch at this path, if there is a connection and somebody waits for the latch.
     pub(super) fn watch_latch(&mut self, path: &str, now: Moment) -> Result<()> {
-        let (Some(_), Some(link)) = (self.watches.latch(path), &mut self.link) else {
+        let Some(link) = self.link.as_mut().filter(|_| !self.watches.latch(path).is_empty()) else {
             return Ok(());
         };
         link.send_one(&Request::exists(path, true), Then::Watching(path.to_owned()), now)

@@ -105,8 +105,9 @@ impl Watches {
             self.by_waiter.entry(waiter.turn.clone()).or_default().push(path.clone());
         }
         let watches = self.by_path.entry(path).or_default();
-        if let NodeWatch::Latch(_) = watch {
-            watches.retain(|known| !matches!(known, NodeWatch::Latch(_)));
+        // Of two spellings of a latch's name (`a` and `/a`) each has its topic.
+        if let NodeWatch::Latch(topic) = &watch {
+            watches.retain(|known| !matches!(known, NodeWatch::Latch(known) if known == topic));
         }
         watches.push(watch);
     }
@@ -124,19 +125,30 @@ impl Watches {
         self.watches_of(path).any(|watch| matches!(watch, NodeWatch::Own(_)))
     }
 
-    /// The waiter has stopped waiting. Returns the paths that nobody watches now: a deleted node
-    /// takes its watches along, but the number of permits stays.
+    /// The waiter has stopped waiting. Returns the paths whose watches have to be removed at the
+    /// server.
     pub(super) fn remove_waiter(&mut self, waiter: &Topic) -> Vec<String> {
-        let mut unwatched = Vec::new();
-        for path in self.by_waiter.remove(waiter).unwrap_or_default() {
-            let stays = self.watches_of(&path).any(|watch| matches!(watch, NodeWatch::Permits(_)));
-            self.keep(&path, |watch| !watch.is_of(waiter));
-            if stays && !self.by_path.contains_key(&path) {
-                *self.removals.entry(path.clone()).or_default() += 1;
-                unwatched.push(path);
-            }
+        let mut paths = self.by_waiter.remove(waiter).unwrap_or_default();
+        paths.retain(|path| self.unwatch(path, |watch| watch.is_of(waiter)));
+        paths
+    }
+
+    /// Nobody waits for the latch any more. The same for its path.
+    pub(super) fn remove_latch(&mut self, path: &str, topic: &Topic) -> bool {
+        self.unwatch(path, |watch| matches!(watch, NodeWatch::Latch(known) if known == topic))
+    }
+
+    /// Whether nobody watches this path now, and the server has to be told: a deleted node takes
+    /// its watches along, but a latch and the number of permits stay.
+    fn unwatch(&mut self, path: &str, is_removed: impl Fn(&NodeWatch) -> bool) -> bool {
+        let stays = |watch| matches!(watch, &NodeWatch::Permits(_) | &NodeWatch::Latch(_));
+        let stays = self.watches_of(path).any(stays);
+        self.keep(path, |watch| !is_removed(watch));
+        let is_over = stays && !self.by_path.contains_key(path);
+        if is_over {
+            *self.removals.entry(path.to_owned()).or_default() += 1;
         }
-        unwatched
+        is_over
     }
 
     /// The server has answered a request to remove the watches of this path.
@@ -152,10 +164,6 @@ impl Watches {
     /// The node is given up: its deletion is no loss.
     pub(super) fn remove_guard(&mut self, path: &str) {
         self.keep(path, |watch| !matches!(watch, NodeWatch::Own(_)));
-    }
-
-    pub(super) fn remove_latch(&mut self, path: &str) {
-        self.keep(path, |watch| !matches!(watch, NodeWatch::Latch(_)));
     }
 
     fn keep(&mut self, path: &str, is_kept: impl Fn(&NodeWatch) -> bool) {
@@ -235,17 +243,18 @@ impl Watches {
         waiting
     }
 
-    /// The latch at this path, if somebody waits for it.
-    pub(super) fn latch(&self, path: &str) -> Option<&Topic> {
-        self.watches_of(path).find_map(|watch| match watch {
-            NodeWatch::Latch(topic) => Some(topic),
+    /// The topics of the latch at this path, if somebody waits for it.
+    pub(super) fn latch(&self, path: &str) -> Vec<Topic> {
+        let topic = |watch: &NodeWatch| match watch {
+            NodeWatch::Latch(topic) => Some(topic.clone()),
             _ => None,
-        })
+        };
+        self.watches_of(path).filter_map(topic).collect()
     }
 
     /// The paths of all latches that somebody waits for.
     pub(super) fn latches(&self) -> Vec<String> {
-        self.by_path.keys().filter(|path| self.latch(path).is_some()).cloned().collect()
+        self.by_path.keys().filter(|path| !self.latch(path).is_empty()).cloned().collect()
     }
 }
 
@@ -336,7 +345,8 @@ mod tests {
         assert!(!is_lost.load(Ordering::Acquire), "a connection that ends is no loss");
         assert!(!watches.is_guarded("/a") && !watches.is_watched_by("/a", &waiter("w1").turn));
         assert_eq!(watches.latches(), ["/latch"]);
-        watches.remove_latch("/latch");
+        assert!(!watches.remove_latch("/latch", &topic(Kind::Done, None)), "that of another one");
+        assert!(watches.remove_latch("/latch", &topic(Kind::Latch, None)));
         assert!(watches.by_path.is_empty() && watches.by_waiter.is_empty(), "{watches:?}");
     }
 

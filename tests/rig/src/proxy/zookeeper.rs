@@ -41,7 +41,8 @@ impl Proxy {
     /// A proxy in front of a ZooKeeper, on a port of its own. The word of a fault may be a part of
     /// a path (`/job`), the name of a request (`connect`, `create2`, `sync`, ...) or both (`delete
     /// /job`). A transaction that only checks a node is a `check`, one that makes one change if a
-    /// check passes has the name of the change, and a watch event is an `event`.
+    /// check passes has the name of the change, and a watch event is an `event`. The `connect` of
+    /// a session that goes on is a `connect again`.
     pub fn before_zookeeper(server: &ZooKeeper) -> Self {
         let port = server.port();
         let connect = move || Some(as_unix(TcpStream::connect(("127.0.0.1", port)).ok()?));
@@ -341,7 +342,12 @@ fn int(frame: &[u8], at: usize) -> i32 {
 
 /// The name of the request, the name with the path, and the whole frame.
 fn words(frame: &[u8], is_first: bool) -> Vec<Vec<u8>> {
-    let name = if is_first { "connect" } else { name_of(int(frame, 8)) };
+    let is_resumed = || int(frame, 20) != 0 || int(frame, 24) != 0;
+    let name = match is_first {
+        true if is_resumed() => "connect again",
+        true => "connect",
+        false => name_of(int(frame, 8)),
+    };
     let (name, start) = if name == "multi" {
         // Most begin with the check of a gate, which says nothing.
         match changes_of(frame)[..] {
