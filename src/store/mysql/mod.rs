@@ -104,8 +104,9 @@ impl LockStore for MysqlStore {
             let answer = self.server.ask(&kinds::acquire(acquire, &step, bar), unknowns)?;
             let sent_at = answer.sent_at;
             let sets = match answer.sets {
-                // A transaction that is not one of a client: it says nothing of the lock.
-                Err(error) if error.is_timeout() && !acquire.goes_on => {
+                // It says nothing of the lock: a transaction that is not one of a client; or a
+                // deadlock, and the holder itself asks.
+                Err(error) if acquire.held > 0 || error.is_timeout() && !acquire.goes_on => {
                     return Err(error.to_error());
                 }
                 // The effects of an earlier attempt are still unknown.

@@ -135,6 +135,10 @@ impl PostgresStore {
     ) -> Result<Acquired> {
         let rows = match answer.rows {
             Ok(rows) => rows,
+            // "Busy" would be a loss for who has the lock.
+            Err(error) if acquire.held > 0 => {
+                return Err(self.refused(&error, &[&acquire.name.key]));
+            }
             // The effects of an earlier attempt are still unknown.
             Err(error) if error.is_lock_timeout() => {
                 self.ensure_contended(&error, &[&acquire.name.key], acquire.goes_on)?;
