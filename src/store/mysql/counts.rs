@@ -24,7 +24,7 @@ const NEVER: i64 = 1 << 62;
 fn change(name: &LockName, change: Count, id: &str, is_fenced: bool) -> Request {
     let (key, own, permits) = (hex(&name.key), hex(id), hex(PERMITS));
     let is_free = format!("(@holder IS NULL OR @ends<=@now) AND {}", may_pass(is_fenced));
-    let begun = format!("token=GREATEST(token+1,@now),holder={permits},ends={NEVER}");
+    let begun = format!("token=GREATEST(token+1,@now),tokens=1,holder={permits},ends={NEVER}");
     let before = format!("IF(@holder={permits},@level,0)");
     let (to, when) = match change {
         Count::Set(number) => (format!("{begun},level={number}"), is_free),

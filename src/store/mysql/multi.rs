@@ -69,8 +69,8 @@ fn take(parts: &[&Part<'_>], acquire: &AcquireAll<'_>, fenced: &HashSet<String>)
         let (name, own) = (hex(&part.name.key), hex(part.holder.as_str()));
         match part.held {
             0 => format!(
-                "UPDATE leasehold_lock SET token=IF(@all,GREATEST(token+1,@now),token),level=@all,ends=IF(@all,{end},0),\
-                 holder=IF(@all,{own},NULL) WHERE name={name} AND (@all OR holder={own})"
+                "UPDATE leasehold_lock SET token=IF(@all,GREATEST(token+1,@now),token),tokens=1,level=@all,\
+                 ends=IF(@all,{end},0),holder=IF(@all,{own},NULL) WHERE name={name} AND (@all OR holder={own})"
             ),
             held => format!(
                 "UPDATE leasehold_lock SET level={},ends=GREATEST(ends,{end}) WHERE name={name} AND @all",

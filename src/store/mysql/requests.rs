@@ -93,10 +93,10 @@ pub(super) fn take(acquire: &Acquire<'_>) -> String {
 /// a fenced transaction is open it finds nothing, and waits for nobody.
 pub(super) fn take_fenced(acquire: &Acquire<'_>) -> String {
     let (set, free) = (grant(acquire, "l."), is_free(acquire, "l."));
-    let token = token_after("l.", acquire.tokens);
+    let (token, tokens) = (token_after("l.", acquire.tokens), acquire.tokens);
     format!(
-        "UPDATE leasehold_fence f STRAIGHT_JOIN leasehold_lock l ON l.name=f.name SET f.token={token},{set} \
-         WHERE f.name=@fence AND {free}"
+        "UPDATE leasehold_fence f STRAIGHT_JOIN leasehold_lock l ON l.name=f.name \
+         SET f.token={token},f.tokens={tokens},{set} WHERE f.name=@fence AND {free}"
     )
 }
 
@@ -110,7 +110,8 @@ fn grant(acquire: &Acquire<'_>, table: &str) -> String {
     let holder = hex(&in_row(acquire.name.kind, holder.as_str()));
     let token = token_after(table, tokens);
     format!(
-        "{table}token=LAST_INSERT_ID({token}),{table}holder={holder},{table}level=1,{table}ends={NOW}+{}",
+        "{table}token=LAST_INSERT_ID({token}),{table}tokens={tokens},{table}holder={holder},{table}level=1,\
+         {table}ends={NOW}+{}",
         micros(lease)
     )
 }
@@ -257,7 +258,7 @@ pub(super) fn is_fenced(name: &LockName) -> Request {
     Request::new(format!("SELECT fenced FROM leasehold_lock WHERE name={}", hex(&name.key)))
 }
 
-/// Makes that row, with the token of the last grant. The row of the lock is written first, so no
+/// Makes that row, with the tokens of the last grant. The row of the lock is written first, so no
 /// grant is under way meanwhile, and every later one sees that there is a fence: the row of the
 /// fence never has an older token than the lock.
 /// Repeat-safe: a name that is fenced already is left alone.
@@ -267,7 +268,7 @@ pub(super) fn make_fence(name: &LockName) -> Request {
         format!("UPDATE leasehold_lock SET fenced=1 WHERE name={name} AND fenced=0"),
         "SET @leasehold=ROW_COUNT()".to_owned(),
         format!(
-            "REPLACE INTO leasehold_fence (name,token) SELECT name,token FROM leasehold_lock \
+            "REPLACE INTO leasehold_fence (name,token,tokens) SELECT name,token,tokens FROM leasehold_lock \
              WHERE name={name} AND @leasehold=1"
         ),
     ];
