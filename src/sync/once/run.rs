@@ -107,9 +107,10 @@ impl JobRun {
     /// # Errors
     /// [`Unsupported`](ErrorKind::Unsupported) with any other store.
     pub fn done_sql(&self) -> Result<DoneStatement> {
-        let store = &self.job.handle.client.store;
-        let named = |e: Error| e.for_name(self.name());
-        let sql = store.jobs().and_then(|jobs| jobs.done_statement()).map_err(named)?;
+        let client = &self.job.handle.client;
+        let jobs = client.check_usable().and_then(|()| client.store.jobs());
+        let sql = jobs.and_then(|jobs| jobs.done_statement());
+        let sql = sql.map_err(|e| e.for_name(self.name()))?;
         Ok(DoneStatement::new(sql, &self.name, self.fencing_token()))
     }
 
