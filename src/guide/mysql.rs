@@ -96,8 +96,8 @@
 //!   the one that takes writes. **Set `read_only` on each replica**, which is not the default: if
 //!   two hosts of a URL take writes, a client refuses to connect (`InvalidInput`), because a lock
 //!   could be held in both. The first connection of a client asks the other hosts, for a second at
-//!   most. Whatever a client writes is refused by a server that has become read-only, also for a
-//!   user who may write in spite of that (`SUPER`, `READ_ONLY ADMIN`).
+//!   most. A client leaves a server that has become read-only with its next request, also if its
+//!   user may write in spite of that (`SUPER`, `READ_ONLY ADMIN`).
 //! - **Galera** is refused: it has no `GET_LOCK`, by which a client makes sure that a lost request
 //!   cannot run any more. So are proxies that share sessions (ProxySQL, MaxScale, RDS Proxy): the
 //!   client recognizes them by the number of its connection. No proxy was tested.

@@ -283,12 +283,12 @@ pub(super) const FENCE: FenceStatements = FenceStatements {
 
 /// Ends the session that has the mark. It may be gone already.
 pub(super) fn kill(mark: &str) -> Request {
-    Request::new(format!("KILL CONNECTION IS_USED_LOCK('{mark}')"))
+    Request::to_any(format!("KILL CONNECTION IS_USED_LOCK('{mark}')"))
 }
 
 /// Whether nobody has the mark any more.
 pub(super) fn is_gone(mark: &str) -> Request {
-    Request::new(format!("SELECT GET_LOCK('{mark}',0),RELEASE_LOCK('{mark}')"))
+    Request::to_any(format!("SELECT GET_LOCK('{mark}',0),RELEASE_LOCK('{mark}')"))
 }
 
 pub(super) fn text(row: &Row, column: usize) -> Option<&str> {

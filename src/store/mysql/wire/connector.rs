@@ -74,7 +74,7 @@ impl Connector {
         }
         let deadline = Instant::now() + self.io_timeout.min(OTHERS);
         // It may be the same server under another name.
-        let question = Request::new(format!(
+        let question = Request::to_any(format!(
             "SELECT IS_USED_LOCK('{mark}') IS NOT NULL,@@global.read_only,{READS_ONLY}"
         ));
         for (_, other) in hosts.iter().enumerate().filter(|(other, _)| *other != place) {
