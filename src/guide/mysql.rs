@@ -65,10 +65,10 @@
 //! these rights and no others:
 //!
 //! ```sql
-//! GRANT SELECT, INSERT, UPDATE, DELETE ON shop.leasehold_lock TO app@'%';
-//! GRANT SELECT, INSERT, UPDATE, DELETE ON shop.leasehold_share TO app@'%';
-//! GRANT SELECT, INSERT, UPDATE, DELETE ON shop.leasehold_fence TO app@'%';
-//! GRANT SELECT, INSERT, UPDATE, DELETE ON shop.leasehold_client TO app@'%';
+//! GRANT SELECT, INSERT, UPDATE, DELETE, TRIGGER ON shop.leasehold_lock TO app@'%';
+//! GRANT SELECT, INSERT, UPDATE, DELETE, TRIGGER ON shop.leasehold_share TO app@'%';
+//! GRANT SELECT, INSERT, UPDATE, DELETE, TRIGGER ON shop.leasehold_fence TO app@'%';
+//! GRANT SELECT, INSERT, UPDATE, DELETE, TRIGGER ON shop.leasehold_client TO app@'%';
 //! GRANT EXECUTE ON PROCEDURE shop.leasehold_fence TO app@'%';
 //! ```
 //!
@@ -76,10 +76,11 @@
 //! connections after a lost answer (`KILL`), and a user may end only those of its own.
 //!
 //! Tables and a procedure of these names that are not of this release, tables of another engine
-//! than InnoDB, and triggers on the tables, which would run somebody else's code, are refused. A
-//! name that was used once keeps its row, so that its tokens grow for ever: use names of what there
-//! is, and not a new one for each request. `mysqldump` leaves the procedure out, unless it is told
-//! `--routines`; the next connection creates it again.
+//! than InnoDB, and triggers on the tables, which would run somebody else's code, are refused.
+//! (MySQL shows a trigger only to whoever has the right `TRIGGER`, MariaDB to all.) A name that was
+//! used once keeps its row, so that its tokens grow for ever: use names of what there is, and not a
+//! new one for each request. `mysqldump` leaves the procedure out, unless it is told `--routines`;
+//! the next connection creates it again.
 //!
 //! # Servers
 //!
