@@ -127,7 +127,7 @@
 //! | then | |
 //! |---|---|
 //! | another holder has taken the lock since | it fails with SQLSTATE `LH001` (error 1644): roll back |
-//! | nobody has | until the transaction ends nobody else gets the lock, even if its lease ends; renewals, re-entries and the unlock are not held up |
+//! | nobody has, also if it was given up | until the transaction ends nobody else gets the lock, even if its lease ends; renewals, re-entries and the unlock are not held up |
 //!
 //! `sql_at_commit` is the same statement, for the end of the transaction: MySQL cannot check at
 //! `COMMIT`. A transaction that reads in `REPEATABLE READ` before its fence may have read what is

@@ -14,13 +14,11 @@ use super::wire::{Request, Row, Set};
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::lease::Moment;
 use crate::base::lock_name::{Kind, LockName};
+use crate::store::database::another_kind;
 use crate::store::{Acquire, Acquired, FenceStatements, Release, Renewal, Renewed};
 
 /// Microseconds since 1970, in UTC whatever the time zone is.
 pub(super) const NOW: &str = "TIMESTAMPDIFF(MICROSECOND,'1970-01-01',UTC_TIMESTAMP(6))";
-
-/// When to try again if another transaction has locked the row: usually a fenced one.
-pub(super) const LOCKED: Duration = Duration::from_millis(20);
 
 pub(super) fn hex(text: &str) -> String {
     let mut literal = String::with_capacity(3 + 2 * text.len());
@@ -301,11 +299,6 @@ pub(super) fn number(row: &Row, column: usize) -> Option<i64> {
 
 pub(super) fn span(micros: i64) -> Duration {
     Duration::from_micros(u64::try_from(micros).unwrap_or(0))
-}
-
-#[cold]
-pub(super) fn another_kind() -> Error {
-    Error::new(ErrorKind::WrongType, "something of another kind has this name; use another name")
 }
 
 #[cold]

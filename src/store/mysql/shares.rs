@@ -11,13 +11,14 @@
 use std::time::Duration;
 
 use super::requests::{
-    NOW, PERMITS, READERS, Step, Stepped, WRITER, another_kind, busy, hex, in_row, kind_of, micros,
-    number, span, take, take_fenced, text, unexpected,
+    NOW, PERMITS, READERS, Step, Stepped, WRITER, busy, hex, in_row, kind_of, micros, number, span,
+    take, take_fenced, text, unexpected,
 };
 use super::wire::{Request, Row};
 use crate::base::error::Result;
 use crate::base::holder::Holder;
 use crate::base::lock_name::{Kind, LockName};
+use crate::store::database::another_kind;
 use crate::store::{Acquire, Acquired, Release, Renewal, Waiting};
 
 /// Locks the row of the name, reads it, and removes shares that have ended.

@@ -34,7 +34,7 @@ use crate::base::log;
 use crate::base::node_status::NodeStatus;
 use crate::report::diagnosis::Finding;
 use crate::signal::clock::Clock;
-use crate::store::database::{DatabaseSettings, MAY_BE_FREE};
+use crate::store::database::{DatabaseSettings, LOCKED, MAY_BE_FREE};
 use crate::store::resolve::resolve_first;
 use crate::store::{
     Acquire, Acquired, CountStore, DataStore, Diagnose, FenceStatements, FenceStore, HandedOver,
@@ -42,9 +42,6 @@ use crate::store::{
     QueueStore, Release, Released, Renewal, Renewed, Subscriber, SubscriptionSender, Undo,
     UnknownOutcomes, has,
 };
-
-/// When to try again if another transaction has locked the row: usually a fenced one.
-const LOCKED: Duration = Duration::from_millis(20);
 
 /// How often a client removes rows that nobody uses. It does so with its first hold if no client
 /// has for as long: most programs live for less than this.

@@ -285,7 +285,7 @@ impl ScheduledJob {
     /// connection.
     /// - [`InvalidInput`](ErrorKind::InvalidInput) for a name, a label or a setting out of range;
     /// - [`Conflict`](ErrorKind::Conflict) when this thread runs an occurrence of this job;
-    /// - [`Unsupported`](ErrorKind::Unsupported) with Redlock;
+    /// - [`Unsupported`](ErrorKind::Unsupported) with Redlock and MySQL;
     /// - [`WrongType`](ErrorKind::WrongType) when one of its keys is used for something else;
     /// - [`Lost`](ErrorKind::Lost) when the lease was lost before the attempt could begin;
     /// - [`Closed`](ErrorKind::Closed), [`Cancelled`](ErrorKind::Cancelled), and any error of the
