@@ -22,7 +22,7 @@ use crate::sync::semaphore::Semaphore;
 use crate::wait::client_state::ClientState;
 
 /// Locks in Redis (one server, behind sentinels, a cluster, or a majority of several), in
-/// PostgreSQL, in ZooKeeper, or [in memory](Self::in_memory).
+/// PostgreSQL, in MySQL, in ZooKeeper, or [in memory](Self::in_memory).
 ///
 /// # Threads and cloning
 /// `Send` and `Sync`. A clone is another handle to the same client: same identity, connections, and
@@ -136,7 +136,7 @@ impl LockClient {
     /// machines start it; no I/O. The occurrence is a label, such as `"2026-11-23T02:00Z"`, or the
     /// last fire time by the clock of the store, such as
     /// `Every::new(Duration::from_secs(3600))`. The name and a lock of the same name have nothing
-    /// to do with each other. On all stores but Redlock.
+    /// to do with each other. On all stores but Redlock and MySQL.
     ///
     /// # Examples
     /// ```

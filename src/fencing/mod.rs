@@ -59,7 +59,7 @@
 //! |---|---|---|---|
 //! | lives in this process (a value, a file that no other process writes) | [`FenceGate`] | [`FenceGate::claim`] | claim and write in one line |
 //! | is a row of an SQL table | [`SqlFence`] | [`SqlFence::claim`] | [`SqlFence::write_unclaimed`] |
-//! | is in the database that has the locks (`postgres://`) | [`TransactionFence`] | [`TransactionFence::sql`] | [`TransactionFence::sql_at_commit`] |
+//! | is in the database that has the locks (`postgres://`, `mysql://`) | [`TransactionFence`] | [`TransactionFence::sql`] | [`TransactionFence::sql_at_commit`] |
 //! | is a value on the server that has the locks | [`FencedValue`] | [`FencedValue::claim`] | claim and write, two round trips |
 //!
 //! For any other resource the rule is the same, if it can compare and set in one step. Store the

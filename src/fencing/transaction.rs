@@ -37,8 +37,8 @@ use crate::store::FenceStatements;
 /// committed or rolled back, also across a restart of the server.
 ///
 /// **In MySQL and MariaDB** both are one statement, with `?` for the values, and the error 1644
-/// beside the SQLSTATE; [the chapter](crate::guide::mysql#fencing-your-transaction) has the
-/// differences.
+/// beside the SQLSTATE; they pass for a lock that was given up and that nobody has taken since.
+/// [The chapter](crate::guide::mysql#fencing-your-transaction) has the differences.
 ///
 /// # Examples
 ///

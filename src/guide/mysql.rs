@@ -65,10 +65,10 @@
 //! these rights and no others:
 //!
 //! ```sql
-//! GRANT SELECT, INSERT, UPDATE, DELETE ON shop.leasehold_lock TO app@'%';
-//! GRANT SELECT, INSERT, UPDATE, DELETE ON shop.leasehold_share TO app@'%';
-//! GRANT SELECT, INSERT, UPDATE, DELETE ON shop.leasehold_fence TO app@'%';
-//! GRANT SELECT, INSERT, UPDATE, DELETE ON shop.leasehold_client TO app@'%';
+//! GRANT SELECT, INSERT, UPDATE, DELETE, TRIGGER ON shop.leasehold_lock TO app@'%';
+//! GRANT SELECT, INSERT, UPDATE, DELETE, TRIGGER ON shop.leasehold_share TO app@'%';
+//! GRANT SELECT, INSERT, UPDATE, DELETE, TRIGGER ON shop.leasehold_fence TO app@'%';
+//! GRANT SELECT, INSERT, UPDATE, DELETE, TRIGGER ON shop.leasehold_client TO app@'%';
 //! GRANT EXECUTE ON PROCEDURE shop.leasehold_fence TO app@'%';
 //! ```
 //!
@@ -76,10 +76,11 @@
 //! connections after a lost answer (`KILL`), and a user may end only those of its own.
 //!
 //! Tables and a procedure of these names that are not of this release, tables of another engine
-//! than InnoDB, and triggers on the tables, which would run somebody else's code, are refused. A
-//! name that was used once keeps its row, so that its tokens grow for ever: use names of what there
-//! is, and not a new one for each request. `mysqldump` leaves the procedure out, unless it is told
-//! `--routines`; the next connection creates it again.
+//! than InnoDB, and triggers on the tables, which would run somebody else's code, are refused.
+//! (MySQL shows a trigger only to whoever has the right `TRIGGER`, MariaDB to all.) A name that was
+//! used once keeps its row, so that its tokens grow for ever: use names of what there is, and not a
+//! new one for each request. `mysqldump` leaves the procedure out, unless it is told `--routines`;
+//! the next connection creates it again.
 //!
 //! # Servers
 //!
@@ -96,8 +97,8 @@
 //!   the one that takes writes. **Set `read_only` on each replica**, which is not the default: if
 //!   two hosts of a URL take writes, a client refuses to connect (`InvalidInput`), because a lock
 //!   could be held in both. The first connection of a client asks the other hosts, for a second at
-//!   most. Whatever a client writes is refused by a server that has become read-only, also for a
-//!   user who may write in spite of that (`SUPER`, `READ_ONLY ADMIN`).
+//!   most. A client leaves a server that has become read-only with its next request, also if its
+//!   user may write in spite of that (`SUPER`, `READ_ONLY ADMIN`).
 //! - **Galera** is refused: it has no `GET_LOCK`, by which a client makes sure that a lost request
 //!   cannot run any more. So are proxies that share sessions (ProxySQL, MaxScale, RDS Proxy): the
 //!   client recognizes them by the number of its connection. No proxy was tested.
@@ -126,7 +127,7 @@
 //! | then | |
 //! |---|---|
 //! | another holder has taken the lock since | it fails with SQLSTATE `LH001` (error 1644): roll back |
-//! | nobody has | until the transaction ends nobody else gets the lock, even if its lease ends; renewals, re-entries and the unlock are not held up |
+//! | nobody has, also if it was given up | until the transaction ends nobody else gets the lock, even if its lease ends; renewals, re-entries and the unlock are not held up |
 //!
 //! `sql_at_commit` is the same statement, for the end of the transaction: MySQL cannot check at
 //! `COMMIT`. A transaction that reads in `REPEATABLE READ` before its fence may have read what is

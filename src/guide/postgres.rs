@@ -244,7 +244,8 @@
 //!   every ten seconds at most. This is the one case in which `Ok(None)` is returned although no
 //!   client has the lock.
 //! - *The row of a lock that a client holds* changes nothing: the lock is taken. To extend it, to
-//!   give it back or to free it by force fails with `NotReady`, which names the session.
+//!   enter it once more, to give it back or to free it by force fails with `NotReady`, which names
+//!   the session.
 //!
 //! When as many requests wait in this way as the client has connections, its other calls wait for
 //! one of these, and fail after the I/O timeout with the same reason.

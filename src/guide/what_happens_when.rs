@@ -21,7 +21,7 @@
 //!
 //! # One Redis
 //!
-//! | condition | takes a lock | takes a permit | waits already | reads | lists | extends or downgrades | changes something else | frees by force | gives back |
+//! | condition | takes a lock | takes a permit | waits already | reads | lists | extends, re-enters or downgrades | changes something else | frees by force | gives back |
 //! |---|---|---|---|---|---|---|---|---|---|
 //! | The server hangs: it accepts connections and answers nothing | `Unreachable` | `Unreachable` | works | `Unreachable` | `Unreachable` | `Unreachable` | `Unreachable` | `Unreachable` | `Unreachable` |
 //! | The network drops all packets | `Unreachable` | `Unreachable` | works | `Unreachable` | `Unreachable` | `Unreachable` | `Unreachable` | `Unreachable` | `Unreachable` |
@@ -34,7 +34,7 @@
 //! | All idle connections are ended, as by the server's `timeout` | works | works | works | works | works | works | works | works | works |
 //! | All idle connections are ended, and a proxy hides that until they are used | works | works | works | works | works | works | works | works or `Unreachable` | works |
 //! | The server has reached its `maxclients`, and ends the connections that it has | `NotReady` | `NotReady` | works | `NotReady` | `NotReady` | `NotReady` | `NotReady` | `NotReady` or `Unreachable` | `NotReady` |
-//! | The server has reached its `maxmemory` | works or `Full` | `Full` | works or `Full` | works | works | works | works or `Full` | works or `Full` | works |
+//! | The server has reached its `maxmemory` | works or `Full` | `Full` | works or `Full` | works | works | works or `Full` | works or `Full` | works or `Full` | works |
 //! | The server has become a replica | `ReadOnly` | `ReadOnly` | works | works or `ReadOnly` | `ReadOnly` | `ReadOnly` | works or `ReadOnly` | works or `ReadOnly` | `ReadOnly` |
 //! | The server has too few replicas (`min-replicas-to-write`) | `ReadOnly` | `ReadOnly` | works | works | works | `ReadOnly` | works or `ReadOnly` | works or `ReadOnly` | `ReadOnly` |
 //! | The server is busy with somebody's endless script | `NotReady` | `NotReady` | works | `NotReady` | `NotReady` | `NotReady` | `NotReady` | `NotReady` | `NotReady` |
@@ -71,7 +71,7 @@
 //!
 //! # Redlock
 //!
-//! | condition | takes a lock | takes a permit | waits already | reads | lists | extends or downgrades | changes something else | frees by force | gives back |
+//! | condition | takes a lock | takes a permit | waits already | reads | lists | extends, re-enters or downgrades | changes something else | frees by force | gives back |
 //! |---|---|---|---|---|---|---|---|---|---|
 //! | Each reply of one of three masters comes 1 ms late | works | not supported | works | works | works | works | not supported | works | works |
 //! | Each reply of one of three masters comes 5 ms late | works | not supported | works | works | works | works | not supported | works | works |
@@ -89,7 +89,7 @@
 //!
 //! # Sentinels
 //!
-//! | condition | takes a lock | takes a permit | waits already | reads | lists | extends or downgrades | changes something else | frees by force | gives back |
+//! | condition | takes a lock | takes a permit | waits already | reads | lists | extends, re-enters or downgrades | changes something else | frees by force | gives back |
 //! |---|---|---|---|---|---|---|---|---|---|
 //! | The master hangs, and the sentinels have not found out | `Unreachable` | `Unreachable` | works | `Unreachable` | `Unreachable` | `Unreachable` | `Unreachable` | `Unreachable` | `Unreachable` |
 //! | The master is killed, and then a replica is promoted | `Unreachable` | `Unreachable` | works | `Unreachable` | `Unreachable` | `Unreachable` | `Unreachable` | `Unreachable` | `Unreachable` |
@@ -101,7 +101,7 @@
 //!
 //! # Cluster
 //!
-//! | condition | takes a lock | takes a permit | waits already | reads | lists | extends or downgrades | changes something else | frees by force | gives back |
+//! | condition | takes a lock | takes a permit | waits already | reads | lists | extends, re-enters or downgrades | changes something else | frees by force | gives back |
 //! |---|---|---|---|---|---|---|---|---|---|
 //! | The primary of a shard hangs | `Unreachable` | `Unreachable` | works | `Unreachable` | `Unreachable` | `Unreachable` | `Unreachable` | `Unreachable` | `Unreachable` |
 //! | The primary of a shard is killed, and then its replica takes over | `Unreachable` | `Unreachable` | works | `Unreachable` | `Unreachable` | `Unreachable` | `Unreachable` | `Unreachable` | `Unreachable` |
@@ -111,7 +111,7 @@
 //!
 //! # PostgreSQL
 //!
-//! | condition | takes a lock | takes a permit | waits already | reads | lists | extends or downgrades | changes something else | frees by force | gives back |
+//! | condition | takes a lock | takes a permit | waits already | reads | lists | extends, re-enters or downgrades | changes something else | frees by force | gives back |
 //! |---|---|---|---|---|---|---|---|---|---|
 //! | The server hangs: it accepts connections and answers nothing | `Unreachable` | `Unreachable` | works | `Unreachable` | `Unreachable` | `Unreachable` | `Unreachable` | `Unreachable` | `Unreachable` |
 //! | The network drops all packets | `Unreachable` | `Unreachable` | works | `Unreachable` | `Unreachable` | `Unreachable` | `Unreachable` | `Unreachable` | `Unreachable` |
@@ -145,7 +145,7 @@
 //!
 //! # MySQL
 //!
-//! | condition | takes a lock | takes a permit | waits already | reads | lists | extends or downgrades | changes something else | frees by force | gives back |
+//! | condition | takes a lock | takes a permit | waits already | reads | lists | extends, re-enters or downgrades | changes something else | frees by force | gives back |
 //! |---|---|---|---|---|---|---|---|---|---|
 //! | The server does not answer (it is suspended) | `Unreachable` | `Unreachable` | works | `Unreachable` | `Unreachable` | `Unreachable` | `Unreachable` | `Unreachable` | `Unreachable` |
 //! | The connections of the client were ended (`KILL`) | works | works | works | works | works | works | works | works | works |
@@ -156,7 +156,7 @@
 //!
 //! # ZooKeeper
 //!
-//! | condition | takes a lock | takes a permit | waits already | reads | lists | extends or downgrades | changes something else | frees by force | gives back |
+//! | condition | takes a lock | takes a permit | waits already | reads | lists | extends, re-enters or downgrades | changes something else | frees by force | gives back |
 //! |---|---|---|---|---|---|---|---|---|---|
 //! | The server hangs: it accepts connections and answers nothing | `Unreachable` | `Unreachable` | works | `Unreachable` | `Unreachable` | `Unreachable` | `Unreachable` | `Unreachable` | `Unreachable` |
 //! | The network drops all packets | `Unreachable` | `Unreachable` | works | `Unreachable` | `Unreachable` | `Unreachable` | `Unreachable` | `Unreachable` | `Unreachable` |

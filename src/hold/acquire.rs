@@ -169,7 +169,8 @@ pub(crate) fn granted_too_late() -> Error {
     )
 }
 
-/// Returns when the granted request was sent; `None` if the hold is gone.
+/// Returns when the granted request was sent; `None` if the hold is gone. That it is busy says
+/// nothing of the hold: no other can have the lock while this one has it.
 fn reenter_once(
     client: &ClientState,
     hold: &Hold,
@@ -190,11 +191,14 @@ fn reenter_once(
         .map_err(|e| e.for_name(&name.name))?
     {
         Acquired::Granted(Granted { sent_at, .. }) => Ok(Some(sent_at)),
-        Acquired::Gone
-        | Acquired::Busy { .. }
+        Acquired::Gone => Ok(None),
+        Acquired::Busy { .. }
         | Acquired::Queued { .. }
         | Acquired::Split { .. }
-        | Acquired::TooFew { .. } => Ok(None),
+        | Acquired::TooFew { .. } => {
+            let why = "the store did not look at this hold, so the lock was not re-entered";
+            Err(Error::named(ErrorKind::NotReady, &name.name, why))
+        }
     }
 }
 

@@ -91,6 +91,7 @@ impl Hold {
     }
 
     pub(crate) fn fence_statements(&self) -> Result<FenceStatements> {
+        self.client.check_usable()?;
         self.client.store.fence_statements(self.tenure.lock_name())
     }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::base::data::HoldData;
-use crate::base::error::Result;
+use crate::base::error::{Error, Result, invalid};
 use crate::base::holder::Holder;
 use crate::base::lease::{Moment, SessionTerm};
 use crate::base::lock_name::LockName;
@@ -101,6 +101,12 @@ pub(crate) struct CountAnswer {
     pub(crate) done: bool,
     /// The count after it.
     pub(crate) value: i64,
+}
+
+/// Why permits are not added or removed.
+#[cold]
+pub(crate) fn out_of_range(free: i64) -> Error {
+    invalid(format!("with {free} permits free now, the result would not be within 2^31 - 1"))
 }
 
 pub(crate) trait CountStore {

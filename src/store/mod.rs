@@ -37,7 +37,7 @@ pub(crate) mod zookeeper;
 pub(crate) use capabilities::{
     AcquireAll, AcquiredAll, Count, CountAnswer, CountStore, DataStore, FenceAnswer,
     FenceStatements, FenceStore, LastHold, MultiStore, Part, QueueStore, REMEMBERED, Rate,
-    RateChange, RateStore, has,
+    RateChange, RateStore, has, out_of_range,
 };
 pub(crate) use jobs::{AttemptEnd, BeginJob, EndJob, JobState, JobStore, NEWEST_KEPT};
 pub(crate) use listing::{Found, FoundHolder, FoundWaiter, ListingStore, MOST_LISTED, NameFilter};

@@ -343,7 +343,7 @@ macro_rules! handle_methods {
         ///
         /// At most 1024 bytes of any kind: the first call returns
         /// [`InvalidInput`](crate::ErrorKind::InvalidInput) for more. With
-        /// [Redlock](crate::guide::redlock) it returns
+        /// [Redlock](crate::guide::redlock) and [MySQL](crate::guide::mysql) it returns
         /// [`Unsupported`](crate::ErrorKind::Unsupported). Everybody who may read the lock reads
         /// it, and the library never logs it.
         #[must_use]
@@ -359,7 +359,7 @@ macro_rules! handle_methods {
         ///
         /// # Errors
         /// [`Unsupported`](crate::ErrorKind::Unsupported) with ZooKeeper, where nothing is left of
-        /// a session that has ended, and with Redlock; otherwise the same as
+        /// a session that has ended, and with Redlock and MySQL; otherwise the same as
         /// [`is_locked`](Self::is_locked). Safe to repeat.
         pub fn last_holder(&self) -> $crate::Result<Option<$crate::observe::LastHolder>> {
             self.handle.last_holder()

@@ -29,7 +29,7 @@ use crate::wait::contender::Contender;
 ///
 /// # Stores
 /// Redis (one server, behind sentinels, a cluster) and [in memory](crate::LockClient::in_memory).
-/// With Redlock, PostgreSQL and ZooKeeper every call returns
+/// With Redlock, PostgreSQL, MySQL and ZooKeeper every call returns
 /// [`Unsupported`](ErrorKind::Unsupported).
 ///
 /// # The interval

@@ -42,7 +42,10 @@ fn a_fork_owns_nothing_and_harms_nothing() {
     let server = Server::start();
     let mut child =
         Child::spawn("processes::forking_process", &[("LEASEHOLD_TEST_URL", &server.url())]);
-    assert_eq!(child.expect("child "), "held=false lost=Err(Disconnected) lock=Forked");
+    assert_eq!(
+        child.expect("child "),
+        "held=false lost=Err(Disconnected) lock=Forked fence=Forked"
+    );
     assert_eq!(child.expect("child waits="), "Released Released");
     assert_eq!(child.expect("child ended, its callback dropped: "), "false");
     assert_eq!(child.expect("parent "), "held=true");
@@ -54,7 +57,10 @@ fn a_fork_owns_nothing_and_harms_nothing() {
 pub(crate) fn assert_forks_own_nothing(url: &str) {
     let env = [("LEASEHOLD_TEST_URL", url)];
     let mut child = Child::spawn("processes::forking_process", &env);
-    assert_eq!(child.expect("child "), "held=false lost=Err(Disconnected) lock=Forked");
+    assert_eq!(
+        child.expect("child "),
+        "held=false lost=Err(Disconnected) lock=Forked fence=Forked"
+    );
     assert_eq!(child.expect("child waits="), "Released Released");
     assert_eq!(child.expect("parent "), "held=true");
     child.wait();
@@ -85,8 +91,9 @@ fn forking_process() {
         fork::Fork::Child => {
             let (held, lost) = (guard.is_held(), guard.lost().try_recv());
             println!(
-                "@@child held={held} lost={lost:?} lock={:?}",
-                client.lock("x").unwrap_err().kind()
+                "@@child held={held} lost={lost:?} lock={:?} fence={:?}",
+                client.lock("x").unwrap_err().kind(),
+                guard.fence_sql().unwrap_err().kind()
             );
             let (both, token) = (guard.wait_lost(ms(60_000)), CancelToken::new());
             token.cancel();

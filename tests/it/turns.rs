@@ -62,6 +62,47 @@ pub(crate) fn in_a_passed_turn_of(
     errors.into_inner().unwrap()
 }
 
+/// Threads of one client take the lock in turn until one of them has it with a token that
+/// `is_inside` its block at the server, and not the last one: `act` gets that guard while the others
+/// wait. Returns their errors.
+pub(crate) fn in_the_middle_of_a_block(
+    client: &LockClient,
+    is_inside: impl Fn(i64) -> bool + Sync,
+    act: impl FnOnce(ReentrantMutexGuard) + Send,
+) -> Vec<ErrorKind> {
+    let (act, done, errors) =
+        (Mutex::new(Some(act)), AtomicBool::new(false), Mutex::new(Vec::new()));
+    let begin = Instant::now();
+    let turns = || {
+        for turn in 0_u32.. {
+            if done.load(Ordering::SeqCst) {
+                return;
+            }
+            assert!(begin.elapsed() < CAP, "no turn has a token in the middle of a block");
+            let guard = match client.lock(NAME) {
+                Ok(guard) => guard,
+                Err(error) => {
+                    errors.lock().unwrap().push(error.kind());
+                    continue;
+                }
+            };
+            // Rarely checked: a block is large only after a run of many turns.
+            let looks = turn % 16 == 15;
+            if looks
+                && is_inside(guard.fencing_token().unwrap().as_i64())
+                && !done.swap(true, Ordering::SeqCst)
+            {
+                let act = act.lock().unwrap().take().unwrap();
+                act(guard);
+            } else if let Err(error) = guard.unlock() {
+                errors.lock().unwrap().push(error.kind());
+            }
+        }
+    };
+    std::thread::scope(|s| (0..THREADS).for_each(|_| drop(s.spawn(turns))));
+    errors.into_inner().unwrap()
+}
+
 /// A client of a server, and one in memory.
 fn for_both(point: impl Fn(&LockClient)) {
     let server = Server::start();

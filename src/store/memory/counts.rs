@@ -6,12 +6,12 @@ use std::sync::Arc;
 use super::answers::Answer;
 use super::entry::{Entry, Permits, Value, another_kind};
 use super::state::MemoryState;
-use crate::base::error::{Result, invalid};
+use crate::base::error::Result;
 use crate::base::lease::Moment;
 use crate::base::limits::{IDEMPOTENCY_TTL, MOST_PERMITS, TAKEN_TTL};
 use crate::base::lock_name::{Kind, LockName};
 use crate::store::{
-    Acquire, Acquired, Count, CountAnswer, FenceAnswer, Granted, Release, Released,
+    Acquire, Acquired, Count, CountAnswer, FenceAnswer, Granted, Release, Released, out_of_range,
 };
 
 /// The id under which the time of a latch's last opening is kept; no request has this id.
@@ -75,10 +75,7 @@ impl MemoryState {
         let before = self.number(name, now)?.copied();
         let value = before.unwrap_or(0).saturating_add(more);
         if value.unsigned_abs() > MOST_PERMITS.into() {
-            let free = before.unwrap_or(0);
-            let why =
-                format!("with {free} permits free now, the result would not be within 2^31 - 1");
-            return Err(invalid(why));
+            return Err(out_of_range(before.unwrap_or(0)));
         }
         match self.number(name, now)? {
             Some(free) => *free = value,

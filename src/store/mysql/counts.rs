@@ -4,14 +4,15 @@
 //! A change leaves its id as a share of no permits, so that a repeat after a lost answer finds that
 //! it was made.
 
-use super::requests::{PERMITS, another_kind, hex, insert, micros, number, unexpected};
+use super::requests::{PERMITS, hex, insert, micros, number, unexpected};
 use super::shares::{Seen, begin, lock_fence, look, may_pass, move_fence};
 use super::wire::{Request, Set};
 use super::{MysqlStore, STEPS};
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::limits::{IDEMPOTENCY_TTL, MOST_PERMITS};
 use crate::base::lock_name::{Kind, LockName};
-use crate::store::{Count, CountAnswer, CountStore, UnknownOutcomes};
+use crate::store::database::another_kind;
+use crate::store::{Count, CountAnswer, CountStore, UnknownOutcomes, out_of_range};
 
 /// After all times that leases have.
 const NEVER: i64 = 1 << 62;
@@ -24,7 +25,7 @@ const NEVER: i64 = 1 << 62;
 fn change(name: &LockName, change: Count, id: &str, is_fenced: bool) -> Request {
     let (key, own, permits) = (hex(&name.key), hex(id), hex(PERMITS));
     let is_free = format!("(@holder IS NULL OR @ends<=@now) AND {}", may_pass(is_fenced));
-    let begun = format!("token=GREATEST(token+1,@now),holder={permits},ends={NEVER}");
+    let begun = format!("token=GREATEST(token+1,@now),tokens=1,holder={permits},ends={NEVER}");
     let before = format!("IF(@holder={permits},@level,0)");
     let (to, when) = match change {
         Count::Set(number) => (format!("{begun},level={number}"), is_free),
@@ -34,9 +35,10 @@ fn change(name: &LockName, change: Count, id: &str, is_fenced: bool) -> Request 
                 "(@holder={permits} OR {is_free}) AND ABS({before}-@used+{more})<={MOST_PERMITS}"
             ),
         ),
-        Count::Down | Count::Delete => {
+        Count::Delete => {
             ("token=token+1,holder=NULL,level=0,ends=0".to_owned(), format!("@holder={permits}"))
         }
+        Count::Down => unreachable!("latches are refused"),
     };
     let decide = [
         format!(
@@ -80,11 +82,7 @@ fn change_answer(sets: &[Set], change: Count) -> Result<Changed> {
     let answer = Ok(Changed::Done(CountAnswer { done, value }));
     match seen.as_ref().map(Seen::kind) {
         _ if done => answer,
-        Some(Some(Kind::Semaphore)) if matches!(change, Count::Add(_)) => {
-            let why =
-                format!("with {value} permits free now, the result would not be within 2^31 - 1");
-            Err(Error::new(ErrorKind::InvalidInput, why))
-        }
+        Some(Some(Kind::Semaphore)) if matches!(change, Count::Add(_)) => Err(out_of_range(value)),
         Some(Some(Kind::Semaphore)) => answer,
         Some(Some(_)) => Err(another_kind()),
         _ if change == Count::Delete => answer,

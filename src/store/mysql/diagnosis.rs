@@ -67,7 +67,7 @@ fn no_answer() -> Error {
 }
 
 fn ask(connection: &mut Connection, sql: &str) -> Result<Vec<Set>> {
-    connection.ask(&Request::new(sql)).map_err(MysqlFailure::into_error).and_then(Answer::all)
+    connection.ask(&Request::to_any(sql)).map_err(MysqlFailure::into_error).and_then(Answer::all)
 }
 
 fn takes_writes(facts: &Row) -> bool {

@@ -33,7 +33,8 @@ pub(super) fn acquire(acquire: &Acquire<'_>, step: &Step, bar: Duration) -> Requ
     })
 }
 
-/// The answer that decides: that of the last statement, or of the last one in a transaction.
+/// The answer that decides: of a transaction that of the last statement before its end, otherwise
+/// that of the one statement.
 pub(super) fn decisive(sets: &[Set]) -> Option<&Set> {
     sets.get(sets.len().saturating_sub(2))
 }

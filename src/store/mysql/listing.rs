@@ -86,17 +86,19 @@ impl MysqlStore {
 impl ListingStore for MysqlStore {
     fn list(&self, wanted: &NameFilter) -> Result<Vec<Found>> {
         let mut all = Vec::new();
-        let mut from = format!("name>={}", hex(&wanted.prefix));
+        // No name has the byte after the prefix.
+        let prefix = hex(&wanted.prefix);
+        let below = format!("name<CONCAT({prefix},x'ff')");
+        let mut from = format!("name>={prefix}");
         loop {
-            let page = self.page(&from)?;
+            let page = self.page(&format!("{from} AND {below}"))?;
             let is_last = page.len() < PAGE;
-            let Some(last) = page.last().map(|found| found.key.clone()) else { return Ok(all) };
+            let next = page.last().map(|last| format!("name>{}", hex(&last.key)));
             all.extend(page.into_iter().filter(|found| wanted.name_of(&found.key).is_some()));
-            // They are in byte order: after those with the prefix no other has it.
-            if is_last || !last.starts_with(&wanted.prefix) {
-                return Ok(all);
+            match next {
+                Some(next) if !is_last => from = next,
+                _ => return Ok(all),
             }
-            from = format!("name>{}", hex(&last));
         }
     }
 

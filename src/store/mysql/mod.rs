@@ -23,7 +23,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use self::background::Background;
-use self::requests::{LOCKED, Step, Stepped};
+use self::requests::{Step, Stepped};
 use self::server::Server;
 use self::subscription::subscribe_to;
 use self::wire::Answer;
@@ -33,7 +33,7 @@ use crate::base::lock_name::{Kind, LockName};
 use crate::base::node_status::NodeStatus;
 use crate::report::diagnosis::Finding;
 use crate::signal::clock::Clock;
-use crate::store::database::{DatabaseSettings, MAY_BE_FREE};
+use crate::store::database::{DatabaseSettings, LOCKED, MAY_BE_FREE, another_kind};
 use crate::store::resolve::resolve_first;
 use crate::store::{
     Acquire, Acquired, CountStore, DataStore, Diagnose, FenceStatements, FenceStore, Found,
@@ -104,8 +104,9 @@ impl LockStore for MysqlStore {
             let answer = self.server.ask(&kinds::acquire(acquire, &step, bar), unknowns)?;
             let sent_at = answer.sent_at;
             let sets = match answer.sets {
-                // A transaction that is not one of a client: it says nothing of the lock.
-                Err(error) if error.is_timeout() && !acquire.goes_on => {
+                // It says nothing of the lock: a transaction that is not one of a client; or a
+                // deadlock, and the holder itself asks.
+                Err(error) if acquire.held > 0 || error.is_timeout() && !acquire.goes_on => {
                     return Err(error.to_error());
                 }
                 // The effects of an earlier attempt are still unknown.
@@ -180,7 +181,7 @@ impl LockStore for MysqlStore {
         }
         // Nobody had it, or it is of another kind.
         match self.look_at(name)?.first().and_then(|found| found.kind) {
-            Some(kind) if !kind.is_same_primitive_as(name.kind) => Err(requests::another_kind()),
+            Some(kind) if !kind.is_same_primitive_as(name.kind) => Err(another_kind()),
             _ => Ok(false),
         }
     }
@@ -257,7 +258,7 @@ impl LockStore for MysqlStore {
 /// What is found under a name that somebody has.
 fn status(found: Found) -> Result<LockStatus> {
     if !found.kind.is_some_and(Kind::is_lock) {
-        return Err(requests::another_kind());
+        return Err(another_kind());
     }
     let ttl = found.holders.iter().filter_map(|holder| holder.left).max();
     let holders = found.holders.into_iter().map(|holder| (holder.id, holder.count)).collect();

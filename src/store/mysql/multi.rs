@@ -5,25 +5,17 @@ use std::collections::{HashMap, HashSet};
 
 use super::kinds::{decisive, release_answer};
 use super::requests::{
-    self, LOCKED, NOW, another_kind, hex, insert, kind_of, list, micros, number, span, text,
-    unexpected,
+    self, NOW, hex, insert, kind_of, list, micros, number, span, text, unexpected,
 };
 use super::shares::{lock_fence, move_fence};
 use super::wire::{Answer, Request, Row, Set};
 use super::{MysqlStore, STEPS};
 use crate::base::error::Result;
 use crate::base::lock_name::Kind;
+use crate::store::database::{LOCKED, another_kind, sorted};
 use crate::store::{
     AcquireAll, AcquiredAll, MultiStore, Part, Release, Released, TokenRule, UnknownOutcomes,
 };
-
-/// The places of the names in byte order.
-fn sorted<'n>(names: impl Iterator<Item = &'n str>) -> Vec<usize> {
-    let names: Vec<&str> = names.collect();
-    let mut order: Vec<usize> = (0..names.len()).collect();
-    order.sort_by_key(|&place| names[place]);
-    order
-}
 
 /// What is under the names. Locks nothing.
 ///
@@ -69,8 +61,8 @@ fn take(parts: &[&Part<'_>], acquire: &AcquireAll<'_>, fenced: &HashSet<String>)
         let (name, own) = (hex(&part.name.key), hex(part.holder.as_str()));
         match part.held {
             0 => format!(
-                "UPDATE leasehold_lock SET token=IF(@all,GREATEST(token+1,@now),token),level=@all,ends=IF(@all,{end},0),\
-                 holder=IF(@all,{own},NULL) WHERE name={name} AND (@all OR holder={own})"
+                "UPDATE leasehold_lock SET token=IF(@all,GREATEST(token+1,@now),token),tokens=1,level=@all,\
+                 ends=IF(@all,{end},0),holder=IF(@all,{own},NULL) WHERE name={name} AND (@all OR holder={own})"
             ),
             held => format!(
                 "UPDATE leasehold_lock SET level={},ends=GREATEST(ends,{end}) WHERE name={name} AND @all",

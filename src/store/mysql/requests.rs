@@ -14,13 +14,11 @@ use super::wire::{Request, Row, Set};
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::lease::Moment;
 use crate::base::lock_name::{Kind, LockName};
+use crate::store::database::another_kind;
 use crate::store::{Acquire, Acquired, FenceStatements, Release, Renewal, Renewed};
 
 /// Microseconds since 1970, in UTC whatever the time zone is.
 pub(super) const NOW: &str = "TIMESTAMPDIFF(MICROSECOND,'1970-01-01',UTC_TIMESTAMP(6))";
-
-/// When to try again if another transaction has locked the row: usually a fenced one.
-pub(super) const LOCKED: Duration = Duration::from_millis(20);
 
 pub(super) fn hex(text: &str) -> String {
     let mut literal = String::with_capacity(3 + 2 * text.len());
@@ -93,10 +91,10 @@ pub(super) fn take(acquire: &Acquire<'_>) -> String {
 /// a fenced transaction is open it finds nothing, and waits for nobody.
 pub(super) fn take_fenced(acquire: &Acquire<'_>) -> String {
     let (set, free) = (grant(acquire, "l."), is_free(acquire, "l."));
-    let token = token_after("l.", acquire.tokens);
+    let (token, tokens) = (token_after("l.", acquire.tokens), acquire.tokens);
     format!(
-        "UPDATE leasehold_fence f STRAIGHT_JOIN leasehold_lock l ON l.name=f.name SET f.token={token},{set} \
-         WHERE f.name=@fence AND {free}"
+        "UPDATE leasehold_fence f STRAIGHT_JOIN leasehold_lock l ON l.name=f.name \
+         SET f.token={token},f.tokens={tokens},{set} WHERE f.name=@fence AND {free}"
     )
 }
 
@@ -110,7 +108,8 @@ fn grant(acquire: &Acquire<'_>, table: &str) -> String {
     let holder = hex(&in_row(acquire.name.kind, holder.as_str()));
     let token = token_after(table, tokens);
     format!(
-        "{table}token=LAST_INSERT_ID({token}),{table}holder={holder},{table}level=1,{table}ends={NOW}+{}",
+        "{table}token=LAST_INSERT_ID({token}),{table}tokens={tokens},{table}holder={holder},{table}level=1,\
+         {table}ends={NOW}+{}",
         micros(lease)
     )
 }
@@ -257,7 +256,7 @@ pub(super) fn is_fenced(name: &LockName) -> Request {
     Request::new(format!("SELECT fenced FROM leasehold_lock WHERE name={}", hex(&name.key)))
 }
 
-/// Makes that row, with the token of the last grant. The row of the lock is written first, so no
+/// Makes that row, with the tokens of the last grant. The row of the lock is written first, so no
 /// grant is under way meanwhile, and every later one sees that there is a fence: the row of the
 /// fence never has an older token than the lock.
 /// Repeat-safe: a name that is fenced already is left alone.
@@ -267,7 +266,7 @@ pub(super) fn make_fence(name: &LockName) -> Request {
         format!("UPDATE leasehold_lock SET fenced=1 WHERE name={name} AND fenced=0"),
         "SET @leasehold=ROW_COUNT()".to_owned(),
         format!(
-            "REPLACE INTO leasehold_fence (name,token) SELECT name,token FROM leasehold_lock \
+            "REPLACE INTO leasehold_fence (name,token,tokens) SELECT name,token,tokens FROM leasehold_lock \
              WHERE name={name} AND @leasehold=1"
         ),
     ];
@@ -282,12 +281,12 @@ pub(super) const FENCE: FenceStatements = FenceStatements {
 
 /// Ends the session that has the mark. It may be gone already.
 pub(super) fn kill(mark: &str) -> Request {
-    Request::new(format!("KILL CONNECTION IS_USED_LOCK('{mark}')"))
+    Request::to_any(format!("KILL CONNECTION IS_USED_LOCK('{mark}')"))
 }
 
 /// Whether nobody has the mark any more.
 pub(super) fn is_gone(mark: &str) -> Request {
-    Request::new(format!("SELECT GET_LOCK('{mark}',0),RELEASE_LOCK('{mark}')"))
+    Request::to_any(format!("SELECT GET_LOCK('{mark}',0),RELEASE_LOCK('{mark}')"))
 }
 
 pub(super) fn text(row: &Row, column: usize) -> Option<&str> {
@@ -300,11 +299,6 @@ pub(super) fn number(row: &Row, column: usize) -> Option<i64> {
 
 pub(super) fn span(micros: i64) -> Duration {
     Duration::from_micros(u64::try_from(micros).unwrap_or(0))
-}
-
-#[cold]
-pub(super) fn another_kind() -> Error {
-    Error::new(ErrorKind::WrongType, "something of another kind has this name; use another name")
 }
 
 #[cold]

@@ -7,7 +7,8 @@ CREATE TABLE IF NOT EXISTS leasehold_lock (
   holder VARBINARY(80),
   level  BIGINT NOT NULL DEFAULT 0,           -- of the holder; how many permits a semaphore has
   ends   BIGINT NOT NULL DEFAULT 0,           -- microseconds since 1970 by the server's clock, in UTC
-  token  BIGINT UNSIGNED NOT NULL DEFAULT 0,  -- of the last grant
+  token  BIGINT UNSIGNED NOT NULL DEFAULT 0,  -- the last one given
+  tokens INT NOT NULL DEFAULT 1,              -- how many the last grant has: token and those before
   fenced BOOLEAN NOT NULL DEFAULT 0           -- it has a row in leasehold_fence
 ) ENGINE=InnoDB ROW_FORMAT=DYNAMIC COMMENT='leasehold 1';
 -- Readers and permits. Whoever writes here has locked the row of the name in leasehold_lock.
@@ -24,6 +25,7 @@ CREATE TABLE IF NOT EXISTS leasehold_share (
 CREATE TABLE IF NOT EXISTS leasehold_fence (
   name   VARBINARY(1024) NOT NULL PRIMARY KEY,
   token  BIGINT UNSIGNED NOT NULL,
+  tokens INT NOT NULL DEFAULT 1,
   fences BIGINT UNSIGNED NOT NULL DEFAULT 0
 ) ENGINE=InnoDB ROW_FORMAT=DYNAMIC COMMENT='leasehold 1';
 -- The owners of clients, for people.
@@ -37,7 +39,8 @@ CREATE PROCEDURE leasehold_fence(p_name VARBINARY(1024), p_token BIGINT UNSIGNED
   COMMENT 'leasehold 1'
 BEGIN
   -- Repeat-safe: it only counts. It writes, and does not only lock, so that the row is in the log of the transaction.
-  UPDATE leasehold_fence SET fences = fences + 1 WHERE name = p_name AND token = p_token;
+  UPDATE leasehold_fence SET fences = fences + 1
+    WHERE name = p_name AND p_token <= token AND p_token + tokens > token;
   IF ROW_COUNT() <> 1 THEN
     SIGNAL SQLSTATE 'LH001' SET MYSQL_ERRNO = 1644, MESSAGE_TEXT = 'leasehold: another holder has taken the lock since';
   END IF;

@@ -11,13 +11,14 @@
 use std::time::Duration;
 
 use super::requests::{
-    NOW, PERMITS, READERS, Step, Stepped, WRITER, another_kind, busy, hex, in_row, kind_of, micros,
-    number, span, take, take_fenced, text, unexpected,
+    NOW, PERMITS, READERS, Step, Stepped, WRITER, busy, hex, in_row, kind_of, micros, number, span,
+    take, take_fenced, text, unexpected,
 };
 use super::wire::{Request, Row};
 use crate::base::error::Result;
 use crate::base::holder::Holder;
 use crate::base::lock_name::{Kind, LockName};
+use crate::store::database::another_kind;
 use crate::store::{Acquire, Acquired, Release, Renewal, Waiting};
 
 /// Locks the row of the name, reads it, and removes shares that have ended.
@@ -60,7 +61,7 @@ pub(super) fn may_pass(is_fenced: bool) -> &'static str {
 /// it does nothing, and waits for nobody.
 pub(super) fn move_fence(name: &LockName) -> String {
     format!(
-        "UPDATE leasehold_fence SET token=(SELECT token FROM leasehold_lock WHERE name={0}) \
+        "UPDATE leasehold_fence SET tokens=1,token=(SELECT token FROM leasehold_lock WHERE name={0}) \
          WHERE name=IF(@fence IS NULL,NULL,{0})",
         hex(&name.key)
     )
@@ -81,7 +82,7 @@ pub(super) fn read(acquire: &Acquire<'_>, is_fenced: bool) -> Request {
              FROM leasehold_share WHERE name={key}"
         ),
         format!(
-            "UPDATE leasehold_lock SET token=GREATEST(token+1,@now),holder={readers},level=0,\
+            "UPDATE leasehold_lock SET token=GREATEST(token+1,@now),tokens=1,holder={readers},level=0,\
              ends=GREATEST(IF(@holder={readers},@ends,0),@now+{lease}) WHERE name={key} AND {} \
              AND (@holder IS NULL OR @ends<=@now OR @holder={readers}) AND (@own=1 OR @barred=0)",
             may_pass(is_fenced)

@@ -1,28 +1,19 @@
 //! The capabilities that not every store has: several locks as one, queues, counts, data of holds.
 
 use super::PostgresStore;
-use super::requests::{
-    self, another_kind, channel_of, hint, integer, integers, letter, millis, one, unexpected,
-};
+use super::requests::{self, channel_of, hint, integer, integers, letter, millis, one, unexpected};
 use super::requests::{COUNTED, MULTI_ACQUIRE, MULTI_RELEASE, QUEUE};
 use super::wire::Request;
 use crate::base::data::HoldData;
-use crate::base::error::{Error, ErrorKind, Result, invalid};
+use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::holder::Holder;
 use crate::base::limits::IDEMPOTENCY_TTL;
 use crate::base::lock_name::LockName;
+use crate::store::database::{LOCKED, another_kind, sorted};
 use crate::store::{
     AcquireAll, AcquiredAll, Count, CountAnswer, CountStore, DataStore, HoldCounts, LastHold,
-    MultiStore, QueueStore, Release, Released, TokenRule, UnknownOutcomes,
+    MultiStore, QueueStore, Release, Released, TokenRule, UnknownOutcomes, out_of_range,
 };
-
-/// The indexes of the names in byte order, in which their rows are locked.
-fn sorted<'n>(names: impl Iterator<Item = &'n LockName>) -> Vec<usize> {
-    let keys: Vec<&str> = names.map(|name| &*name.key).collect();
-    let mut order: Vec<usize> = (0..keys.len()).collect();
-    order.sort_by_key(|&place| keys[place]);
-    order
-}
 
 impl MultiStore for PostgresStore {
     fn acquire_all(
@@ -31,7 +22,7 @@ impl MultiStore for PostgresStore {
         unknowns: &mut UnknownOutcomes,
     ) -> Result<AcquiredAll> {
         let AcquireAll { parts, lease, token, waits, .. } = acquire;
-        let order = sorted(parts.iter().map(|part| part.name));
+        let order = sorted(parts.iter().map(|part| &*part.name.key));
         let request = |again: bool| {
             Request::new(&MULTI_ACQUIRE)
                 .list(order.iter().map(|&place| &*parts[place].name.key))
@@ -48,7 +39,7 @@ impl MultiStore for PostgresStore {
             Err(error) if error.is_lock_timeout() => {
                 let keys: Vec<&str> = parts.iter().map(|part| &*part.name.key).collect();
                 self.ensure_contended(&error, &keys, acquire.goes_on)?;
-                return Ok(AcquiredAll::Busy { at: 0, ttl: Some(super::LOCKED) });
+                return Ok(AcquiredAll::Busy { at: 0, ttl: Some(LOCKED) });
             }
             Err(error) => return Err(error.to_error()),
         };
@@ -87,7 +78,7 @@ impl MultiStore for PostgresStore {
         releases: &[Release<'_>],
         unknowns: &mut UnknownOutcomes,
     ) -> Result<Vec<Result<Released>>> {
-        let order = sorted(releases.iter().map(|release| release.name));
+        let order = sorted(releases.iter().map(|release| &*release.name.key));
         let wakes: Vec<String> =
             order.iter().map(|&place| channel_of(&releases[place].name.key)).collect();
         // One that stays taken makes the commit synchronous.
@@ -199,12 +190,7 @@ impl CountStore for PostgresStore {
                 return Err(Error::new(ErrorKind::Unreachable, why));
             }
             Some(5) => return Err(another_kind()),
-            Some(7) => {
-                let why = format!(
-                    "with {value} permits free now, the result would not be within 2^31 - 1"
-                );
-                return Err(invalid(why));
-            }
+            Some(7) => return Err(out_of_range(value)),
             other => return Err(unexpected("a count", other)),
         };
         unknowns.clear();

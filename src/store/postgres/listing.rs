@@ -161,8 +161,7 @@ impl ListingStore for PostgresStore {
 }
 
 impl PostgresStore {
-    /// Without the right to use the table, owners are unknown, and are not asked for again: each
-    /// refusal would cost the next caller a new connection.
+    /// Without the right to use the table, owners are unknown, and are not asked for again.
     fn or_without_owners<T: Default>(&self, answered: Result<T>) -> Result<T> {
         match answered {
             Err(error) if error.kind() == ErrorKind::Denied => {

@@ -34,7 +34,7 @@ use crate::base::log;
 use crate::base::node_status::NodeStatus;
 use crate::report::diagnosis::Finding;
 use crate::signal::clock::Clock;
-use crate::store::database::{DatabaseSettings, MAY_BE_FREE};
+use crate::store::database::{DatabaseSettings, LOCKED, MAY_BE_FREE};
 use crate::store::resolve::resolve_first;
 use crate::store::{
     Acquire, Acquired, CountStore, DataStore, Diagnose, FenceStatements, FenceStore, HandedOver,
@@ -42,9 +42,6 @@ use crate::store::{
     QueueStore, Release, Released, Renewal, Renewed, Subscriber, SubscriptionSender, Undo,
     UnknownOutcomes, has,
 };
-
-/// When to try again if another transaction has locked the row: usually a fenced one.
-const LOCKED: Duration = Duration::from_millis(20);
 
 /// How often a client removes rows that nobody uses. It does so with its first hold if no client
 /// has for as long: most programs live for less than this.
@@ -135,6 +132,10 @@ impl PostgresStore {
     ) -> Result<Acquired> {
         let rows = match answer.rows {
             Ok(rows) => rows,
+            // "Busy" would be a loss for who has the lock.
+            Err(error) if acquire.held > 0 => {
+                return Err(self.refused(&error, &[&acquire.name.key]));
+            }
             // The effects of an earlier attempt are still unknown.
             Err(error) if error.is_lock_timeout() => {
                 self.ensure_contended(&error, &[&acquire.name.key], acquire.goes_on)?;

@@ -11,6 +11,7 @@ use crate::base::holder::Holder;
 use crate::base::lease::Moment;
 use crate::base::limits::{IDEMPOTENCY_TTL, TAKEN_TTL};
 use crate::base::lock_name::{Kind, LockName};
+use crate::store::database::another_kind;
 use crate::store::{
     Acquire, Acquired, FenceStatements, Granted, HoldCounts, LastHold, LockStatus, NextUp,
     REMEMBERED, Release, Released, Renewal, Renewed, TokenRule, Waiting,
@@ -387,11 +388,6 @@ pub(super) fn integers(row: &Row, column: usize, what: &str) -> Result<Vec<i64>>
     let inner = inner.ok_or_else(|| unexpected(what, None))?;
     let numbers = inner.split(',').filter(|number| !number.is_empty());
     numbers.map(|number| number.parse().map_err(|_| unexpected(what, None))).collect()
-}
-
-#[cold]
-pub(super) fn another_kind() -> Error {
-    Error::new(ErrorKind::WrongType, "something of another kind has this name; use another name")
 }
 
 #[cold]

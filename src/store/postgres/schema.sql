@@ -650,7 +650,7 @@ END $$;
 CREATE OR REPLACE FUNCTION leasehold_v1.fair_release(p_name text, p_holder text, p_left int,
     p_place bigint, p_wake text, OUT status int, OUT value bigint, OUT next text) LANGUAGE plpgsql
   SET search_path = pg_catalog, pg_temp AS $$
-DECLARE now timestamptz; head leasehold.waiter; was boolean; r leasehold.lock;
+DECLARE now timestamptz; head leasehold.waiter; r leasehold.lock;
 BEGIN
   PERFORM set_config('synchronous_commit', 'off', true);
   status := 0; value := 0;
@@ -1189,7 +1189,7 @@ END $$;
 -- data_renew: renew, for a batch in which some holders have data: its end moves with the lease.
 -- Answers and repeats as renew does, or a number below -1 instead of 1: somebody has asked for the
 -- lock, each time another number. Only data of rows that renew has locked is touched, so it waits
--- for nobody.
+-- for nobody but a data_ask, which is one statement.
 CREATE OR REPLACE FUNCTION leasehold_v1.data_renew(p_names text[], p_holders text[],
     p_leases bigint[], p_waits boolean) RETURNS bigint[] LANGUAGE plpgsql
   SET search_path = pg_catalog, pg_temp AS $$
@@ -1395,14 +1395,6 @@ DO $$ BEGIN
   END IF;
 END $$;
 
--- sweep and sweep_locks: remove what has been unused for p_age seconds, at most p_most rows of each
--- table; never wait for a row. Running them again does no harm.
--- When hundreds of programs start at once, one of them sweeps: a sweep does nothing within a tenth
--- of p_age after the last one. After a full batch the next one is due at once, whoever asks for it:
--- a program that lives for a second removes at least as much as it has left.
--- Two transactions, because the table of locks may be too large for the time that a statement may
--- take. Then the rest is removed all the same, and the attempt counts: otherwise every program that
--- starts would repeat it in vain.
 -- job_refusal: why an occurrence of a job must not begin, whoever holds the lease.
 -- Answers 0 it may | 2 done, value: when in us since 1970, who: by whom | 4 a newer one was done,
 -- who: which | 5 not yet, value: ms | 6 tried too often, value: attempts.
@@ -1551,6 +1543,14 @@ BEGIN
   RETURN coalesce(is_known, false);
 END $$;
 
+-- sweep and sweep_locks: remove what has been unused for p_age seconds, at most p_most rows of each
+-- table; never wait for a row. Running them again does no harm.
+-- When hundreds of programs start at once, one of them sweeps: a sweep does nothing within a tenth
+-- of p_age after the last one. After a full batch the next one is due at once, whoever asks for it:
+-- a program that lives for a second removes at least as much as it has left.
+-- Two transactions, because the table of locks may be too large for the time that a statement may
+-- take. Then the rest is removed all the same, and the attempt counts: otherwise every program that
+-- starts would repeat it in vain.
 -- sweep: the first of the two. Answers how many rows were removed | null: it is not due.
 CREATE OR REPLACE FUNCTION leasehold_v1.sweep(p_age int, p_most int) RETURNS bigint LANGUAGE plpgsql
   SET search_path = pg_catalog, pg_temp AS $$

@@ -51,8 +51,8 @@ const LAST_LOOK: Duration = Duration::from_secs(1);
 /// ones: see [`fencing`](crate::fencing).
 ///
 /// # Stores
-/// All but [Redlock](crate::guide::redlock), where every call returns
-/// [`Unsupported`](ErrorKind::Unsupported): one store has to say who leads, with what data.
+/// All but [Redlock](crate::guide::redlock) and [MySQL](crate::guide::mysql), where every call
+/// returns [`Unsupported`](ErrorKind::Unsupported): one store has to say who leads, with what data.
 ///
 /// # Examples
 /// ```no_run

@@ -184,12 +184,12 @@ impl MultiLockGuard {
     }
 
     /// A statement that fences a transaction of your own with the token of one of the names, if the
-    /// locks are in your PostgreSQL database; for several names, run one statement each. No I/O.
+    /// locks are in your database; for several names, run one statement each. For the rest see
+    /// [`fence_sql`](crate::ReentrantMutexGuard::fence_sql) of one lock.
     ///
     /// # Errors
-    /// [`Unsupported`](crate::ErrorKind::Unsupported) when the locks are not in a database.
-    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) for a name that is not among them, and when
-    /// the client was built with `fencing(false)`.
+    /// The same, and [`InvalidInput`](crate::ErrorKind::InvalidInput) for a name that is not among
+    /// them.
     pub fn fence_sql(&self, name: &str) -> Result<TransactionFence> {
         self.0.fence_of(name)
     }

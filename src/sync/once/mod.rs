@@ -52,7 +52,7 @@ use crate::wait::client_state::ClientState;
 ///
 /// # Stores
 /// Redis (one server, behind sentinels, a cluster), PostgreSQL, ZooKeeper and [in
-/// memory](crate::LockClient::in_memory). With Redlock every call returns
+/// memory](crate::LockClient::in_memory). With MySQL and Redlock every call returns
 /// [`Unsupported`](crate::ErrorKind::Unsupported): one store must decide whether a success is
 /// recorded, and a majority of masters that forget one by one cannot.
 ///

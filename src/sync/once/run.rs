@@ -107,9 +107,10 @@ impl JobRun {
     /// # Errors
     /// [`Unsupported`](ErrorKind::Unsupported) with any other store.
     pub fn done_sql(&self) -> Result<DoneStatement> {
-        let store = &self.job.handle.client.store;
-        let named = |e: Error| e.for_name(self.name());
-        let sql = store.jobs().and_then(|jobs| jobs.done_statement()).map_err(named)?;
+        let client = &self.job.handle.client;
+        let jobs = client.check_usable().and_then(|()| client.store.jobs());
+        let sql = jobs.and_then(|jobs| jobs.done_statement());
+        let sql = sql.map_err(|e| e.for_name(self.name()))?;
         Ok(DoneStatement::new(sql, &self.name, self.fencing_token()))
     }
 
@@ -284,7 +285,7 @@ impl ScheduledJob {
     /// connection.
     /// - [`InvalidInput`](ErrorKind::InvalidInput) for a name, a label or a setting out of range;
     /// - [`Conflict`](ErrorKind::Conflict) when this thread runs an occurrence of this job;
-    /// - [`Unsupported`](ErrorKind::Unsupported) with Redlock;
+    /// - [`Unsupported`](ErrorKind::Unsupported) with Redlock and MySQL;
     /// - [`WrongType`](ErrorKind::WrongType) when one of its keys is used for something else;
     /// - [`Lost`](ErrorKind::Lost) when the lease was lost before the attempt could begin;
     /// - [`Closed`](ErrorKind::Closed), [`Cancelled`](ErrorKind::Cancelled), and any error of the

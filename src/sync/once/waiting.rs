@@ -30,8 +30,8 @@ impl ScheduledJob {
     /// [`Closed`](crate::ErrorKind::Closed) when the client was closed, or has [stopped
     /// waiting](crate::LockClient::stop_waiting); [`Cancelled`](crate::ErrorKind::Cancelled) when
     /// the token of the handle was cancelled; [`Unsupported`](crate::ErrorKind::Unsupported) with
-    /// Redlock; or when the request fails. A call that is already waiting survives an outage of up
-    /// to [`outage_timeout`](crate::Builder::outage_timeout).
+    /// Redlock and MySQL; or when the request fails. A call that is already waiting survives an
+    /// outage of up to [`outage_timeout`](crate::Builder::outage_timeout).
     pub fn wait_done(&self) -> Result<Settled> {
         let settled = self.wait_with(Deadline::Never)?;
         Ok(settled.expect("a wait without a deadline does not time out"))

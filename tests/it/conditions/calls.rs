@@ -175,6 +175,22 @@ macro_rules! waits {
     };
 }
 
+/// Enters once more what this thread has.
+macro_rules! reenters {
+    ($calls:ident, $($kind:literal $handle:ident $lock:ident;)*) => {
+        $($calls.push(Call {
+            name: concat!($kind, "::", stringify!($lock), ", again"),
+            class: Class::Reenter,
+            time: Duration::ZERO,
+            run: |cell| {
+                let handle = $handle(&cell.client, cell.name());
+                let _held = handle.$lock()?;
+                cell.under(|| handle.$lock()).map(drop)
+            },
+        });)*
+    };
+}
+
 /// Waits for permits that the other client has.
 macro_rules! waits_for_permits {
     ($calls:ident, $($kind:literal $semaphore:ident $handle:ident;)*) => {
@@ -292,6 +308,12 @@ fn of_waits(calls: &mut Vec<Call>) {
         "RwLock" rw read write_owned;
         "MultiLock" multi lock lock;
         "MultiLock" multi lock lock_owned;
+    );
+    reenters!(calls,
+        "ReentrantMutex" mutex lock;
+        "FairMutex" fair lock;
+        "RwLock" rw read;
+        "RwLock" rw write;
     );
     waits_for_permits!(calls,
         "Semaphore" semaphore semaphore;

@@ -37,7 +37,7 @@ const COLUMNS: [(&str, &[Class]); 9] = [
     ("waits already", &[Class::Wait, Class::WaitForPermit]),
     ("reads", &[Class::Look]),
     ("lists", &[Class::List]),
-    ("extends or downgrades", &[Class::Keep]),
+    ("extends, re-enters or downgrades", &[Class::Keep, Class::Reenter]),
     ("changes something else", &[Class::Change]),
     ("frees by force", &[Class::Force]),
     ("gives back", &[Class::Release, Class::Return]),

@@ -28,6 +28,8 @@ pub(super) enum Class {
     List,
     /// Changes a hold, and keeps it.
     Keep,
+    /// Enters a hold once more.
+    Reenter,
     /// Changes something else that is stored.
     Change,
     /// Frees a lock, whoever has it. It is sent only once: a repeat could force out the next holder.

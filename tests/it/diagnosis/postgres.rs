@@ -98,6 +98,7 @@ fn rights_that_are_missing_are_named() {
         ("UPDATE", "leasehold.meta"),
         ("SELECT", "leasehold.meta"),
         ("DELETE", "leasehold.waiter"),
+        ("DELETE", "leasehold.data"),
         ("USAGE", "SEQUENCE leasehold.place"),
         ("USAGE", "SCHEMA leasehold_v1"),
         ("USAGE", "SCHEMA leasehold"),

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use leasehold::{ErrorKind, LockClient};
 
-use crate::rig::{CAP, Mysql, ms, wait_until};
+use crate::rig::{CAP, Fault, Mysql, Proxy, ms, wait_until};
 use crate::support::{Clients, ShortLease};
 
 #[test]
@@ -247,4 +247,23 @@ fn a_full_server_is_not_ready() {
     guard.unlock().unwrap();
     visitors.clear();
     wait_until("it has room again", || LockClient::open(&server.tcp_url("")).is_ok());
+}
+
+/// A host that lets the client log in and then hangs costs the first connection as long as one that
+/// is down, and not an I/O timeout.
+#[test]
+fn another_host_that_hangs_does_not_hold_up_the_first_connection() {
+    let (primary, other) = (Mysql::start(), Mysql::start());
+    other.query("SET GLOBAL read_only=1");
+    let proxy = Proxy::before_mysql(&other);
+    proxy.inject("IS_USED_LOCK", Fault::BlackHoleReply);
+    let host = |url: String| url.split(['@', '/']).nth(3).unwrap().to_owned();
+    let url = format!("mysql://root@{},{}/test", host(primary.url()), host(proxy.url()));
+    let connects = std::thread::spawn(move || {
+        let builder = LockClient::builder().url(url).lease(100 * CAP).io_timeout(10 * CAP);
+        builder.build().unwrap().lock("job").unwrap().unlock().unwrap();
+    });
+    wait_until("it is connected", || connects.is_finished());
+    connects.join().unwrap();
+    proxy.wait_hits(1);
 }

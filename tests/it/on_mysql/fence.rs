@@ -1,13 +1,16 @@
 //! The data and the lock in one transaction: a late holder cannot commit.
 
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
 
 use leasehold::fencing::TransactionFence;
 use leasehold::{ErrorKind, LockClient};
+use parking_lot::Mutex;
 
 use crate::rig::mysql::{Client, Refused};
 use crate::rig::{Mysql, ms, wait_until};
 use crate::support::Clients;
+use crate::turns::in_the_middle_of_a_block;
 
 /// The statement, with its values.
 fn call(fence: &TransactionFence) -> String {
@@ -183,6 +186,95 @@ fn the_row_of_a_fence_never_has_an_old_token() {
     let differ = "SELECT COUNT(*) FROM leasehold_lock l LEFT JOIN leasehold_fence f USING (name) \
                   WHERE NOT (l.fenced AND l.token <=> f.token)";
     assert_eq!(server.number_of(differ), 0);
+}
+
+/// A turn fences like the first token of its block: nobody gets the lock before the transaction ends,
+/// and a turn that was lost is refused.
+#[test]
+fn a_turn_fences_with_a_token_of_its_block() {
+    let server = Mysql::shared();
+    let (client, other) = clients(&server);
+    let db = Mutex::new(server.connect());
+    let is_inside = |token: i64| {
+        let look = format!(
+            "SELECT {token}+tokens>token AND {token}<token FROM leasehold_lock WHERE name='job'"
+        );
+        db.lock().query(&look).unwrap()[0][0] == "1"
+    };
+    // Its first fence makes the row of the name, and later ones find it.
+    for lost in [false, true, false] {
+        let errors = in_the_middle_of_a_block(&client, is_inside, |guard| {
+            let fence = guard.fence_sql().unwrap();
+            assert_eq!(fence.token(), guard.fencing_token().unwrap());
+            let mut db = server.connect();
+            if lost {
+                server.query("UPDATE leasehold_lock SET holder=NULL,level=0 WHERE name='job'");
+                let next = other.try_lock("job").unwrap().expect("free");
+                assert_eq!(fenced(&mut db, &fence).unwrap_err().code, 1644);
+                drop((next, guard));
+                return;
+            }
+            fenced(&mut db, &fence).unwrap();
+            guard.unlock().unwrap();
+            let mine = || {
+                std::thread::scope(|s| {
+                    s.spawn(|| client.try_lock("job").unwrap().is_some()).join().unwrap()
+                })
+            };
+            assert!(
+                other.try_lock("job").unwrap().is_none() && !mine(),
+                "the transaction is open, and other threads of the client wait"
+            );
+            db.query("COMMIT").unwrap();
+        });
+        assert!(errors.iter().all(|kind| lost && *kind == ErrorKind::Lost), "{errors:?}");
+        wait_until("nothing is held", || server.held().is_empty());
+    }
+}
+
+/// A thread behind which others wait draws a block of tokens. It has the first of them.
+#[test]
+fn whoever_others_of_its_client_wait_behind_has_a_fence() {
+    let server = Mysql::shared();
+    let (a, b) = clients(&server);
+    let tokens = |table: &str| {
+        server.number_of(&format!("SELECT tokens FROM leasehold_{table} WHERE name='job'"))
+    };
+    for name_is in ["fresh", "fenced before"] {
+        let (held, first) = (b.lock("job").unwrap(), AtomicBool::new(true));
+        std::thread::scope(|s| {
+            for _ in 0..3 {
+                s.spawn(|| {
+                    let guard = a.lock("job").unwrap();
+                    let fence = guard.fence_sql().unwrap();
+                    let mut db = server.connect();
+                    fenced(&mut db, &fence).unwrap_or_else(|e| panic!("{name_is}: {e:?}"));
+                    if first.swap(false, SeqCst) {
+                        assert!(
+                            tokens("lock") > 1 && tokens("fence") == tokens("lock"),
+                            "{name_is}"
+                        );
+                    }
+                    db.query("COMMIT").unwrap();
+                    guard.unlock().unwrap();
+                });
+            }
+            wait_until("they wait", || a.stats().waiting() == 3);
+            held.unlock().unwrap();
+        });
+    }
+    // Whoever takes it in another way draws one token.
+    let takes: [&dyn Fn() -> leasehold::Result<()>; 4] = [
+        &|| b.multi(["job", "too"]).lock().map(drop),
+        &|| b.rw_lock("job").read().map(drop),
+        &|| b.rw_lock("job").write().map(drop),
+        &|| b.semaphore("job").try_set_permits(1).map(drop),
+    ];
+    for take in takes {
+        server.query("UPDATE leasehold_lock SET tokens=8; UPDATE leasehold_fence SET tokens=8");
+        take().unwrap();
+        assert_eq!((tokens("lock"), tokens("fence")), (1, 1));
+    }
 }
 
 /// A transaction moves money while the lease of the first holder has ended.

@@ -51,3 +51,22 @@ fn a_diagnosis_says_what_is_wrong() {
     let schema = found.findings().iter().find(|finding| finding.check() == Check::Schema).unwrap();
     assert_eq!(schema.severity(), Severity::Problem, "{found:?}");
 }
+
+/// Names that nobody has keep their rows, and a list reads those of other prefixes never.
+#[test]
+fn a_list_reads_no_row_behind_its_prefix() {
+    let server = Mysql::start();
+    let client = server.builder().key_prefix("a-").build().unwrap();
+    let guard = client.lock("1").unwrap();
+    let names: Vec<String> = (0..1000).map(|n| format!("('b-{n}')")).collect();
+    server.query(&format!("INSERT INTO leasehold_lock (name) VALUES {}", names.join(",")));
+    let read = || {
+        let rows = server.query("SHOW GLOBAL STATUS LIKE 'Handler_read_next'");
+        rows[0][1].parse::<u64>().unwrap()
+    };
+    let before = read();
+    let found = client.locks("*").unwrap();
+    assert_eq!(found.len(), 1);
+    assert!(read() - before < 500, "{}", read() - before);
+    guard.unlock().unwrap();
+}

@@ -111,3 +111,47 @@ fn whoever_may_write_to_a_demoted_primary_does_not() {
     drop((forgotten, client));
     promoted.assert_clean();
 }
+
+/// What a demoted primary says of locks is out of date, for as long as it runs.
+#[test]
+fn whoever_only_looks_leaves_a_demoted_primary() {
+    let (demoted, promoted) = (Mysql::start_with(&[]), Mysql::start_with(&[]));
+    // It makes the tables.
+    LockClient::open(&promoted.url()).unwrap().lock("k").unwrap().unlock().unwrap();
+    promoted.query("SET GLOBAL read_only=1");
+    let url = format!(
+        "mysql://app:secret@127.0.0.1:{},127.0.0.1:{}/{}",
+        demoted.port(),
+        promoted.port(),
+        demoted.database()
+    );
+    let client = || {
+        let builder = LockClient::builder().url(&url).lease(10 * CAP).io_timeout(ms(2000));
+        builder.build().unwrap()
+    };
+    let (holder, waiter, looking) = (client(), client(), client());
+    let guard = holder.lock("k").unwrap();
+    assert!(looking.mutex("k").is_locked().unwrap());
+    std::thread::scope(|s| {
+        let waits = s.spawn(|| {
+            let next = waiter.try_lock_for("k", CAP).unwrap();
+            next.map(leasehold::ReentrantMutexGuard::unlock)
+        });
+        wait_until("it waits", || waiter.stats().waiting() == 1);
+        demoted.query("SET GLOBAL read_only=1");
+        let row = demoted
+            .query("SELECT HEX(holder),ends,token FROM leasehold_lock WHERE name='k'")
+            .remove(0);
+        promoted.query(&format!(
+            "UPDATE leasehold_lock SET holder=UNHEX('{}'),level=1,ends={},token={} WHERE name='k'",
+            row[0], row[1], row[2]
+        ));
+        promoted.query("SET GLOBAL read_only=0");
+        guard.unlock().unwrap();
+        assert!(!looking.mutex("k").is_locked().unwrap());
+        waits.join().unwrap().expect("it is free at the new primary").unwrap();
+    });
+    assert_eq!((demoted.held(), promoted.held()), (vec!["k".to_owned()], Vec::new()));
+    drop((holder, waiter, looking));
+    promoted.assert_clean();
+}

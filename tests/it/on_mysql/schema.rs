@@ -62,7 +62,8 @@ fn a_user_needs_these_rights_and_no_more() {
         server.query(&right.replace("app@'%'", "poor@'%'").replace("shop.", "test."));
     }
     let url = server.tcp_url("").replace("app:secret", "poor:pw");
-    let client = LockClient::builder().mysql(Mysql::new(url).create_schema(false)).build().unwrap();
+    let open = || LockClient::builder().mysql(Mysql::new(&url).create_schema(false)).build();
+    let client = open().unwrap();
     let guard = client.lock("job").unwrap();
     guard.fence_sql().unwrap();
     assert!(client.mutex("job").is_locked().unwrap());
@@ -70,6 +71,12 @@ fn a_user_needs_these_rights_and_no_more() {
     drop(guard);
     let found = client.diagnose();
     assert_eq!(found.count(leasehold::observe::Severity::Problem), 0, "{found:?}");
+    // It sees what is not ours.
+    let trigger = "TRIGGER evil BEFORE UPDATE ON leasehold_lock";
+    server.query(&format!("CREATE {trigger} FOR EACH ROW SET NEW.level=1"));
+    let error = open().unwrap_err();
+    assert!(error.message().contains("trigger"), "{error}");
+    server.query("DROP TRIGGER evil");
     server.query("REVOKE UPDATE ON test.leasehold_lock FROM poor@'%'");
     rig::wait_until("the right is gone", || client.try_lock("job").is_err());
     let error = client.try_lock("job").unwrap_err();

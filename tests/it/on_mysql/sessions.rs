@@ -2,7 +2,7 @@
 
 use leasehold::{ErrorKind, LockClient};
 
-use crate::rig::Mysql;
+use crate::rig::{Child, Mysql};
 use crate::support::Clients;
 
 #[test]
@@ -84,4 +84,15 @@ fn what_it_cannot_keep_is_refused_with_the_reason() {
         assert!(error.to_string().contains(says), "{error}");
     }
     assert!(server.held().is_empty());
+}
+
+#[test]
+fn a_fork_gets_no_fence() {
+    let server = Mysql::shared();
+    let env = [("LEASEHOLD_TEST_URL", &*server.url())];
+    let mut child = Child::spawn("processes::forking_process", &env);
+    let said = child.expect("child held=false ");
+    assert_eq!(said, "lost=Err(Disconnected) lock=Forked fence=Forked");
+    child.kill();
+    server.assert_clean();
 }

@@ -322,3 +322,43 @@ fn shares_are_listed() {
     drop((permits, reads, write));
     wait_until("nothing is left", || server.held().is_empty());
 }
+
+/// The server ends the re-entry, and not the stranger who has written more: the hold is neither
+/// entered nor lost.
+#[test]
+fn whoever_reenters_and_meets_a_deadlock_keeps_the_lock() {
+    let server = Mysql::shared();
+    let client = patient(&server);
+    let lock = client.rw_lock("order-deadlock");
+    let guard = lock.read().unwrap();
+    server.query("CREATE TABLE heavy (id INT AUTO_INCREMENT PRIMARY KEY) ENGINE=InnoDB");
+    let mut db = server.connect();
+    db.query(&format!(
+        "START TRANSACTION; INSERT INTO heavy VALUES {}; \
+         SELECT holder FROM leasehold_share WHERE name='order-deadlock' FOR UPDATE",
+        vec!["(NULL)"; 100].join(",")
+    ))
+    .unwrap();
+    let waits = "SELECT COUNT(*) FROM information_schema.innodb_trx \
+                 WHERE trx_state='LOCK WAIT' AND trx_query LIKE 'UPDATE leasehold_lock l LEFT JOIN%'";
+    let reenter = || {
+        let outcome = lock.read().map(drop);
+        assert!(guard.is_held(), "{outcome:?}");
+        outcome.unwrap_err()
+    };
+    let error = std::thread::scope(|s| {
+        let beside = s.spawn(|| {
+            // It has the row of the lock, and waits for that of the share.
+            wait_until("it waits", || server.number_of(waits) > 0);
+            db.query("SELECT name FROM leasehold_lock WHERE name='order-deadlock' FOR UPDATE")
+                .unwrap();
+            db.query("ROLLBACK").unwrap();
+        });
+        let error = reenter();
+        beside.join().unwrap();
+        error
+    });
+    assert_eq!(error.kind(), ErrorKind::NotReady, "{error:?}");
+    lock.read().unwrap().unlock().unwrap();
+    guard.unlock().unwrap();
+}

@@ -132,3 +132,46 @@ fn a_lock_that_is_held_is_taken_whoever_has_locked_its_row() {
     drop((client, holder, other));
     server.assert_clean();
 }
+
+/// Nobody has looked at the hold: it is neither entered nor lost.
+#[test]
+fn whoever_reenters_a_lock_whose_row_is_locked_keeps_it() {
+    let server = server!();
+    let client = client(&server);
+    let (plain, fair, rw) = (client.mutex("plain"), client.fair("fair"), client.rw_lock("rw"));
+    let data = client.mutex("data").with_data("x");
+    let guards = (plain.lock().unwrap(), fair.lock().unwrap(), data.lock().unwrap());
+    let mut other = server.connect();
+    let pid = process(&mut other).to_string();
+    let not_ready = |outcome: leasehold::Result<()>| {
+        let error = outcome.unwrap_err();
+        assert!(
+            error.kind() == ErrorKind::NotReady && error.to_string().contains(&pid),
+            "{error:?}"
+        );
+    };
+    let begin = "BEGIN; SELECT FROM leasehold.lock FOR UPDATE";
+    let write = rw.write().unwrap();
+    other.batch_execute(begin).unwrap();
+    not_ready(plain.lock().map(drop));
+    not_ready(plain.try_lock_for(ms(3000)).map(drop));
+    not_ready(fair.lock().map(drop));
+    not_ready(data.lock().map(drop));
+    not_ready(rw.write().map(drop));
+    assert!(guards.0.is_held() && guards.1.is_held() && guards.2.is_held() && write.is_held());
+    other.batch_execute("COMMIT").unwrap();
+    plain.lock().unwrap().unlock().unwrap();
+    write.unlock().unwrap();
+    let read = rw.read().unwrap();
+    other.batch_execute(begin).unwrap();
+    not_ready(rw.read().map(drop));
+    assert!(read.is_held());
+    other.batch_execute("COMMIT").unwrap();
+    rw.read().unwrap().unlock().unwrap();
+    read.unlock().unwrap();
+    guards.0.unlock().unwrap();
+    guards.1.unlock().unwrap();
+    guards.2.unlock().unwrap();
+    drop((plain, fair, data, rw, client, other));
+    server.assert_clean();
+}

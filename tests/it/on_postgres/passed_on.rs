@@ -2,18 +2,16 @@
 //! database loses them or a reply about them.
 
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
-use std::time::Instant;
 
 use leasehold::fencing::TransactionFence;
-use leasehold::{ErrorKind, LockClient, OwnedRwLockReadGuard, ReentrantMutexGuard, RwLock};
+use leasehold::{ErrorKind, LockClient, OwnedRwLockReadGuard, RwLock};
 
 use super::server;
 use crate::rig::Postgres;
 use crate::rig::{CAP, Child, Fault, Proxy, ms, wait_for, wait_until};
 use crate::support::Clients;
-use crate::turns::in_a_passed_turn;
+use crate::turns::{in_a_passed_turn, in_the_middle_of_a_block};
 
 const NAME: &str = "job";
 const READERS: usize = 6;
@@ -164,49 +162,6 @@ fn a_run_of_turns_outlives_backends_and_its_last_release_may_be_lost() {
     server.assert_clean();
 }
 
-/// Threads of one client take the lock in turn until one of them has it with a token that is not
-/// the last of its block: `act` gets that guard while the others wait. Returns their errors.
-fn in_the_middle_of_a_block(
-    client: &LockClient,
-    server: &Postgres,
-    act: impl FnOnce(ReentrantMutexGuard) + Send,
-) -> Vec<ErrorKind> {
-    let (act, done, errors) =
-        (Mutex::new(Some(act)), AtomicBool::new(false), Mutex::new(Vec::new()));
-    let begin = Instant::now();
-    let turns = || {
-        let mut db = server.connect();
-        for turn in 0_u32.. {
-            if done.load(Ordering::SeqCst) {
-                return;
-            }
-            assert!(begin.elapsed() < CAP, "no turn has a token in the middle of a block");
-            let guard = match client.lock(NAME) {
-                Ok(guard) => guard,
-                Err(error) => {
-                    errors.lock().unwrap().push(error.kind());
-                    continue;
-                }
-            };
-            // Rarely checked: a block is large only after a run of many turns.
-            let is_inside = turn % 16 == 15 && {
-                let sql =
-                    "SELECT count(*) FROM leasehold.lock WHERE $1 > token - tokens AND $1 < token";
-                let own = guard.fencing_token().unwrap().as_i64();
-                db.query_one(sql, &[&own]).unwrap().get::<_, i64>(0) == 1
-            };
-            if is_inside && !done.swap(true, Ordering::SeqCst) {
-                let act = act.lock().unwrap().take().unwrap();
-                act(guard);
-            } else if let Err(error) = guard.unlock() {
-                errors.lock().unwrap().push(error.kind());
-            }
-        }
-    };
-    std::thread::scope(|s| (0..4).for_each(|_| drop(s.spawn(turns))));
-    errors.into_inner().unwrap()
-}
-
 /// It fences like the first token of the block: nobody gets the lock before the transaction ends,
 /// and a turn that was lost is refused.
 #[test]
@@ -217,7 +172,12 @@ fn a_turn_fences_with_a_token_of_its_block() {
         sql.replace("$1", &format!("'{}'", fence.name())).replace("$2", &fence.token().to_string())
     };
     for lost in [false, true] {
-        let errors = in_the_middle_of_a_block(&client, &server, |guard| {
+        let db = Mutex::new(server.connect());
+        let inside = "SELECT count(*) FROM leasehold.lock WHERE $1 > token - tokens AND $1 < token";
+        let is_inside = |token: i64| {
+            db.lock().unwrap().query_one(inside, &[&token]).unwrap().get::<_, i64>(0) == 1
+        };
+        let errors = in_the_middle_of_a_block(&client, is_inside, |guard| {
             let fence = guard.fence_sql().unwrap();
             assert_eq!(fence.token(), guard.fencing_token().unwrap());
             let mut db = server.connect();

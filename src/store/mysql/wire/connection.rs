@@ -8,10 +8,10 @@ use crate::store::database::{self, Link, Sent};
 
 const QUERY: u8 = 3;
 
-/// Sent before whatever writes, in the same query: fails if the server is no primary any more. It
-/// refuses by itself only users without the right to write in spite of `read_only`. After an error
-/// the rest of a query does not run. Not `DO`, which ignores errors. MariaDB 12 has words for
-/// numbers.
+/// Sent before a request, in the same query: fails if the server is no primary any more. What it
+/// says of locks is out of date then, and writes it refuses only from users without the right to
+/// write in spite of `read_only`. After an error the rest of a query does not run. Not `DO`, which
+/// ignores errors. MariaDB 12 has words for numbers.
 const STILL_WRITES: &[u8] =
     b"SET @leasehold_writes=IF(@@global.read_only IN ('0','OFF'),1,(SELECT 1 UNION SELECT 2));";
 /// How it fails: the subquery has more than one row.
@@ -23,14 +23,17 @@ pub(crate) struct Request {
     pub(super) sql: String,
     /// It begins a transaction: after an error that is still open.
     pub(super) in_transaction: bool,
-    writes: bool,
+    to_any: bool,
 }
 
 impl Request {
     pub(crate) fn new(sql: impl Into<String>) -> Self {
-        let sql = sql.into();
-        let writes = ["UPDATE ", "INSERT "].iter().any(|write| sql.starts_with(write));
-        Self { sql, in_transaction: false, writes }
+        Self { sql: sql.into(), in_transaction: false, to_any: false }
+    }
+
+    /// One that a server also answers which is no primary: about itself, or its sessions.
+    pub(crate) fn to_any(sql: impl Into<String>) -> Self {
+        Self { to_any: true, ..Self::new(sql) }
     }
 
     /// All of them or none.
@@ -41,7 +44,7 @@ impl Request {
             sql.push_str(&statement);
         }
         sql.push_str(";COMMIT");
-        Self { sql, in_transaction: true, writes: true }
+        Self { in_transaction: true, ..Self::new(sql) }
     }
 }
 
@@ -83,7 +86,7 @@ pub(crate) struct InFlight {
     pub(super) sent: Sent<String>,
     packet: Vec<u8>,
     in_transaction: bool,
-    writes: bool,
+    to_any: bool,
 }
 
 impl Connection {
@@ -92,12 +95,12 @@ impl Connection {
         request: &Request,
     ) -> std::result::Result<InFlight, MysqlFailure> {
         let sent = self.begin()?;
-        let Request { ref sql, in_transaction, writes } = *request;
-        let first = if writes { STILL_WRITES } else { b"" };
+        let Request { ref sql, in_transaction, to_any } = *request;
+        let first = if to_any { b"" } else { STILL_WRITES };
         let packet = self.transport.reader.pack(true, &[&[QUERY], first, sql.as_bytes()]);
         let packet = packet.map_err(MysqlFailure::NotSent)?;
         self.transport.stream.meter.requests(1);
-        Ok(InFlight { sent, packet, in_transaction, writes })
+        Ok(InFlight { sent, packet, in_transaction, to_any })
     }
 
     pub(super) fn send(&mut self, flight: &InFlight) -> std::result::Result<(), MysqlFailure> {
@@ -109,8 +112,8 @@ impl Connection {
         match read_answer(&mut self.transport) {
             Ok(mut sets) => {
                 match &mut sets {
-                    Ok(sets) if flight.writes => drop(sets.remove(0)),
-                    Err(error) if flight.writes && error.code == IS_NO_PRIMARY => {
+                    Ok(sets) if !flight.to_any => drop(sets.remove(0)),
+                    Err(error) if !flight.to_any && error.code == IS_NO_PRIMARY => {
                         *error = ServerError::no_primary();
                     }
                     _ => {}

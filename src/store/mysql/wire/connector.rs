@@ -74,25 +74,19 @@ impl Connector {
         }
         let deadline = Instant::now() + self.io_timeout.min(OTHERS);
         // It may be the same server under another name.
-        let question = Request::new(format!(
-            "SELECT IS_USED_LOCK('{mark}') IS NOT NULL,@@global.read_only,{READS_ONLY}"
-        ));
+        let question = format!("SELECT IS_USED_LOCK('{mark}') IS NULL");
         for (_, other) in hosts.iter().enumerate().filter(|(other, _)| *other != place) {
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 break;
             }
-            let asked = self.connect_bare(other, left).and_then(|mut connection| {
-                let answer = connection.ask(&question).map_err(MysqlFailure::into_error)?;
-                connection.goodbye();
-                answer.last()
+            let asked = self.begin(other, left).and_then(|(mut transport, own, set)| {
+                let answer = simple(&mut transport, &question)?.map_err(|e| e.to_error());
+                Connection::new(transport, own, self.server.clock.clone()).goodbye();
+                Ok(takes_writes(&set) && answer?.last().and_then(|set| text(set, 0)) == Some("1"))
             });
-            let set = asked.inspect_err(|e| log::debug!("{other:?} is not asked: {}", e.chain()));
-            let facts = set.ok().and_then(|set| set.rows.into_iter().next()).unwrap_or_default();
-            let is_off = |column: usize| {
-                matches!(facts.get(column).and_then(Option::as_deref), Some("0" | "OFF"))
-            };
-            if is_off(0) && is_off(1) && is_off(2) {
+            let asked = asked.inspect_err(|e| log::debug!("{other:?} is not asked: {}", e.chain()));
+            if asked.is_ok_and(|takes_writes| takes_writes) {
                 let one = &hosts[place];
                 return Err(invalid(format!(
                     "{one:?} and {other:?} both take writes, so a lock could be held in both: set read_only on the replicas"
@@ -147,11 +141,10 @@ impl Connector {
         );
         let sets = simple(&mut transport, &who)?.map_err(|e| e.to_error())?;
         let set = sets.into_iter().next_back().unwrap_or_default();
-        let text = |column: usize| set.rows.first()?.get(column)?.as_deref();
-        if text(0) != Some("1") {
+        if text(&set, 0) != Some("1") {
             return Err(malformed(&transport.address));
         }
-        if text(1).and_then(|id| id.parse().ok()) != Some(greeting.id) {
+        if text(&set, 1).and_then(|id| id.parse().ok()) != Some(greeting.id) {
             return Err(Error::new(
                 ErrorKind::Unsupported,
                 "a proxy is between the client and the server (the greeting named another connection than the one that \
@@ -194,15 +187,12 @@ impl Connector {
     }
 
     fn check(&self, transport: &mut Transport, set: &Set) -> Result<()> {
-        let text = |column: usize| set.rows.first()?.get(column)?.as_deref();
-        let version = text(3).unwrap_or_default();
+        let version = text(set, 3).unwrap_or_default();
         if !is_supported(version) {
             let why = format!("the server is {version}; MySQL 8.0 or MariaDB 10.6 is needed");
             return Err(Error::new(ErrorKind::Unsupported, why));
         }
-        // MariaDB 12 has four values.
-        let is_off = |column| matches!(text(column), Some("0" | "OFF"));
-        if !is_off(2) || !is_off(4) {
+        if !takes_writes(set) {
             let why = "the server is a replica or read-only; name the primary, or all hosts";
             return Err(Error::new(ErrorKind::ReadOnly, why));
         }
@@ -220,6 +210,15 @@ impl Connector {
         }
         Ok(())
     }
+}
+
+fn text(set: &Set, column: usize) -> Option<&str> {
+    set.rows.first()?.get(column)?.as_deref()
+}
+
+/// What a server has said of itself. MariaDB 12 has four values.
+fn takes_writes(set: &Set) -> bool {
+    [2, 4].iter().all(|&column| matches!(text(set, column), Some("0" | "OFF")))
 }
 
 /// `8.4.10`, `10.11.19-MariaDB-0+deb12u1`, also with `5.5.5-` in front.

@@ -57,19 +57,20 @@ impl ServerError {
     }
 
     /// A new connection may succeed, and this one must not be kept: it leads to a server that takes
-    /// no more writes, or whose tables are gone and are made by the next handshake.
+    /// no more writes, or lets nobody in (`offline_mode`), or whose tables are gone and are made by
+    /// the next handshake.
     pub(super) fn wants_new_connection(&self) -> bool {
-        matches!(self.code, 1146 | 1290 | 1305 | 1792 | 1836)
+        matches!(self.code, 1146 | 1290 | 1305 | 1792 | 1836 | 3032 | 3168)
     }
 
     fn kind(&self) -> ErrorKind {
         match self.code {
-            1044 | 1045 | 1130 | 1142 | 1143 | 1227 | 1370 | 1698 | 1820 | 3118 | 4151 => {
+            1044 | 1045 | 1130 | 1142 | 1143 | 1227 | 1370 | 1698 | 1820 | 1862 | 3118 | 4151 => {
                 ErrorKind::Denied
             }
             1049 => ErrorKind::InvalidInput,
             1146 | 1305 | 1235 | 1665 | 1251 => ErrorKind::Unsupported,
-            1040 | 1129 | 1203 | 1205 | 1213 | 1226 | 3572 => ErrorKind::NotReady,
+            1040 | 1129 | 1203 | 1205 | 1213 | 1226 | 3032 | 3168 | 3572 => ErrorKind::NotReady,
             1021 | 1041 | 1114 => ErrorKind::Full,
             1036 | 1290 | 1792 | 1836 => ErrorKind::ReadOnly,
             _ if self.ends_the_session() => ErrorKind::Unreachable,
@@ -121,6 +122,9 @@ mod tests {
             (1665, ErrorKind::Unsupported, "binlog_format"),
             (1040, ErrorKind::NotReady, "max_connections"),
             (1205, ErrorKind::NotReady, "end the transaction"),
+            (1862, ErrorKind::Denied, "why"),
+            (3032, ErrorKind::NotReady, "why"),
+            (3168, ErrorKind::NotReady, "why"),
             (1114, ErrorKind::Full, "why"),
             (1290, ErrorKind::ReadOnly, "name the primary"),
             (1053, ErrorKind::Unreachable, "why"),
@@ -135,6 +139,7 @@ mod tests {
     #[test]
     fn some_codes_end_the_session_or_the_connection() {
         assert!(error(1317).ends_the_session() && !error(1205).ends_the_session());
+        assert!(error(3032).wants_new_connection() && error(3168).wants_new_connection());
         assert!(error(1290).wants_new_connection() && !error(1205).wants_new_connection());
         assert!(error(1213).is_contended() && error(1205).is_contended());
     }

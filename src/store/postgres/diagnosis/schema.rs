@@ -15,7 +15,7 @@ const MISSING: &str = "\
       WHERE nspname IN ('leasehold', 'leasehold_v1') AND NOT has_schema_privilege(oid, 'USAGE') \
     UNION ALL SELECT 'TABLE', w.name, w.need \
       FROM (SELECT t.name, r.need FROM (VALUES ('lock'), ('share'), ('waiter'), ('once'), ('fenced'), ('client'), \
-              ('done')) t (name), \
+              ('data'), ('done')) t (name), \
             (VALUES ('SELECT'), ('INSERT'), ('UPDATE'), ('DELETE')) r (need) \
             UNION ALL VALUES ('meta', 'SELECT'), ('meta', 'UPDATE')) w \
       JOIN pg_namespace n ON n.nspname = 'leasehold' \
@@ -142,4 +142,23 @@ pub(super) fn about_schema(
         });
     }
     Ok(complete)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_rights_are_those_on_all_tables() {
+        let schema = crate::POSTGRES_SCHEMA;
+        let all = format!("{:?}", all_rights("app", 9));
+        let mut tables = 0;
+        for table in schema.split("CREATE TABLE IF NOT EXISTS leasehold.").skip(1) {
+            let name = table.split([' ', '(']).next().unwrap();
+            tables += 1;
+            assert!(MISSING.contains(&format!("('{name}'")), "{name}");
+            assert!(all.contains(&format!("leasehold.{name}")), "{name}");
+        }
+        assert!(tables >= 9, "{tables}");
+    }
 }

@@ -267,18 +267,18 @@ impl Connector {
             ("lock_timeout", millis(timeout / 4).to_string()),
             ("idle_in_transaction_session_timeout", millis(timeout).to_string()),
             ("idle_session_timeout", "0".to_owned()),
+            // A transaction that waits for a row must end by the timeouts above, which leave the
+            // connection as it is.
+            ("transaction_timeout", "0".to_owned()),
             ("jit", "off".to_owned()),
             ("plan_cache_mode", "force_generic_plan".to_owned()),
             ("client_min_messages", "warning".to_owned()),
         ];
-        let set = settings.map(|(name, value)| format!("set_config('{name}', '{value}', false)"));
-        // Since PostgreSQL 17. A transaction that waits for a row must end by the timeouts above,
-        // which leave the connection as it is.
-        let limit = "transaction_timeout";
-        let unset = format!(
-            "CASE WHEN current_setting('{limit}', true) <> '' THEN set_config('{limit}', '0', false) END"
-        );
-        format!("{OWN_PATH}; SELECT {}, {unset}; {WHO}", set.join(", "))
+        // Not all versions have all of them, and one that is too old shall be told so.
+        let set = settings.map(|(name, value)| {
+            format!("CASE WHEN current_setting('{name}', true) <> '' THEN set_config('{name}', '{value}', false) END")
+        });
+        format!("{OWN_PATH}; SELECT {}; {WHO}", set.join(", "))
     }
 }
 

@@ -6,12 +6,12 @@ use super::{
     PERMIT_COUNT, PERMIT_DELETE, fail_on_error, pair, unexpected,
 };
 use crate::base::deadline::ceil_millis;
-use crate::base::error::{Error, ErrorKind, Result, invalid};
+use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::limits::IDEMPOTENCY_TTL;
 use crate::base::lock_name::{Kind, LockName};
 use crate::store::redis::keys::RedisKeys;
 use crate::store::redis::wire::{Reply, Request, Shape};
-use crate::store::{Count, CountAnswer, FenceAnswer};
+use crate::store::{Count, CountAnswer, FenceAnswer, out_of_range};
 
 /// The script stores its reply under `id`, so that a repeat does nothing.
 pub(crate) fn count(name: &LockName, change: Count, id: &str) -> Request {
@@ -55,9 +55,7 @@ pub(crate) fn count_answer(reply: Reply) -> Result<CountAnswer> {
     match pair(reply, "a change of a count")? {
         (0, value) => Ok(CountAnswer { done: false, value }),
         (1, value) => Ok(CountAnswer { done: true, value }),
-        (5, value) => Err(invalid(format!(
-            "with {value} permits free now, the result would not be within 2^31 - 1"
-        ))),
+        (5, value) => Err(out_of_range(value)),
         other => Err(unexpected("a change of a count", &format!("{other:?}"))),
     }
 }

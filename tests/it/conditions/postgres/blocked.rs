@@ -40,7 +40,10 @@ fn with_rows_locked(chooses: fn(&str) -> bool, passes: bool) -> OnPostgres {
 fn waits_for_a_lock(call: &str) -> bool {
     let verb = call.split("::").nth(1).expect("a verb");
     let waits = ["lock", "read", "write", "acquire"].iter().any(|take| verb.starts_with(take));
-    (waits && !verb.ends_with(", waiting") && !verb.starts_with("locks"))
+    (waits
+        && !verb.ends_with(", waiting")
+        && !verb.ends_with(", again")
+        && !verb.starts_with("locks"))
         || verb.ends_with("_for")
         || verb.ends_with("_until")
 }

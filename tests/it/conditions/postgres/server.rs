@@ -137,7 +137,7 @@ rows! {
     clock_set_ahead: row("The server's clock is set ahead by an hour", || with_clock_set_back("-1 h"))
         // All leases have ended, and nobody has taken what they were for yet.
         .failing(|class| match class {
-            Class::Keep | Class::Release | Class::Change => &[None, Some(Lost)],
+            Class::Keep | Class::Reenter | Class::Release | Class::Change => &[None, Some(Lost)],
             // A read hold is looked at soon after its grant.
             Class::Local => &[None, Some(Lost)],
             _ => DONE,
@@ -158,7 +158,7 @@ rows! {
         }).impatient()
     }).failing(|class| match class {
         // Another call of the row may have locked the lock's row, and its commit waits.
-        Class::Keep | Class::Release | Class::Force => &[None, Some(Unreachable), Some(NotReady)],
+        Class::Keep | Class::Reenter | Class::Release | Class::Force => &[None, Some(Unreachable), Some(NotReady)],
         Class::Look | Class::List => &[None, Some(Unreachable)],
         _ => unreachable(class),
     }, HANGS_OR_LOCKED);

@@ -66,7 +66,7 @@ fn stage(begins: Step, ends: Step) -> OneRedis {
 fn not_replicated(class: Class) -> Answers {
     match class {
         Class::Take | Class::TakePermit => &[Some(NotReplicated)],
-        Class::Keep => &[None, Some(NotReplicated)],
+        Class::Keep | Class::Reenter => &[None, Some(NotReplicated)],
         _ => DONE,
     }
 }

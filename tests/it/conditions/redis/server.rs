@@ -33,7 +33,9 @@ rows! {
     out_of_memory: row("The server has reached its `maxmemory`", || {
         OneRedis::stage(&[], |stage, _| stage.set("maxmemory", "1"), |stage, _| stage.set("maxmemory", "0"))
     }).failing(|class| match class {
-        Class::Take | Class::Wait | Class::WaitForPermit | Class::Change | Class::Force => &[None, Some(Full)],
+        Class::Take | Class::Reenter | Class::Wait | Class::WaitForPermit | Class::Change | Class::Force => {
+            &[None, Some(Full)]
+        }
         Class::TakePermit => &[Some(Full)],
         _ => DONE,
     }, &["maxmemory"]);
@@ -131,7 +133,7 @@ rows! {
         }, |_, _| ())
     }).failing(|class| match class {
         Class::TakePermit | Class::WaitForPermit | Class::WaitForRate => &[Some(Conflict)],
-        Class::Keep | Class::Release => &[Some(Lost)],
+        Class::Keep | Class::Reenter | Class::Release => &[Some(Lost)],
         // A renewal may have found it out.
         Class::Local => &[None, Some(Lost)],
         Class::Change => &[None, Some(Stale), Some(Lost)],
@@ -178,7 +180,7 @@ rows! {
     far_ahead: row("The server's clock is set forward by an hour", || {
         OneRedis { lease_of_the_other: PROMPT / 2, ..stepped(3600) }
     }).failing(|class| match class {
-        Class::Keep | Class::Release => &[Some(Lost)],
+        Class::Keep | Class::Reenter | Class::Release => &[Some(Lost)],
         // A renewal may have found it out. The data of a hold is changed, too.
         Class::Local | Class::Change => &[None, Some(Lost)],
         _ => DONE,
