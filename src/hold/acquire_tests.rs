@@ -7,6 +7,7 @@ use crate::base::deadline::Deadline;
 use crate::base::holder::ClientId;
 use crate::base::lock_name::LockName;
 use crate::base::primitive::Primitive;
+use crate::hold::guarded::MOST_LEVELS;
 use crate::lease::records::HoldRequest;
 use crate::report::observer::Observer;
 use crate::signal::clock::{Clock, SystemClock};
@@ -116,7 +117,6 @@ fn is_staged() -> bool {
     is_staged
 }
 
-/// Both counts are in one word: a level more would be a level of the other side.
 #[test]
 fn the_last_level_is_refused() {
     let client = client();
@@ -124,10 +124,10 @@ fn the_last_level_is_refused() {
     let terms = Terms::of(&client.config);
     let enter = || acquire_for_thread(&client, &name, &terms, Deadline::Now);
     let hold = enter().unwrap().unwrap();
-    hold.tenure.set_counts(HoldCounts { main: u32::MAX - 1, reads: 0 });
+    hold.tenure.set_counts(HoldCounts { main: MOST_LEVELS - 1, reads: 0 });
     assert!(enter().unwrap().is_some());
     assert_eq!(enter().unwrap_err().kind(), ErrorKind::InvalidInput);
-    assert_eq!(hold.tenure.counts(), HoldCounts { main: u32::MAX, reads: 0 });
+    assert_eq!(hold.tenure.counts(), HoldCounts { main: MOST_LEVELS, reads: 0 });
     hold.tenure.set_counts(HoldCounts { main: 1, reads: 0 });
     hold.release_one(Side::Main).unwrap();
 }

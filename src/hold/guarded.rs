@@ -23,7 +23,7 @@ use crate::wait::life::closed;
 
 /// How many levels one holder may have: other clients may take a larger count for the data of
 /// another program.
-const MOST_LEVELS: u32 = 9_999;
+pub(super) const MOST_LEVELS: u32 = 9_999;
 
 /// A tenure, with the client that acts on it. Shared by the guards of all its levels: a clone is
 /// another reference to the same.
