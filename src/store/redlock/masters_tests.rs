@@ -266,6 +266,16 @@ impl Master {
         wait_until("its connections end", || self.connections() == 0);
     }
 
+    /// New connections are refused, and those that there are go on.
+    pub(super) fn is_full(&self) {
+        let refusal = error("ERR max number of clients reached");
+        self.next("CLIENT SETNAME", std::array::from_fn::<_, 1000, _>(|_| refusal.clone()));
+    }
+
+    pub(super) fn has_room(&self) {
+        self.shared.state.lock().orders.retain(|(what, _)| what != "CLIENT SETNAME");
+    }
+
     pub(super) fn goes_down(&self) {
         self.shared.state.lock().is_down = true;
         self.cut();
@@ -474,6 +484,7 @@ impl Shared {
             }
             "ECHO" => bulk(&words[0]),
             "PING" => "+PONG\r\n".to_owned(),
+            "SUBSCRIBE" => list(&[bulk("subscribe"), bulk(&words[0]), int(1)]),
             "connect_probe" => list(&[]),
             "PUBLISH" | "DEL" | "ZREM" => int(0),
             "CLIENT KILL" => {
@@ -739,7 +750,7 @@ impl Stage {
 
     /// No master owes an answer.
     pub(super) fn settle(&self) {
-        for node in &self.store.nodes {
+        for node in self.store.nodes.iter() {
             wait_until("its answers are read", || {
                 node.read_unread();
                 node.probe_at().is_none()

@@ -2,7 +2,7 @@
 
 use super::evidence::Evidence;
 use super::exchange::Exchange;
-use super::{Effort, Node, UnreadReply};
+use super::{Effort, Node, Taken, UnreadReply};
 use crate::base::error::{Error, ErrorKind};
 use crate::base::holder::Holder;
 use crate::base::lease::Moment;
@@ -94,7 +94,7 @@ impl Node {
         effort: Effort,
         make: impl Fn(&Connection, &str) -> Vec<Request>,
     ) -> std::result::Result<NodeCall<'_>, RedisFailure> {
-        let (mut connection, missing, earlier) =
+        let Taken { mut connection, missing, earlier, out } =
             self.take(holder, effort).map_err(RedisFailure::NotSent)?;
         let unknowns: Vec<UnknownOutcome> =
             self.state.lock().unknowns.iter().map(|(unknown, _)| unknown.clone()).collect();
@@ -126,6 +126,7 @@ impl Node {
                 let kill_count = kills.len();
                 let sent = Some(Exchange {
                     connection,
+                    out,
                     flight,
                     earlier: missing,
                     requests: kills.into_iter().chain(own).collect(),
