@@ -5,6 +5,7 @@ use super::node::Node;
 use crate::base::error::{Error, ErrorKind};
 use crate::base::lock_name::Kind;
 use crate::base::node_status::NodeState;
+use crate::store::net::KEEPALIVE_PAUSE;
 use crate::store::redis::wire::{Connection, RedisFailure, Reply, Request, Shape};
 use crate::store::{Acquired, LockStore, Received, Renewed, Topic};
 
@@ -380,6 +381,41 @@ fn idle_connections_that_have_ended_are_made_again() {
     assert!(stage.store.inspect(&stage.name).unwrap().is_some());
     stage.masters.iter().for_each(Master::cut);
     assert!(stage.store.nodes.iter().all(|node| asked(node).is_some()));
+}
+
+/// A firewall that forgets idle connections forgets those to all masters.
+#[test]
+fn connections_that_were_cut_in_silence_are_made_again() {
+    let stage = Stage::new(3);
+    let holder = stage.holder();
+    stage.clock.advance(KEEPALIVE_PAUSE + Duration::from_secs(1));
+    stage.all_do("redlock_acquire", &Does::Stalls(0));
+    granted(stage.lock(&holder).0);
+    assert_eq!(stage.asked("redlock_acquire"), [2, 2, 2]);
+    // What was sent first cannot run any more.
+    let log = stage.masters[0].log();
+    assert_eq!(log[..3], ["redlock_acquire", "CLIENT KILL", "redlock_acquire"]);
+    assert!(stage.store.nodes().iter().all(|node| node.state() == NodeState::Voting));
+    stage.settle();
+    // One that hangs costs a majority nothing: it is down.
+    stage.clock.advance(KEEPALIVE_PAUSE + Duration::from_secs(1));
+    stage.forget();
+    stage.masters[1].next("redlock_renew", [Does::Stalls(2)]);
+    let renewed = stage.store.renew(&[stage.renewal(&holder, 0)]);
+    assert!(matches!(renewed[..], [Renewed::Held { .. }]), "{renewed:?}");
+    assert_eq!(stage.asked("redlock_renew"), [1, 1, 1]);
+    assert_eq!(stage.store.nodes()[1].state(), NodeState::Down);
+    assert!(stage.store.nodes[1].probe());
+    wait_until("time stands still", || stage.masters[1].connections() == 1);
+    // Without a pause before, silence is that of the masters.
+    stage.store.renew(&[stage.renewal(&holder, 0)]);
+    stage.masters[0].next("redlock_renew", [Does::Waits]);
+    stage.masters[1].next("redlock_renew", [Does::Waits]);
+    stage.masters[2].next("redlock_renew", [Does::Stalls(0)]);
+    stage.forget();
+    let renewed = stage.store.renew(&[stage.renewal(&holder, 0)]);
+    assert!(matches!(renewed[..], [Renewed::Failed(_)]), "{renewed:?}");
+    assert_eq!(stage.asked("redlock_renew"), [1, 1, 1]);
 }
 
 /// A question to one master waits for it, because no other one can answer.

@@ -109,7 +109,7 @@ pub(super) fn ask_all(
     if enough(calls.len()) {
         let unanswered =
             round.gather(nodes, std::mem::take(&mut calls), ask, holder.is_some(), &decided);
-        if enough(round.outcomes.iter().filter(|outcome| outcome.has_voted()).count()) {
+        if enough(voted(&round.outcomes)) {
             round.leave(unanswered);
             return round;
         }
@@ -131,6 +131,10 @@ pub(super) fn ask_all(
     let unanswered = round.gather(nodes, calls, ask, holder.is_some(), &decided);
     round.leave(unanswered);
     round
+}
+
+fn voted(outcomes: &[NodeOutcome]) -> usize {
+    outcomes.iter().filter(|outcome| outcome.has_voted()).count()
 }
 
 /// The calls whose replies did not come in time.
@@ -212,6 +216,13 @@ impl Round {
             }
             if left == Duration::ZERO && calls.len() == asked {
                 break;
+            }
+        }
+        if !is_decided && voted(&self.outcomes) < majority(nodes.len()) {
+            // A firewall forgets the connections to all masters at once.
+            for (index, mut call) in std::mem::take(&mut calls) {
+                let kept = if call.was_cut_in_silence() { &mut repeats } else { &mut calls };
+                kept.push((index, call));
             }
         }
         for finished in side_by_side(repeats, finish) {

@@ -173,6 +173,15 @@ impl NodeCall<'_> {
         matches!(self.failed, Some(RedisFailure::Unknown { ended: true, .. }))
     }
 
+    /// The time for the replies is up. Whether the connection may have been cut in silence while it
+    /// was idle, so that [`finish`](Self::finish) repeats the requests: the attempt before is
+    /// killed, like that of a connection that has ended.
+    pub(crate) fn was_cut_in_silence(&mut self) -> bool {
+        let Some(Exchange { connection, flight, .. }) = &self.sent else { return false };
+        self.failed = connection.cut_in_silence(flight);
+        self.failed.is_some()
+    }
+
     /// Waits for the replies that have not been read yet. `make`: as for [`send`](Node::send). True
     /// if the replies answer a repeat and the first attempt may have run as well.
     pub(crate) fn finish(
