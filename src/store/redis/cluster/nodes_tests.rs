@@ -101,3 +101,22 @@ fn a_subscription_that_is_sent_to_and_fro_is_not_sent_without_end() {
     }
     sender.close();
 }
+
+/// As for one server: a hundred waiters must not connect a thousand times a second.
+#[test]
+fn a_client_without_a_map_pauses_after_a_failure() {
+    let (listener, port) = listen();
+    let connects = Arc::new(AtomicU64::new(0));
+    let count = connects.clone();
+    node(listener, move |_| _ = count.fetch_add(1, Ordering::SeqCst));
+    let cluster = cluster(port);
+    for _ in 0..1000 {
+        assert!(cluster.refresh(0, None).is_err());
+    }
+    let so_far = connects.load(Ordering::SeqCst);
+    assert!((1..100).contains(&so_far), "{so_far}");
+    let began = Instant::now();
+    while connects.load(Ordering::SeqCst) == so_far {
+        assert!(cluster.refresh(0, None).is_err() && began.elapsed() < LONG);
+    }
+}
