@@ -137,10 +137,6 @@ impl PooledConnection<Connector> for Connection {
     fn shut(&self) {
         self.transport.stream.shutdown();
     }
-
-    fn has_read_ahead(&self) -> bool {
-        !self.transport.reader.is_empty()
-    }
 }
 
 impl PooledConnector for Connector {
