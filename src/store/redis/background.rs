@@ -75,7 +75,11 @@ impl Background {
             Err(RedisFailure::NotSent(error)) => return Err(error),
             Err(RedisFailure::Unknown { error, .. }) => {
                 log::debug!("{} unknown outcomes cannot be resolved yet: {error}", undos.len());
-                return Ok(undos.iter().map(|_| Resolution::MayHaveRun).collect());
+                let sent = |plan: &Plan| plan.ready.then_some(Resolution::MayHaveRun);
+                return Ok(plans
+                    .iter()
+                    .map(|plan| sent(plan).unwrap_or(Resolution::NotYet))
+                    .collect());
             }
         };
         self.put_back(connection, next(&replies));
