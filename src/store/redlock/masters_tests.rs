@@ -254,12 +254,15 @@ impl Master {
         self.cut();
     }
 
-    /// Ends all connections.
+    /// Ends all connections, and what waits on them.
     pub(super) fn cut(&self) {
         let sockets: Vec<TcpStream> = {
-            let state = self.shared.state.lock();
+            let mut state = self.shared.state.lock();
+            let ids: Vec<u64> = state.sockets.keys().copied().collect();
+            state.killed.extend(ids);
             state.sockets.values().map(|socket| socket.try_clone().unwrap()).collect()
         };
+        self.shared.changed.notify_all();
         for socket in sockets {
             let _ = socket.shutdown(Shutdown::Both);
         }

@@ -418,6 +418,22 @@ fn connections_that_were_cut_in_silence_are_made_again() {
     assert_eq!(stage.asked("redlock_renew"), [1, 1, 1]);
 }
 
+/// As one that ends while it is idle.
+#[test]
+fn an_unread_connection_that_ends_says_nothing_about_its_master() {
+    let stage = Stage::new(3);
+    let (holder, node) = (stage.holder(), &stage.store.nodes[2]);
+    // It has been idle.
+    assert!(asked(node).is_some());
+    stage.masters[2].next("redlock_acquire", [Does::Waits]);
+    granted(stage.lock(&holder).0);
+    stage.masters[2].cut();
+    node.read_unread();
+    assert!(node.health().1.is_none(), "{:?}", node.health());
+    assert!(node.may_still_run(&holder));
+    assert!(asked(node).is_some() && !node.may_still_run(&holder));
+}
+
 /// A question to one master waits for it, because no other one can answer.
 #[test]
 fn a_question_to_one_master_is_asked_although_it_is_slow() {

@@ -4,9 +4,7 @@
 use std::time::Duration;
 
 use super::node::{Evidence, Node, NodeCall, has_run};
-use super::quorum::NodeSet;
-use super::quorum::{grace, majority};
-use crate::base::error::{Error, ErrorKind};
+use super::quorum::{NodeSet, grace, majority};
 use crate::base::holder::Holder;
 use crate::base::lease::Moment;
 use crate::os::{self, Mutex};
@@ -237,8 +235,7 @@ impl Round {
             self.outcomes[index] = if unanswered.is_decided {
                 NodeOutcome::Unread(call.leave_unread())
             } else {
-                let why = "it did not answer within its timeout (io_timeout)";
-                NodeOutcome::Failed(call.give_up(Error::new(ErrorKind::Unreachable, why)))
+                NodeOutcome::Failed(call.give_up())
             };
         }
     }

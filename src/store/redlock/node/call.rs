@@ -2,7 +2,7 @@
 
 use super::evidence::Evidence;
 use super::exchange::Exchange;
-use super::{Effort, Node, Taken, UnreadReply};
+use super::{Effort, Node, Taken, UnreadReply, is_late};
 use crate::base::error::{Error, ErrorKind};
 use crate::base::holder::Holder;
 use crate::base::lease::Moment;
@@ -247,9 +247,9 @@ impl NodeCall<'_> {
     }
 
     /// The reply took too long: the master counts as down until it answers.
-    pub(crate) fn give_up(mut self, error: Error) -> RedisFailure {
+    pub(crate) fn give_up(mut self) -> RedisFailure {
         let sent = self.sent.take().expect("it is under way");
-        let unknown = sent.flight.unknown;
+        let (error, unknown) = (is_late(), sent.flight.unknown);
         self.node.record_failure(
             RedisFailure::Unknown { error, unknown, ended: false },
             self.holder.as_ref(),

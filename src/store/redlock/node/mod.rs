@@ -308,7 +308,7 @@ impl Node {
             state.unread.iter().map(|unread| &unread.exchange.connection).collect();
         let answered = Connection::answered(&connections, Duration::ZERO);
         let mut kept = Vec::new();
-        let mut gave_up = false;
+        let mut gave_up = None;
         let now = self.clock().now();
         for (mut unread, ready) in std::mem::take(&mut state.unread).into_iter().zip(answered) {
             let read = if ready { unread.exchange.read_available() } else { Ok(false) };
@@ -324,22 +324,24 @@ impl Node {
                 {
                     kept.push(unread);
                 }
-                _ => {
-                    gave_up = true;
+                read => {
+                    let failure = read.err();
+                    // One that has ended says nothing about the master.
+                    if !matches!(failure, Some(RedisFailure::Unknown { ended: true, .. })) {
+                        gave_up = Some(failure.map_or_else(is_late, RedisFailure::into_error));
+                    }
                     state.unknowns.push((unread.exchange.flight.unknown, Some(unread.holder)));
                 }
             }
         }
         state.unread = kept;
-        if gave_up && !state.is_connected() {
-            let error = Error::new(
-                ErrorKind::Unreachable,
-                "it did not answer within its timeout (io_timeout)",
-            );
-            self.set_down(state, &error);
-            return Err(error);
+        match gave_up.filter(|_| !state.is_connected()) {
+            Some(error) => {
+                self.set_down(state, &error);
+                Err(error)
+            }
+            None => Ok(()),
         }
-        Ok(())
     }
 
     /// All replies of an exchange have come: takes back its connection, and returns the replies to
@@ -459,6 +461,16 @@ impl Node {
         }
     }
 
+    /// A request that was sent for several holders together may still run.
+    pub(super) fn note_unknown<'h>(
+        &self,
+        unknown: &UnknownOutcome,
+        holders: impl Iterator<Item = &'h Holder>,
+    ) {
+        let of_each = holders.map(|holder| (unknown.clone(), Some(holder.clone())));
+        self.state.lock().unknowns.extend(of_each);
+    }
+
     /// True while a request of `holder` may still execute.
     pub(super) fn may_still_run(&self, holder: &Holder) -> bool {
         let state = self.state.lock();
@@ -488,6 +500,11 @@ impl Node {
         state.free.clear();
         state.unread.clear();
     }
+}
+
+#[cold]
+pub(super) fn is_late() -> Error {
+    Error::new(ErrorKind::Unreachable, "it did not answer within its timeout (io_timeout)")
 }
 
 /// The next call may connect as soon as this is dropped.
