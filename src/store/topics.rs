@@ -134,6 +134,11 @@ impl Topics {
         Some(channel.topics.clone())
     }
 
+    /// The channels that are subscribed to by themselves.
+    pub(super) fn channels(&self) -> impl Iterator<Item = &str> {
+        self.channels.keys().map(String::as_str)
+    }
+
     pub(super) fn of(&self, channel: &str) -> Option<Vec<Topic>> {
         self.channels.get(channel).map(|channel| channel.topics.clone())
     }

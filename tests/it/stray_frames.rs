@@ -76,6 +76,35 @@ fn a_stray_frame_costs_its_call_and_nothing_after_it() {
     }
 }
 
+/// Those who share its write or its connection are not meant.
+#[test]
+fn an_error_that_no_server_is_known_to_send_is_the_answer_of_one_request() {
+    let server = Server::start();
+    for frame in [&b"-ERR x\r\n"[..], b"+OK\r\n"] {
+        let proxy = Proxy::start(&server);
+        let client = client(&proxy);
+        client.try_lock("warm").unwrap().unwrap().unlock().unwrap();
+        std::thread::scope(|s| {
+            // All others queue meanwhile, this one first.
+            proxy.inject("slow", Fault::StallReply(ms(300)));
+            let slow = s.spawn(|| client.try_lock("slow").unwrap().unwrap().unlock().unwrap());
+            proxy.wait_hits(1);
+            proxy.inject("odd", Fault::Stray(frame));
+            let odd = s.spawn(|| client.try_lock("odd").map(|guard| guard.is_some()));
+            std::thread::sleep(ms(50));
+            let others = ["a", "b", "c", "d", "e", "f"].map(|name| {
+                let client = &client;
+                s.spawn(move || client.try_lock(name).unwrap().unwrap().unlock().unwrap())
+            });
+            let kind = odd.join().unwrap().unwrap_err().kind();
+            assert!(matches!(kind, ErrorKind::Server | ErrorKind::Protocol), "{kind:?}");
+            others.into_iter().chain([slow]).for_each(|other| other.join().unwrap());
+        });
+        client.close(ms(2000)).unwrap();
+    }
+    wait_until("nothing is left", || server.lock_keys().is_empty());
+}
+
 #[test]
 fn an_error_that_servers_do_answer_with_is_seen_when_the_connection_is_used_next() {
     let server = Server::start();

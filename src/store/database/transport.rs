@@ -105,10 +105,6 @@ impl<P: Protocol> Transport<P> {
             }
             let filled = match self.handshake {
                 Some(deadline) => self.reader.fill(&mut self.stream.within(deadline)),
-                // A server that keeps sending must not delay the caller for ever.
-                None if Instant::now() >= deadline && !self.stream.has_input() => {
-                    Err(io::ErrorKind::TimedOut.into())
-                }
                 None => self.reader.fill(&mut self.stream.until(deadline)),
             };
             filled.map_err(|e| P::to_error(e, &self.address))?;

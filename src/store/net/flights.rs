@@ -113,8 +113,6 @@ impl<C: PooledConnector> Pool<C> {
     ) {
         let mut connection = Borrowed::new(self, line, connection);
         connection.in_flight = true;
-        // Callers are woken when all that has come is parsed.
-        let mut answered = Vec::new();
         while let Some(mut batch) = first.take().or_else(|| self.next_flight(line)) {
             let is_own = Arc::ptr_eq(&batch.requests[0], own);
             let Batch { outcomes, flight, .. } = &mut batch;
@@ -129,16 +127,12 @@ impl<C: PooledConnector> Pool<C> {
             if brings_last::<C>(outcomes) {
                 self.end_line(line);
             }
-            answered.push(batch);
             if is_own {
-                break;
+                return connection.end(false);
             }
-            if !connection.get().has_read_ahead() {
-                answered.clear();
-            }
+            // Those of another batch are woken before this thread waits again.
         }
         connection.end(false);
-        drop(answered);
     }
 
     /// The next batch whose answers are due. Another one is sent behind it, so the server has work

@@ -49,6 +49,8 @@ pub(crate) use limits::is_timeout;
 pub(crate) use names::Network;
 #[cfg(feature = "testing")]
 pub(crate) use names::stand_ins;
+#[cfg(feature = "redlock")]
+pub(crate) use pace::Pace;
 #[cfg(any(feature = "redis", feature = "postgres", feature = "mysql"))]
 pub(crate) use parameters::Parameters;
 pub(crate) use pool::{Pool, Repeats};

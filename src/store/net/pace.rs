@@ -13,7 +13,7 @@ use crate::os;
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_millis(250);
 
-pub(super) struct Pace {
+pub(crate) struct Pace {
     pauses: Backoff,
     failed: Option<Failure>,
 }
@@ -26,34 +26,34 @@ struct Failure {
 }
 
 impl Pace {
-    pub(super) fn new(io_timeout: Duration) -> Self {
+    pub(crate) fn new(io_timeout: Duration) -> Self {
         let longest = LONGEST_PAUSE.min(io_timeout / 4);
         Self { pauses: Backoff::new(FIRST_PAUSE.min(longest), longest), failed: None }
     }
 
     /// How long the next connect has to wait.
-    pub(super) fn pause(&self) -> Duration {
+    pub(crate) fn pause(&self) -> Duration {
         self.failed
             .as_ref()
             .map_or(Duration::ZERO, |failure| failure.pause.saturating_sub(os::since(failure.at)))
     }
 
-    pub(super) fn succeeded(&mut self) {
+    pub(crate) fn succeeded(&mut self) {
         self.pauses.reset();
         self.failed = None;
     }
 
-    pub(super) fn failed(&mut self, error: Error) {
+    pub(crate) fn failed(&mut self, error: Error) {
         self.failed = Some(Failure { error, at: os::now(), pause: self.pauses.next() });
     }
 
     /// Why the last connect failed; `None` if it succeeded.
-    pub(super) fn trouble(&self) -> Option<&Error> {
+    pub(crate) fn trouble(&self) -> Option<&Error> {
         self.failed.as_ref().map(|failure| &failure.error)
     }
 
     /// The same, if it failed after `began`.
-    pub(super) fn trouble_since(&self, began: Instant) -> Option<&Error> {
+    pub(crate) fn trouble_since(&self, began: Instant) -> Option<&Error> {
         self.failed.as_ref().filter(|failure| failure.at > began).map(|failure| &failure.error)
     }
 }

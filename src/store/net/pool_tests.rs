@@ -204,10 +204,6 @@ impl PooledConnection<Fake> for Half {
     fn shut(&self) {
         self.is_shut.store(true, Ordering::SeqCst);
     }
-
-    fn has_read_ahead(&self) -> bool {
-        false
-    }
 }
 
 impl PooledSender<Fake> for Half {

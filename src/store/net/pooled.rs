@@ -107,11 +107,6 @@ pub(crate) trait PooledConnection<C: PooledConnector>: Send {
 
     /// Ends a connection whose sender another thread may have.
     fn shut(&self) {}
-
-    /// Whether a part of the next answer has been read.
-    fn has_read_ahead(&self) -> bool {
-        false
-    }
 }
 
 /// Sends over a connection while another thread reads from it.

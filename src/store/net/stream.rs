@@ -301,9 +301,10 @@ impl Stream {
     }
 
     /// For one reply that arrives in pieces: after `deadline` only what has arrived is read. A
-    /// process that was stopped meanwhile finds the deadline passed, but still reads the reply.
+    /// process that was stopped meanwhile finds the deadline passed, but still reads the reply. A
+    /// read over TCP that begins before has the timeout of the socket.
     pub(crate) fn until(&mut self, deadline: Instant) -> Until<'_> {
-        Until { stream: self, deadline, first: true }
+        Until { stream: self, deadline }
     }
 
     /// For what has already arrived: does not wait.
@@ -433,7 +434,6 @@ impl Write for Within<'_> {
 pub(crate) struct Until<'s> {
     stream: &'s mut Stream,
     deadline: Instant,
-    first: bool,
 }
 
 impl Read for Until<'_> {
@@ -447,8 +447,7 @@ impl Read for Until<'_> {
             return self.stream.metered(read);
         }
         loop {
-            let is_over = !std::mem::take(&mut self.first) && Instant::now() >= self.deadline;
-            let read = if is_over {
+            let read = if Instant::now() >= self.deadline {
                 Err(io::ErrorKind::TimedOut.into())
             } else {
                 self.stream.read_some(buffer)

@@ -77,7 +77,11 @@ impl Background {
                     undos.len(),
                     error.chain()
                 );
-                return Ok(undos.iter().map(|_| Resolution::MayHaveRun).collect());
+                let sent = |plan: &Plan| plan.ready.then_some(Resolution::MayHaveRun);
+                return Ok(plans
+                    .iter()
+                    .map(|plan| sent(plan).unwrap_or(Resolution::NotYet))
+                    .collect());
             }
         };
         self.put_back(connection, next(&replies));

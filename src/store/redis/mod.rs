@@ -32,6 +32,8 @@ use self::server::Server;
 use self::servers::Servers;
 use self::subscription::PatternRights;
 pub(crate) use self::subscription::subscribe_to;
+#[cfg(feature = "redlock")]
+pub(crate) use self::subscription::subscribe_to_several;
 use self::wire::{Answer, Connector, RedisFailure, Replicas, Reply, Request};
 use crate::base::deadline::ceil_millis;
 use crate::base::error::{Error, Result};

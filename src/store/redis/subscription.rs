@@ -30,16 +30,41 @@ pub(crate) struct PatternRights {
 
 /// Both halves of a subscription.
 pub(crate) fn subscribe_to(
-    (reader, writer): (PubSubReader, PubSubWriter),
+    connection: (PubSubReader, PubSubWriter),
     client_id: &str,
     rights: Arc<PatternRights>,
 ) -> (Box<dyn Subscriber>, Box<dyn SubscriptionSender>) {
+    let (receiver, sender) = halves(connection, client_id, rights);
+    (Box::new(receiver), Box::new(sender))
+}
+
+/// Connects to one more server, if there is one and it is time.
+type OneMore = Box<dyn FnMut() -> Option<(PubSubReader, PubSubWriter)> + Send>;
+
+/// The same at several servers, to which more can come. No lock of a Redlock has a queue in Redis,
+/// so the pattern for a client's waiters is unused.
+#[cfg(feature = "redlock")]
+pub(crate) fn subscribe_to_several(
+    connections: (PubSubReader, PubSubWriter),
+    one_more: OneMore,
+) -> (Box<dyn Subscriber>, Box<dyn SubscriptionSender>) {
+    let (mut receiver, sender) = halves(connections, "", Arc::default());
+    receiver.more = Some((one_more, sender.writer.clone()));
+    (Box::new(receiver), Box::new(sender))
+}
+
+fn halves(
+    (reader, writer): (PubSubReader, PubSubWriter),
+    client_id: &str,
+    rights: Arc<PatternRights>,
+) -> (RedisSubscriber, RedisSender) {
     let topics = Arc::new(Mutex::new(Topics::new(waiters_pattern(client_id))));
     // Of several servers only the client's own thread reads.
     let waker = reader.is_of_one().then(Waker::new).and_then(|waker| waker.ok()).map(Arc::new);
-    let receiver =
-        RedisSubscriber { reader, waker, topics: topics.clone(), rights: rights.clone() };
-    (Box::new(receiver), Box::new(RedisSender { writer, topics, rights, turns_alone: 0 }))
+    let writer = Arc::new(Mutex::new(writer));
+    let (topics_of, rights_of, more) = (topics.clone(), rights.clone(), None);
+    let receiver = RedisSubscriber { reader, waker, topics: topics_of, rights: rights_of, more };
+    (receiver, RedisSender { writer, topics, rights, turns_alone: 0 })
 }
 
 pub(super) fn channel_name(topic: &Topic) -> String {
@@ -55,10 +80,24 @@ struct RedisSubscriber {
     waker: Option<Arc<Waker>>,
     topics: Arc<Mutex<Topics>>,
     rights: Arc<PatternRights>,
+    /// For several servers, with what sends to all of them.
+    more: Option<(OneMore, Arc<Mutex<PubSubWriter>>)>,
 }
 
 impl Subscriber for RedisSubscriber {
     fn receive(&mut self) -> Result<Received> {
+        if let Some((one_more, all)) = &mut self.more
+            && let Some((reader, mut writer)) = one_more()
+        {
+            // What is asked for next goes to that server as well.
+            let topics = self.topics.lock();
+            let channels: Vec<&str> = topics.channels().collect();
+            if !channels.is_empty() {
+                writer.subscribe(&channels)?;
+            }
+            all.lock().join(writer);
+            self.reader.join(reader);
+        }
         let received = self.reader.receive();
         self.take_in(received)
     }
@@ -118,7 +157,7 @@ impl RedisSubscriber {
 }
 
 struct RedisSender {
-    writer: PubSubWriter,
+    writer: Arc<Mutex<PubSubWriter>>,
     topics: Arc<Mutex<Topics>>,
     rights: Arc<PatternRights>,
     /// How many fair waiters are subscribed by themselves.
@@ -154,7 +193,7 @@ impl SubscriptionSender for RedisSender {
             all_confirmed &= progress == Progress::Confirmed;
             match progress {
                 Progress::New if by_pattern => {
-                    self.writer.subscribe_pattern(watched.turns_channel())?;
+                    self.writer.lock().subscribe_pattern(watched.turns_channel())?;
                 }
                 Progress::New => {
                     self.turns_alone += usize::from(topic.turn_of.is_some());
@@ -164,7 +203,7 @@ impl SubscriptionSender for RedisSender {
             }
         }
         if !new.is_empty() {
-            self.writer.subscribe(&new.iter().map(String::as_str).collect::<Vec<_>>())?;
+            self.writer.lock().subscribe(&new.iter().map(String::as_str).collect::<Vec<_>>())?;
         }
         Ok(all_confirmed)
     }
@@ -176,7 +215,7 @@ impl SubscriptionSender for RedisSender {
             return Ok(());
         }
         self.turns_alone -= usize::from(topic.turn_of.is_some());
-        self.writer.unsubscribe(&name)
+        self.writer.lock().unsubscribe(&name)
     }
 
     fn covers(&self, topic: &Topic) -> bool {
@@ -185,19 +224,19 @@ impl SubscriptionSender for RedisSender {
     }
 
     fn ping(&mut self) -> Result<()> {
-        self.writer.ping()
+        self.writer.lock().ping()
     }
 
     fn maintain(&mut self) -> Result<()> {
         let mut watched = self.topics.lock();
         if watched.end_idle_turns(os::now()) {
-            self.writer.unsubscribe_pattern(watched.turns_channel())
+            self.writer.lock().unsubscribe_pattern(watched.turns_channel())
         } else {
             Ok(())
         }
     }
 
     fn close(&self) {
-        self.writer.close();
+        self.writer.lock().close();
     }
 }

@@ -4,8 +4,7 @@
 use std::time::Duration;
 
 use super::node::{error_of, single};
-use super::quorum::NodeSet;
-use super::quorum::{is_final, majority, until_free};
+use super::quorum::{NodeSet, is_final, majority, until_free};
 use super::scatter::{LateMaster, NodeOutcome, Round, ask_all};
 use super::store::RedlockStore;
 use crate::base::advice::Advice;

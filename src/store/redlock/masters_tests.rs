@@ -254,16 +254,29 @@ impl Master {
         self.cut();
     }
 
-    /// Ends all connections.
+    /// Ends all connections, and what waits on them.
     pub(super) fn cut(&self) {
         let sockets: Vec<TcpStream> = {
-            let state = self.shared.state.lock();
+            let mut state = self.shared.state.lock();
+            let ids: Vec<u64> = state.sockets.keys().copied().collect();
+            state.killed.extend(ids);
             state.sockets.values().map(|socket| socket.try_clone().unwrap()).collect()
         };
+        self.shared.changed.notify_all();
         for socket in sockets {
             let _ = socket.shutdown(Shutdown::Both);
         }
         wait_until("its connections end", || self.connections() == 0);
+    }
+
+    /// New connections are refused, and those that there are go on.
+    pub(super) fn is_full(&self) {
+        let refusal = error("ERR max number of clients reached");
+        self.next("CLIENT SETNAME", std::array::from_fn::<_, 1000, _>(|_| refusal.clone()));
+    }
+
+    pub(super) fn has_room(&self) {
+        self.shared.state.lock().orders.retain(|(what, _)| what != "CLIENT SETNAME");
     }
 
     pub(super) fn goes_down(&self) {
@@ -474,6 +487,7 @@ impl Shared {
             }
             "ECHO" => bulk(&words[0]),
             "PING" => "+PONG\r\n".to_owned(),
+            "SUBSCRIBE" => list(&[bulk("subscribe"), bulk(&words[0]), int(1)]),
             "connect_probe" => list(&[]),
             "PUBLISH" | "DEL" | "ZREM" => int(0),
             "CLIENT KILL" => {
@@ -739,7 +753,7 @@ impl Stage {
 
     /// No master owes an answer.
     pub(super) fn settle(&self) {
-        for node in &self.store.nodes {
+        for node in self.store.nodes.iter() {
             wait_until("its answers are read", || {
                 node.read_unread();
                 node.probe_at().is_none()

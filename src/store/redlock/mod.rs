@@ -5,6 +5,7 @@
 //! ([`quarantine`]), and a majority knows a grant's fencing token before the holder does
 //! ([`acquire`]).
 
+mod absent;
 mod acquire;
 #[cfg(test)]
 mod acquire_tests;
@@ -31,16 +32,16 @@ mod scatter;
 mod store;
 mod supported;
 
-use std::sync::Arc;
 use std::time::Duration;
 
+use self::absent::Absent;
 use self::node::{Node, Voting};
 pub(crate) use self::quarantine::QuarantineSettings;
 use self::quorum::{NodeSet, UnknownNodes, is_final, majority};
 use self::scatter::{LateMaster, NodeOutcome, Round};
 pub(crate) use self::store::RedlockStore;
 use self::supported::{check_kind, unsupported};
-use crate::base::error::{Error, Result};
+use crate::base::error::Result;
 use crate::base::holder::hold_on_many;
 use crate::base::lease::Moment;
 use crate::base::lock_name::LockName;
@@ -48,8 +49,7 @@ use crate::base::node_status::{NodeState, NodeStatus};
 use crate::os::atomic::Ordering;
 use crate::report::diagnosis::Finding;
 use crate::store::redis::keys::check_name;
-use crate::store::redis::wire::Connector;
-use crate::store::redis::{script, subscribe_to};
+use crate::store::redis::{script, subscribe_to_several};
 use crate::store::{
     Acquire, Acquired, CountStore, DataStore, Diagnose, FenceStore, HandedOver, HoldCounts,
     JobStore, ListingStore, LockStatus, LockStore, MultiStore, OwnerStore, QueueStore, Release,
@@ -256,7 +256,7 @@ impl LockStore for RedlockStore {
         let _ = nodes.into_iter().any(Node::probe);
         let quarantine = self.quarantine.maintain(&self.nodes);
         let now = self.clock.now();
-        for node in &self.nodes {
+        for node in self.nodes.iter() {
             node.read_unread();
         }
         self.lacking.note(NodeSet::of(&self.nodes, Node::take_refusal));
@@ -310,16 +310,9 @@ impl LockStore for RedlockStore {
         &self,
         read_timeout: Duration,
     ) -> Result<(Box<dyn Subscriber>, Box<dyn SubscriptionSender>)> {
-        let up: Vec<&Node> = self.nodes.iter().filter(|node| node.health().1.is_none()).collect();
-        let connectors: Vec<&Connector> = up.iter().map(|node| &node.connector).collect();
-        // A master whose subscription fails counts as down, so that the subscription is made again
-        // when it is back.
-        let cannot = |index: usize, error: &Error| up[index].mark_down(error);
-        let connections =
-            Connector::subscribe_to_all(&connectors, read_timeout, self.returns.clone(), cannot)?;
-        // No lock of a Redlock has a queue in Redis, so the pattern for a client's waiters is
-        // unused.
-        Ok(subscribe_to(connections, "", Arc::default()))
+        let mut absent = Absent::new(self.nodes.clone());
+        let connections = absent.subscribe_to_all(read_timeout)?;
+        Ok(subscribe_to_several(connections, Box::new(move || absent.subscribe_to_one())))
     }
 
     fn multi(&self) -> Result<&dyn MultiStore> {
@@ -355,7 +348,7 @@ impl LockStore for RedlockStore {
     }
 
     fn close(&self) {
-        for node in &self.nodes {
+        for node in self.nodes.iter() {
             node.close();
         }
     }

@@ -3,9 +3,11 @@ use std::time::Duration;
 use super::masters_tests::*;
 use super::node::Node;
 use crate::base::error::{Error, ErrorKind};
+use crate::base::lock_name::Kind;
 use crate::base::node_status::NodeState;
+use crate::store::net::KEEPALIVE_PAUSE;
 use crate::store::redis::wire::{Connection, RedisFailure, Reply, Request, Shape};
-use crate::store::{Acquired, LockStore, Renewed};
+use crate::store::{Acquired, LockStore, Received, Renewed, Topic};
 
 /// A question to one master.
 fn ping(_: &Connection, _: &str) -> Vec<Request> {
@@ -199,6 +201,97 @@ fn a_call_that_waits_for_a_connect_uses_it() {
     assert!(stage.masters[0].connects() <= 2);
 }
 
+/// As with one server: at `maxclients`, without a credential or without file descriptors, a client
+/// goes on with the connections that it has.
+#[test]
+fn calls_share_a_connection_if_the_master_refuses_another() {
+    let stage = Stage::new(1);
+    let (master, node) = (&stage.masters[0], &stage.store.nodes[0]);
+    master.next("PING", [Does::Waits]);
+    let first = node.send(None, ping).unwrap();
+    master.is_full();
+    std::thread::scope(|scope| {
+        let second = scope.spawn(|| node.send(None, ping).and_then(|call| call.finish(ping)));
+        wait_until("it is refused", || node.health().0.last_error.is_some());
+        master.let_run(true);
+        assert!(first.finish(ping).is_ok());
+        assert!(second.join().unwrap().is_ok(), "it has waited for the first one's");
+    });
+    assert!(node.is_well() && node.probe_at().is_none());
+    assert_eq!(stage.store.nodes()[0].state(), NodeState::Voting);
+    assert_eq!(master.connections(), 1);
+    // The same beside one that owes an answer.
+    let holder = stage.holder();
+    master.let_run(false);
+    master.next("PING", [Does::Waits]);
+    node.send(Some(&holder), ping).unwrap().leave_unread();
+    wait_until("it has come", || stage.asked("PING") == [3]);
+    let late = stage.while_time_passes(|| not_sent(node.send_anyway(None, ping).err()));
+    assert!(late.message().contains("max number of clients"), "{late}");
+    assert!(node.health().1.is_none(), "{:?}", node.health());
+    master.let_run(true);
+    assert!(asked(node).is_some());
+    assert_eq!(master.connections(), 1);
+    // And without any it is down.
+    master.cut();
+    assert!(asked(node).is_none() && node.health().1.is_some());
+}
+
+/// What is refused to the waiters must not cost a hold its renewals.
+#[test]
+fn a_subscription_that_is_refused_costs_no_connection() {
+    let stage = Stage::new(3);
+    let holder = stage.holder();
+    let token = stage.locked(&holder);
+    stage.masters.iter().for_each(Master::is_full);
+    assert!(stage.store.subscribe(Duration::from_millis(10)).is_err());
+    let renewed = stage.store.renew(&[stage.renewal(&holder, token)]);
+    assert!(matches!(renewed[..], [Renewed::Held { .. }]), "{renewed:?}");
+    assert!(stage.store.nodes().iter().all(|node| node.state() == NodeState::Voting));
+}
+
+#[test]
+fn a_master_that_refused_a_subscription_joins_the_others() {
+    let stage = Stage::new(3);
+    stage.masters[2].is_full();
+    let (mut subscriber, mut sender) = stage.store.subscribe(Duration::from_millis(10)).unwrap();
+    let topic = Topic { kind: Kind::Mutex, key: "l".into(), turn_of: None };
+    sender.watch(&[&topic]).unwrap();
+    wait_until("it is watched", || stage.asked("SUBSCRIBE") == [1, 1, 0]);
+    let connects = || stage.masters.iter().map(Master::connects).collect::<Vec<_>>();
+    let before = connects();
+    for pause in [1, 2, 4] {
+        stage.clock.advance(Duration::from_secs(pause));
+        for _ in 0..5 {
+            subscriber.receive().unwrap();
+        }
+    }
+    assert_eq!(connects(), [before[0], before[1], before[2] + 3], "less and less often");
+    stage.masters[2].has_room();
+    stage.clock.advance(Duration::from_secs(8));
+    let confirmed = (0..9).filter(|_| subscriber.receive().unwrap() == watching(&topic)).count();
+    assert_eq!(confirmed, 1);
+    assert_eq!(stage.asked("SUBSCRIBE"), [1, 1, 1]);
+    // One that was slow and is well again has its subscription still.
+    let holder = stage.holder();
+    stage.masters[1].next("PING", [Does::Waits]);
+    stage.store.nodes[1].send(Some(&holder), ping).unwrap().leave_unread();
+    wait_until("it has come", || stage.asked("PING") == [0, 1, 0]);
+    stage.clock.advance(IO_TIMEOUT + Duration::from_secs(1));
+    assert!(stage.store.nodes[1].probe() && stage.store.nodes[1].is_well());
+    let before = connects();
+    for _ in 0..5 {
+        assert_eq!(subscriber.receive().unwrap(), Received::Timeout);
+    }
+    assert_eq!(connects(), before);
+    sender.watch(&[&Topic { key: "m".into(), ..topic }]).unwrap();
+    wait_until("all are asked", || stage.asked("SUBSCRIBE") == [2, 2, 2]);
+}
+
+fn watching(topic: &Topic) -> Received {
+    Received::Watching(vec![topic.clone()])
+}
+
 /// Others do not even connect to a master that is slow, unless a majority needs it.
 #[test]
 fn a_slow_master_is_left_alone() {
@@ -266,13 +359,10 @@ fn a_master_that_is_down_is_tried_less_and_less_often() {
         assert!(node.probe());
     }
     assert!(last > Duration::from_millis(250), "{last:?}");
-    let returns = stage.store.returns.load(std::sync::atomic::Ordering::SeqCst);
     stage.masters[0].comes_back();
     stage.clock.advance(Duration::from_secs(1));
     assert!(node.probe());
     assert!(node.probe_at().is_none() && node.health().1.is_none());
-    // Subscriptions include it again.
-    assert_eq!(stage.store.returns.load(std::sync::atomic::Ordering::SeqCst), returns + 1);
     assert!(asked(node).is_some());
 }
 
@@ -291,6 +381,57 @@ fn idle_connections_that_have_ended_are_made_again() {
     assert!(stage.store.inspect(&stage.name).unwrap().is_some());
     stage.masters.iter().for_each(Master::cut);
     assert!(stage.store.nodes.iter().all(|node| asked(node).is_some()));
+}
+
+/// A firewall that forgets idle connections forgets those to all masters.
+#[test]
+fn connections_that_were_cut_in_silence_are_made_again() {
+    let stage = Stage::new(3);
+    let holder = stage.holder();
+    stage.clock.advance(KEEPALIVE_PAUSE + Duration::from_secs(1));
+    stage.all_do("redlock_acquire", &Does::Stalls(0));
+    granted(stage.lock(&holder).0);
+    assert_eq!(stage.asked("redlock_acquire"), [2, 2, 2]);
+    // What was sent first cannot run any more.
+    let log = stage.masters[0].log();
+    assert_eq!(log[..3], ["redlock_acquire", "CLIENT KILL", "redlock_acquire"]);
+    assert!(stage.store.nodes().iter().all(|node| node.state() == NodeState::Voting));
+    stage.settle();
+    // One that hangs costs a majority nothing: it is down.
+    stage.clock.advance(KEEPALIVE_PAUSE + Duration::from_secs(1));
+    stage.forget();
+    stage.masters[1].next("redlock_renew", [Does::Stalls(2)]);
+    let renewed = stage.store.renew(&[stage.renewal(&holder, 0)]);
+    assert!(matches!(renewed[..], [Renewed::Held { .. }]), "{renewed:?}");
+    assert_eq!(stage.asked("redlock_renew"), [1, 1, 1]);
+    assert_eq!(stage.store.nodes()[1].state(), NodeState::Down);
+    assert!(stage.store.nodes[1].probe());
+    wait_until("time stands still", || stage.masters[1].connections() == 1);
+    // Without a pause before, silence is that of the masters.
+    stage.store.renew(&[stage.renewal(&holder, 0)]);
+    stage.masters[0].next("redlock_renew", [Does::Waits]);
+    stage.masters[1].next("redlock_renew", [Does::Waits]);
+    stage.masters[2].next("redlock_renew", [Does::Stalls(0)]);
+    stage.forget();
+    let renewed = stage.store.renew(&[stage.renewal(&holder, 0)]);
+    assert!(matches!(renewed[..], [Renewed::Failed(_)]), "{renewed:?}");
+    assert_eq!(stage.asked("redlock_renew"), [1, 1, 1]);
+}
+
+/// As one that ends while it is idle.
+#[test]
+fn an_unread_connection_that_ends_says_nothing_about_its_master() {
+    let stage = Stage::new(3);
+    let (holder, node) = (stage.holder(), &stage.store.nodes[2]);
+    // It has been idle.
+    assert!(asked(node).is_some());
+    stage.masters[2].next("redlock_acquire", [Does::Waits]);
+    granted(stage.lock(&holder).0);
+    stage.masters[2].cut();
+    node.read_unread();
+    assert!(node.health().1.is_none(), "{:?}", node.health());
+    assert!(node.may_still_run(&holder));
+    assert!(asked(node).is_some() && !node.may_still_run(&holder));
 }
 
 /// A question to one master waits for it, because no other one can answer.

@@ -17,8 +17,7 @@
 use std::time::Duration;
 
 use super::node::{Node, Voting, single};
-use super::quorum::NodeSet;
-use super::quorum::majority;
+use super::quorum::{NodeSet, majority};
 use super::scatter::{LateMaster, NodeOutcome, ask_all};
 use super::supported::too_long;
 use crate::base::error::Result;

@@ -1,14 +1,13 @@
 //! Renewal: needs the same majority as a grant, and takes the hold anew on masters that have lost
 //! it.
 
-use super::quorum::NodeSet;
-use super::quorum::{is_final, majority};
+use super::quorum::{NodeSet, is_final, majority};
 use super::scatter::{LateMaster, NodeOutcome, ask_all};
 use super::store::RedlockStore;
 use crate::base::lease::Moment;
 use crate::base::log;
 use crate::store::redis::script;
-use crate::store::redis::wire::Connection;
+use crate::store::redis::wire::{Connection, RedisFailure};
 use crate::store::{Acquire, Renewal, Renewed, TokenRule, Waiting};
 
 /// Holds renewed by one run of the script.
@@ -135,7 +134,13 @@ impl RedlockStore {
                 self.add_nodes_of(&batch[n].holder, NodeSet::one(index));
             }
         }
-        let _ = ask_all(&self.nodes, None, ask, asked, LateMaster::IfNeeded, |_| false);
+        let round = ask_all(&self.nodes, None, ask, asked, LateMaster::IfNeeded, |_| false);
+        for (index, outcome) in round.outcomes.iter().enumerate() {
+            if let NodeOutcome::Failed(RedisFailure::Unknown { unknown, .. }) = outcome {
+                let holders = missing[index].iter().map(|&n| &batch[n].holder);
+                self.nodes[index].note_unknown(unknown, holders);
+            }
+        }
         for &n in missing.iter().flatten() {
             if let Renewed::Held { again, .. } = &mut outcomes[n] {
                 *again = true;

@@ -3,6 +3,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use super::masters_tests::*;
+use super::quorum::{NodeSet, UnknownNodes};
 use crate::base::error::ErrorKind;
 use crate::base::holder::Holder;
 use crate::base::lock_name::{Kind, LockName};
@@ -102,6 +103,26 @@ fn a_hold_without_a_token_is_taken_again_without_one() {
     stage.masters[1].lose("l");
     only(stage.store.renew(&[stage.renewal(&holder, 0)]));
     assert_eq!(stage.masters[1].asked("redlock_acquire")[0].words[7], "-1");
+}
+
+/// What takes it again is sent for several holds together, and each of them has to wait for it.
+#[test]
+fn a_hold_is_not_free_while_it_may_still_be_taken_again() {
+    let stage = Stage::new(3);
+    let holder = stage.holder();
+    let token = stage.locked(&holder);
+    let (master, node) = (&stage.masters[1], &stage.store.nodes[1]);
+    master.lose("l");
+    master.next("redlock_acquire", [Does::Stalls(0)]);
+    only(stage.store.renew(&[stage.renewal(&holder, token)]));
+    assert!(node.may_still_run(&holder) && !node.may_still_run(&stage.holder()));
+    assert!(node.probe());
+    master.next("CLIENT KILL", [error("BUSY Redis is busy running a script.")]);
+    let (_, unknowns) = stage.unlock(&holder);
+    assert_eq!(UnknownNodes::of(&unknowns).nodes, NodeSet::one(1));
+    stage.undo(&holder, unknowns);
+    assert!(!node.may_still_run(&holder));
+    assert_eq!(stage.asked("CLIENT KILL"), [0, 2, 0]);
 }
 
 /// Where it was taken again it has to be freed, too.

@@ -4,9 +4,7 @@
 use std::time::Duration;
 
 use super::node::{Evidence, Node, NodeCall, has_run};
-use super::quorum::NodeSet;
-use super::quorum::{grace, majority};
-use crate::base::error::{Error, ErrorKind};
+use super::quorum::{NodeSet, grace, majority};
 use crate::base::holder::Holder;
 use crate::base::lease::Moment;
 use crate::os::{self, Mutex};
@@ -109,7 +107,7 @@ pub(super) fn ask_all(
     if enough(calls.len()) {
         let unanswered =
             round.gather(nodes, std::mem::take(&mut calls), ask, holder.is_some(), &decided);
-        if enough(round.outcomes.iter().filter(|outcome| outcome.has_voted()).count()) {
+        if enough(voted(&round.outcomes)) {
             round.leave(unanswered);
             return round;
         }
@@ -131,6 +129,10 @@ pub(super) fn ask_all(
     let unanswered = round.gather(nodes, calls, ask, holder.is_some(), &decided);
     round.leave(unanswered);
     round
+}
+
+fn voted(outcomes: &[NodeOutcome]) -> usize {
+    outcomes.iter().filter(|outcome| outcome.has_voted()).count()
 }
 
 /// The calls whose replies did not come in time.
@@ -214,6 +216,13 @@ impl Round {
                 break;
             }
         }
+        if !is_decided && voted(&self.outcomes) < majority(nodes.len()) {
+            // A firewall forgets the connections to all masters at once.
+            for (index, mut call) in std::mem::take(&mut calls) {
+                let kept = if call.was_cut_in_silence() { &mut repeats } else { &mut calls };
+                kept.push((index, call));
+            }
+        }
         for finished in side_by_side(repeats, finish) {
             self.note(finished);
         }
@@ -226,8 +235,7 @@ impl Round {
             self.outcomes[index] = if unanswered.is_decided {
                 NodeOutcome::Unread(call.leave_unread())
             } else {
-                let why = "it did not answer within its timeout (io_timeout)";
-                NodeOutcome::Failed(call.give_up(Error::new(ErrorKind::Unreachable, why)))
+                NodeOutcome::Failed(call.give_up())
             };
         }
     }

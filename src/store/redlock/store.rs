@@ -7,8 +7,7 @@ use std::time::Duration;
 use super::lacking::Lacking;
 use super::node::{Node, error_of, single};
 use super::quarantine::{Quarantine, QuarantineSettings};
-use super::quorum::majority;
-use super::quorum::{NodeSet, UnknownNodes};
+use super::quorum::{NodeSet, UnknownNodes, majority};
 use super::scatter::{LateMaster, NodeOutcome, Round, ask_all};
 use crate::base::error::{Error, ErrorKind, Result, invalid};
 use crate::base::holder::Holder;
@@ -26,10 +25,8 @@ const AFTER_A_STOP: Duration = Duration::from_millis(10);
 /// Leases on a majority of several independent masters.
 #[derive(Debug)]
 pub(crate) struct RedlockStore {
-    pub(super) nodes: Vec<Node>,
+    pub(super) nodes: Arc<[Node]>,
     pub(super) quarantine: Quarantine,
-    /// How often a master became reachable again: subscriptions then include it again.
-    pub(super) returns: Arc<AtomicU64>,
     pub(super) clock: Arc<dyn Clock>,
     /// How many rounds of calls may run at once.
     rounds: usize,
@@ -54,13 +51,10 @@ impl RedlockStore {
         quarantine: QuarantineSettings,
     ) -> Self {
         let clock = connectors[0].clock.clone();
-        let returns = Arc::new(AtomicU64::new(0));
-        let nodes: Vec<Node> =
-            connectors.into_iter().map(|connector| Node::new(connector, returns.clone())).collect();
+        let nodes: Arc<[Node]> = connectors.into_iter().map(Node::new).collect();
         Self {
             quarantine: Quarantine::new(quarantine, nodes.len()),
             nodes,
-            returns,
             clock,
             rounds,
             under_way: Mutex::default(),

@@ -1,6 +1,8 @@
 //! A listener that is not a real server: each connection runs a function of the test.
 
 use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpListener;
+use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -10,7 +12,9 @@ use crate::rig::{CAP, wait_until};
 
 /// A listener that runs `serve` for each connection and counts the open ones.
 pub(super) struct Fake {
-    dir: PathBuf,
+    url: String,
+    /// That of its socket, if it has no port.
+    dir: Option<PathBuf>,
     open: Arc<AtomicU32>,
 }
 
@@ -21,11 +25,32 @@ impl Fake {
         let dir = std::env::temp_dir().join(format!("lh-fake-{}-{number}", std::process::id()));
         std::fs::create_dir_all(&dir).unwrap();
         let listener = UnixListener::bind(dir.join("s")).unwrap();
+        let url = format!("redis+unix://{}", dir.join("s").display());
+        Self::listen(url, Some(dir), serve, move || listener.accept().ok().map(|(s, _)| s))
+    }
+
+    pub(super) fn over_tcp(serve: impl Fn(UnixStream) + Send + Sync + 'static) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("redis://{}", listener.local_addr().unwrap());
+        Self::listen(url, None, serve, move || {
+            let stream = listener.accept().ok()?.0;
+            stream.set_nodelay(true).unwrap();
+            // What a test does with it is the same on both kinds.
+            Some(UnixStream::from(OwnedFd::from(stream)))
+        })
+    }
+
+    fn listen(
+        url: String,
+        dir: Option<PathBuf>,
+        serve: impl Fn(UnixStream) + Send + Sync + 'static,
+        accept: impl FnMut() -> Option<UnixStream> + Send + 'static,
+    ) -> Self {
         let open = Arc::new(AtomicU32::new(0));
         let (serve, count) = (Arc::new(serve), open.clone());
-        // The thread ends with the process: no client connects once the file is removed.
+        // The thread ends with the process: no client connects any more when the test is over.
         std::thread::spawn(move || {
-            for stream in listener.incoming().map_while(Result::ok) {
+            for stream in std::iter::from_fn(accept) {
                 let (serve, count) = (serve.clone(), count.clone());
                 count.fetch_add(1, Ordering::SeqCst);
                 std::thread::spawn(move || {
@@ -34,7 +59,7 @@ impl Fake {
                 });
             }
         });
-        Self { dir, open }
+        Self { url, dir, open }
     }
 
     /// Answers each request with what `answer` returns.
@@ -59,7 +84,7 @@ impl Fake {
     }
 
     pub(super) fn url(&self) -> String {
-        format!("redis+unix://{}", self.dir.join("s").display())
+        self.url.clone()
     }
 
     #[track_caller]
@@ -70,7 +95,9 @@ impl Fake {
 
 impl Drop for Fake {
     fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.dir);
+        if let Some(dir) = &self.dir {
+            let _ = std::fs::remove_dir_all(dir);
+        }
     }
 }
 

@@ -2,8 +2,9 @@
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Instant;
 
 use leasehold::ErrorKind;
@@ -107,6 +108,26 @@ fn garbage_instead_of_a_reply_is_reported_and_the_client_recovers() {
     server.assert_clean();
 }
 
+/// Carries requests to the server, and what it says to the client by `pass`, until that is false.
+fn carry(
+    mut client: UnixStream,
+    upstream: &Path,
+    mut pass: impl FnMut(&mut UnixStream, &[u8]) -> bool,
+) {
+    let mut server = UnixStream::connect(upstream).unwrap();
+    let (mut from_client, mut to_server) =
+        (client.try_clone().unwrap(), server.try_clone().unwrap());
+    let upward = std::thread::spawn(move || {
+        let _ = std::io::copy(&mut from_client, &mut to_server);
+        let _ = to_server.shutdown(std::net::Shutdown::Both);
+    });
+    let mut chunk = vec![0; 1 << 16];
+    while let Ok(n @ 1..) = server.read(&mut chunk)
+        && pass(&mut client, &chunk[..n])
+    {}
+    let _ = upward.join();
+}
+
 #[test]
 fn half_a_reply_and_then_silence_is_unreachable() {
     for half in
@@ -128,22 +149,11 @@ fn half_a_reply_and_then_silence_is_unreachable() {
     let (upstream, armed) = (server.socket(), Arc::new(AtomicBool::new(false)));
     let arm = armed.clone();
     let fake = Fake::start(move |client| {
-        let server = UnixStream::connect(&upstream).unwrap();
-        let (mut from_client, mut to_server) =
-            (client.try_clone().unwrap(), server.try_clone().unwrap());
-        let upward = std::thread::spawn(move || {
-            let _ = std::io::copy(&mut from_client, &mut to_server);
-            let _ = to_server.shutdown(std::net::Shutdown::Both);
-        });
-        let (mut server, mut client, mut chunk) = (server, client, vec![0; 1 << 16]);
-        while let Ok(n @ 1..) = server.read(&mut chunk) {
+        carry(client, &upstream, |client, reply| {
             let halved = armed.swap(false, Ordering::SeqCst);
-            let _ = client.write_all(&chunk[..if halved { n.min(3) } else { n }]);
-            if halved {
-                break;
-            }
-        }
-        let _ = upward.join();
+            let _ = client.write_all(if halved { &reply[..reply.len().min(3)] } else { reply });
+            !halved
+        });
     });
     let client = settings(&fake.url()).build().unwrap();
     works(&client, "job");
@@ -177,6 +187,41 @@ fn a_reply_that_trickles_without_end_is_given_up() {
     });
     assert_eq!(returned, Some(()), "it continues to read");
     fake.assert_left();
+}
+
+/// The same after the handshake, over TCP, where a read has the timeout of the socket.
+#[test]
+fn a_reply_in_forty_pieces_is_given_up_soon() {
+    let server = Server::start();
+    let (upstream, armed) = (server.socket(), Arc::new(AtomicBool::new(false)));
+    let pieces = Arc::new(AtomicU32::new(0));
+    let (arm, sent) = (armed.clone(), pieces.clone());
+    let fake = Fake::over_tcp(move |client| {
+        carry(client, &upstream, |client, reply| {
+            if !armed.swap(false, Ordering::SeqCst) {
+                return client.write_all(reply).is_ok();
+            }
+            for piece in b"$99\r\n00000000000000000000000000000000000".chunks(1) {
+                if client.write_all(piece).is_err() {
+                    break;
+                }
+                sent.fetch_add(1, Ordering::SeqCst);
+                std::thread::sleep(IO_TIMEOUT / 2);
+            }
+            false
+        });
+    });
+    let client = settings(&fake.url()).build().unwrap();
+    works(&client, "job");
+    arm.store(true, Ordering::SeqCst);
+    fails(ErrorKind::Unreachable, Some("job"), "io_timeout", || client.try_lock("job"));
+    let pieces = pieces.load(Ordering::SeqCst);
+    assert!(pieces < 10, "{pieces}");
+    nothing_left(&server);
+    works(&client, "job");
+    drop(client);
+    fake.assert_left();
+    server.assert_clean();
 }
 
 /// The I/O timeout covers all replies of a handshake together.

@@ -136,3 +136,28 @@ fn a_master_that_was_slow_before_makes_up_the_quorum() {
     proxies[0].inject("next", Fault::StallReply(ms(3000)));
     client.lock("next").unwrap().unlock().unwrap();
 }
+
+/// A firewall that has forgotten the connections to all masters swallows what is sent.
+#[test]
+fn a_call_after_a_long_pause_outlives_connections_that_were_cut_in_silence() {
+    let masters = Masters::fresh(3);
+    let proxies: Vec<Proxy> = masters.0.iter().map(Proxy::start).collect();
+    let redlock = Redlock::new(proxies.iter().map(Proxy::url));
+    let client = LockClient::builder().redlock(redlock).io_timeout(ms(500)).build().unwrap();
+    wait_for_votes(&client, 3);
+    let guard = client.lock("l").unwrap();
+    let cut_after = |pause| {
+        std::thread::sleep(pause);
+        for proxy in &proxies {
+            proxy.inject("{l}", Fault::BlackHoleReply);
+        }
+    };
+    // After a grant that not all had answered in time, it is renewed two seconds later.
+    cut_after(ms(8_500));
+    guard.unlock().unwrap();
+    cut_after(ms(5_500));
+    let guard = client.try_lock("l").unwrap().unwrap();
+    assert!(guard.is_held());
+    guard.unlock().unwrap();
+    wait_until("nothing is left", || masters.holding("l") == 0);
+}

@@ -8,6 +8,8 @@ mod diagnosis;
 mod follow;
 mod map;
 mod nodes;
+#[cfg(test)]
+mod nodes_tests;
 mod records;
 mod refresh;
 mod renew;

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 
 use super::topology::{NodeAddress, SlotRange};
-use crate::base::error::Error;
+use crate::base::error::{Error, Result};
 use crate::base::random::Backoff;
 use crate::store::redis::keys::Slot;
 
@@ -23,22 +23,25 @@ pub(super) struct LastRead {
     owners: Vec<(u16, u16, NodeAddress)>,
     /// The pause before another read because of a node that fails.
     pub(super) pause: Duration,
+    /// Why the map could not be read.
+    pub(super) trouble: Option<Error>,
     pauses: Backoff,
 }
 
 impl LastRead {
     pub(super) fn none() -> Self {
         let pauses = Backoff::new(2 * REFRESH_PAUSE, LONGEST_PAUSE);
-        Self { at: None, owners: Vec::new(), pause: REFRESH_PAUSE, pauses }
+        Self { at: None, owners: Vec::new(), pause: REFRESH_PAUSE, trouble: None, pauses }
     }
 
-    pub(super) fn note(&mut self, ranges: Option<&[SlotRange]>) {
+    pub(super) fn note(&mut self, read: &Result<Vec<SlotRange>>) {
         self.at = Some(Instant::now());
+        self.trouble = read.as_ref().err().cloned();
         // Without the replicas, which each node lists in an order of its own.
         let owners = |ranges: &[SlotRange]| {
             ranges.iter().map(|r| (r.first, r.last, r.primary.clone())).collect::<Vec<_>>()
         };
-        let owners = ranges.map(owners);
+        let owners = read.as_deref().ok().map(owners);
         let is_new = owners.as_ref().is_some_and(|owners| *owners != self.owners);
         if is_new {
             self.pauses.reset();

@@ -30,7 +30,8 @@ const ASKED_FIRST: usize = 3;
 impl Cluster {
     /// Reads the map from the nodes, unless another thread has done so since version `seen`. The
     /// first answer is taken; `without`, which has just proved to be wrong, is not asked. Blocks
-    /// for at most the I/O timeout, or twice that if another thread is reading the map.
+    /// for at most the I/O timeout, or twice that if another thread is reading the map. Without any
+    /// map (version 0) a failure counts for the pause after it.
     pub(super) fn refresh(&self, seen: u64, without: Option<&NodeAddress>) -> Result<()> {
         let Some(mut last) = self.last_read.try_lock_for(self.io_timeout()) else {
             return Err(Error::new(
@@ -38,25 +39,20 @@ impl Cluster {
                 "no node of the cluster has reported its slots in time",
             ));
         };
-        let pause = if without.is_some() { last.pause } else { REFRESH_PAUSE };
-        let is_recent = last.at.is_some_and(|at| at.elapsed() < pause);
-        if self.map.read().version != seen || is_recent && seen != 0 {
+        if self.map.read().version != seen {
             return Ok(());
+        }
+        let pause = if without.is_some() || seen == 0 { last.pause } else { REFRESH_PAUSE };
+        if last.at.is_some_and(|at| at.elapsed() < pause) {
+            return last.trouble.clone().filter(|_| seen == 0).map_or(Ok(()), Err);
         }
         if self.closed.load(Ordering::Acquire) {
             return Err(Error::new(ErrorKind::Closed, "the client was closed"));
         }
-        match self.read_map(without) {
-            Ok(ranges) => {
-                self.learn(&ranges);
-                last.note(Some(&ranges));
-                Ok(())
-            }
-            Err(e) => {
-                last.note(None);
-                Err(e)
-            }
-        }
+        let read = self.read_map(without);
+        last.note(&read);
+        self.learn(&read?);
+        Ok(())
     }
 
     /// Reads the map again if it is not fresh.

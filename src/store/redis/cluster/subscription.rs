@@ -58,6 +58,10 @@ struct Channel {
     /// The node that was asked to subscribe.
     at: Option<NodeAddress>,
     confirmed: bool,
+    /// After a second redirect in a row: when to follow it.
+    not_before: Option<Instant>,
+    /// It was redirected, and has not been confirmed since.
+    pause: Option<Backoff>,
 }
 
 /// The connection to one primary.
@@ -257,6 +261,7 @@ impl SharedBranches {
                 let channel =
                     state.channel(&topic).filter(|channel| channel.at.as_ref() == Some(from))?;
                 channel.confirmed = true;
+                channel.pause = None;
                 Some(Received::Watching(channel.topics.clone()))
             }
             // Its slot has moved, or the node is a replica now. If this is the confirmation of an
@@ -273,7 +278,14 @@ impl SharedBranches {
                 let slot = Slot::new(slot)?;
                 self.cluster.note_moved(slot, &NodeAddress::parse(&address, &from.host)?);
                 // They are not confirmed, so nobody relies on them.
-                state.lose(from, |_, channel| channel.slot == slot && !channel.confirmed);
+                let is_refused = |channel: &Channel| channel.slot == slot && !channel.confirmed;
+                let at_this = |channel: &&mut Channel| channel.at.as_ref() == Some(from);
+                for channel in state.channels.values_mut().filter(at_this) {
+                    if is_refused(channel) {
+                        channel.note_redirect();
+                    }
+                }
+                state.lose(from, |_, channel| is_refused(channel));
                 self.place_all(&mut state);
                 None
             }
@@ -295,6 +307,9 @@ impl SharedBranches {
         let BranchState { channels, links, next_id, unplaced, .. } = state;
         for (name, channel) in channels.iter_mut().filter(|(_, channel)| channel.at.is_none()) {
             *unplaced = true;
+            if channel.not_before.is_some_and(|at| at > Instant::now()) {
+                continue;
+            }
             let Some(address) = self.cluster.address_of_slot(channel.slot) else { continue };
             let link = links.entry(address.clone()).or_insert_with(|| {
                 *next_id += 1;
@@ -445,11 +460,28 @@ impl BranchState {
     }
 }
 
+impl Channel {
+    fn new(slot: Slot) -> Self {
+        let topics = Vec::new();
+        Self { topics, slot, at: None, confirmed: false, not_before: None, pause: None }
+    }
+
+    /// The first redirect is followed at once. Two nodes may each report that the other has the
+    /// slot, until both know of a move.
+    fn note_redirect(&mut self) {
+        self.not_before = self.pause.as_mut().map(|pause| Instant::now() + pause.next());
+        self.pause.get_or_insert_with(new_pause);
+    }
+}
+
+fn new_pause() -> Backoff {
+    Backoff::new(Duration::from_millis(10), Duration::from_millis(500))
+}
+
 impl Link {
     fn new(id: u64) -> Self {
         let now = Instant::now();
-        let pause = Backoff::new(Duration::from_millis(10), Duration::from_millis(500));
-        let phase = Phase::RetryAt(now);
+        let (phase, pause) = (Phase::RetryAt(now), new_pause());
         Self { id, phase, pause, channels: 0, idle_since: None, pinged: None, last_received: now }
     }
 
@@ -492,8 +524,8 @@ impl SubscriptionSender for ClusterSender {
         let mut all_confirmed = true;
         for topic in topics {
             let slot = Slot::for_key(&*topic.key);
-            let new = || Channel { topics: Vec::new(), slot, at: None, confirmed: false };
-            let channel = state.channels.entry(channel_name(topic)).or_insert_with(new);
+            let channel =
+                state.channels.entry(channel_name(topic)).or_insert_with(|| Channel::new(slot));
             channel.topics.push((*topic).clone());
             all_confirmed &= channel.confirmed;
         }

@@ -62,6 +62,15 @@ struct LineState {
     closed: bool,
 }
 
+/// A question under way, which ends by a panic too.
+struct Asking<'l>(&'l Line);
+
+impl Drop for Asking<'_> {
+    fn drop(&mut self) {
+        self.0.state.lock().asking = None;
+    }
+}
+
 impl Line {
     pub(crate) fn new(endpoint: Endpoint, client_name: String, io_timeout: Duration) -> Self {
         Self { endpoint, client_name, io_timeout, state: Mutex::default() }
@@ -83,13 +92,11 @@ impl Line {
             state.asking.get_or_insert_with(os::now);
             state.idle.take()
         };
-        let asked = self.ask_over(idle, requests);
+        let _asking = Asking(self);
+        let (transport, replies) = self.ask_over(idle, requests)?;
         let mut state = self.state.lock();
-        state.asking = None;
-        asked.map(|(transport, replies)| {
-            state.idle = (!state.closed).then_some(transport);
-            replies
-        })
+        state.idle = (!state.closed).then_some(transport);
+        Ok(replies)
     }
 
     fn ask_over(

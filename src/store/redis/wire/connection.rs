@@ -140,12 +140,21 @@ impl Connection {
     pub(super) fn as_unknown(&self, error: Error, flight: &InFlight) -> RedisFailure {
         // Counted after a timeout as well, because the connection is closed then.
         self.transport.stream.meter.broke();
-        let is_silent =
-            || self.after_pause && self.clock.now().since(flight.sent_at) >= self.io_timeout;
-        let has_ended =
-            error.kind() == ErrorKind::Unreachable && (error.message() == ENDED || is_silent());
+        let has_ended = error.kind() == ErrorKind::Unreachable
+            && (error.message() == ENDED || self.is_silent(flight));
         let ended = self.was_idle && has_ended;
         RedisFailure::Unknown { error, unknown: flight.unknown.clone(), ended }
+    }
+
+    /// The reply has not come, and the connection may have been cut before it was asked for.
+    fn is_silent(&self, flight: &InFlight) -> bool {
+        self.after_pause && self.clock.now().since(flight.sent_at) >= self.io_timeout
+    }
+
+    /// The failure of such a connection, if it is one.
+    pub(crate) fn cut_in_silence(&self, flight: &InFlight) -> Option<RedisFailure> {
+        let error = Error::new(ErrorKind::Unreachable, ENDED);
+        (self.was_idle && self.is_silent(flight)).then(|| self.as_unknown(error, flight))
     }
 
     /// False if the request was sent to another (earlier) process of the server than the one at the

@@ -113,16 +113,19 @@ impl Connection {
         &self,
         unknowns: impl IntoIterator<Item = &'a UnknownOutcome>,
     ) -> std::result::Result<Vec<Request>, Duration> {
-        let mut kills = Vec::new();
+        let mut ids = Vec::new();
         let mut wait = Duration::ZERO;
         for unknown in unknowns {
             match unknown.remedy(&self.facts, self.clock.now()) {
                 Remedy::None => {}
-                Remedy::Kill(id) => kills.push(Request::kill(id).answered_by(Shape::Number)),
+                // Several requests may have been sent on one connection.
+                Remedy::Kill(id) if ids.contains(&id) => {}
+                Remedy::Kill(id) => ids.push(id),
                 Remedy::Wait(time) => wait = wait.max(time),
             }
         }
-        if wait.is_zero() { Ok(kills) } else { Err(wait) }
+        let kill = |id| Request::kill(id).answered_by(Shape::Number);
+        if wait.is_zero() { Ok(ids.into_iter().map(kill).collect()) } else { Err(wait) }
     }
 }
 

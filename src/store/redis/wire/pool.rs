@@ -9,7 +9,7 @@ use super::reply::{Reply, Shape};
 use super::request::Request;
 use super::sender::Sender;
 use super::unknown_outcome::{RedisFailure, UnknownOutcome};
-use crate::base::error::Result;
+use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::lease::Moment;
 use crate::store::net::{self, Callers, KEEPALIVE_PAUSE, PooledConnection, PooledConnector};
 
@@ -86,7 +86,10 @@ impl PooledConnection<Connector> for Connection {
             if due.asking {
                 self.read(Shape::Text, flight, callers)?;
             }
-            let reply = due.judge(self.read(due.shape, flight, callers)?);
+            let reply = match self.read(due.shape, flight, callers) {
+                Ok(reply) => due.judge(reply),
+                Err(failure) => return Err(fail_at(&mut outcomes[place], failure, flight)),
+            };
             if !is_fenced && !matches!(reply, Reply::Error(_)) {
                 return Err(self.has_received(&reply, flight));
             }
@@ -137,9 +140,23 @@ impl PooledConnection<Connector> for Connection {
     fn shut(&self) {
         self.transport.stream.shutdown();
     }
+}
 
-    fn has_read_ahead(&self) -> bool {
-        !self.transport.reader.is_empty()
+/// If the failure is a reply that does not fit, it is the outcome of this one request. The others
+/// on the connection, which ends, can be sent again at once.
+fn fail_at(
+    outcome: &mut Option<Outcome>,
+    failure: RedisFailure,
+    flight: &InFlight,
+) -> RedisFailure {
+    match &failure {
+        RedisFailure::Unknown { error, .. } if error.kind() != ErrorKind::Unreachable => {
+            *outcome = Some(Err(failure));
+            let why = "a reply before this one did not fit its request";
+            let error = Error::new(ErrorKind::Unreachable, why);
+            RedisFailure::Unknown { error, unknown: flight.unknown.clone(), ended: true }
+        }
+        _ => failure,
     }
 }
 

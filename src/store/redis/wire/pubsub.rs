@@ -4,7 +4,6 @@
 //! Every first wait would cost one more command and thread switch.
 
 use std::io::{self, Write};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::connector::Connector;
@@ -16,7 +15,6 @@ use super::transport::{next_reply, shake, to_error};
 use super::unknown_outcome::Epoch;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::os;
-use crate::os::atomic::{AtomicU64, Ordering};
 use crate::store::net::{ENDED, Stream, Waker, is_timeout, readable};
 
 /// What a read received.
@@ -52,9 +50,8 @@ pub(crate) const WAKE_REDISSON: &[u8] = b"00";
 /// The half that reads.
 pub(crate) struct PubSubReader {
     sockets: Vec<Socket>,
-    /// For several servers: the read timeout, and when to connect again because another server can
-    /// be reached.
-    several: Option<Several>,
+    /// For several servers: the read timeout.
+    several: Option<Duration>,
     epoch: Option<Epoch>,
 }
 
@@ -62,14 +59,6 @@ struct Socket {
     stream: Stream,
     reader: ReplyReader,
     endpoint: Endpoint,
-}
-
-struct Several {
-    read_timeout: Duration,
-    /// How often a server has come back: the store's counter, and its value when this reader was
-    /// made.
-    returns: Arc<AtomicU64>,
-    known: u64,
 }
 
 /// The half that subscribes. After any error both halves must be dropped.
@@ -101,44 +90,6 @@ impl Connector {
         let (mut reader, writer) = listen_at(&endpoint, &self.client_name, self.io_timeout)?;
         reader.epoch = epoch;
         Ok((reader, writer))
-    }
-
-    /// Connects to all servers that can be reached. The reader fails when one of them ends or
-    /// another comes back, which `returns` counts. `cannot` is called for each server that cannot
-    /// be reached.
-    pub(crate) fn subscribe_to_all(
-        connectors: &[&Self],
-        read_timeout: Duration,
-        returns: Arc<AtomicU64>,
-        cannot: impl Fn(usize, &Error),
-    ) -> Result<(PubSubReader, PubSubWriter)> {
-        let known = returns.load(Ordering::Acquire);
-        let mut sockets = Vec::new();
-        let mut send_halves = Vec::new();
-        let mut wrong = Error::new(ErrorKind::Unreachable, "no server can be subscribed to");
-        for (at, connector) in connectors.iter().enumerate() {
-            let opened = connector.endpoint.find().and_then(|(endpoint, _)| {
-                let (socket, send_half) =
-                    open_socket(&endpoint, &connector.client_name, connector.io_timeout)?;
-                socket.stream.set_nonblocking().map_err(|e| to_error(e, &endpoint))?;
-                Ok((socket, send_half))
-            });
-            match opened {
-                Ok((socket, send_half)) => {
-                    sockets.push(socket);
-                    send_halves.push(send_half);
-                }
-                Err(error) => {
-                    cannot(at, &error);
-                    wrong = error;
-                }
-            }
-        }
-        if sockets.is_empty() {
-            return Err(wrong);
-        }
-        let several = Some(Several { read_timeout, returns, known });
-        Ok((PubSubReader { sockets, several, epoch: None }, PubSubWriter(send_halves)))
     }
 }
 
@@ -236,6 +187,16 @@ fn open_socket(
 }
 
 impl PubSubReader {
+    /// One that does not wait becomes one of several servers, which waits for `read_timeout`.
+    pub(crate) fn of_several(self, read_timeout: Duration) -> Self {
+        Self { several: Some(read_timeout), ..self }
+    }
+
+    /// Reads from that server as well.
+    pub(crate) fn join(&mut self, other: Self) {
+        self.sockets.extend(other.sockets);
+    }
+
     pub(crate) fn is_of_one(&self) -> bool {
         self.several.is_none()
     }
@@ -261,14 +222,7 @@ impl PubSubReader {
 
     pub(crate) fn receive(&mut self) -> Result<Frame> {
         self.check_epoch()?;
-        let Some(several) = &self.several else { return self.sockets[0].receive() };
-        if several.returns.load(Ordering::Acquire) != several.known {
-            return Err(Error::new(
-                ErrorKind::Unreachable,
-                "a server came back: subscribing there as well",
-            ));
-        }
-        let timeout = several.read_timeout;
+        let Some(timeout) = self.several else { return self.sockets[0].receive() };
         // Replies that were read ahead come first, because poll does not report them.
         for wait in [Duration::ZERO, timeout] {
             if !wait.is_zero() {
@@ -321,6 +275,11 @@ impl Socket {
 }
 
 impl PubSubWriter {
+    /// Sends to that server as well.
+    pub(crate) fn join(&mut self, other: Self) {
+        self.0.extend(other.0);
+    }
+
     pub(crate) fn subscribe(&mut self, channels: &[&str]) -> Result<()> {
         let words: Vec<&str> =
             std::iter::once("SUBSCRIBE").chain(channels.iter().copied()).collect();

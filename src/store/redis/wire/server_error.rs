@@ -64,10 +64,14 @@ impl ServerError {
             || self.text.split(|c: char| !c.is_ascii_uppercase()).any(|word| word == code)
     }
 
-    /// Whether a Redis server is known to answer leasehold's requests with this error.
+    /// Whether a Redis server is known to answer leasehold's requests with this error. That of a
+    /// proxy does not say whether the request has run.
     pub(super) fn is_known(&self) -> bool {
-        let is_strange =
-            || self.is_unknown_command() || self.clone().into_error().kind() == ErrorKind::Server;
+        let is_strange = || {
+            self.is_unknown_command()
+                || self.is_of_proxy()
+                || self.clone().into_error().kind() == ErrorKind::Server
+        };
         self.code == "NOSCRIPT" || !is_strange()
     }
 
@@ -84,6 +88,11 @@ impl ServerError {
     /// The text without the arguments of the request, which may be a whole script, or a password.
     fn without_args(&self) -> &str {
         self.text.split(", with args beginning with").next().unwrap_or_default()
+    }
+
+    /// Envoy cannot reach the server behind it, or has lost the connection to it.
+    fn is_of_proxy(&self) -> bool {
+        matches!(&*self.text, "no upstream host" | "upstream failure")
     }
 
     pub(super) fn is_too_many_clients(&self) -> bool {
@@ -157,7 +166,9 @@ impl ServerError {
         } else if self.says("OOM") {
             let advice = "give it more, with the policy noeviction";
             (ErrorKind::Full, "the server has reached its maxmemory", Some(advice.into()))
-        } else if says_one_of(&["LOADING", "BUSY", "MASTERDOWN", "TRYAGAIN", "CLUSTERDOWN"]) {
+        } else if says_one_of(&["LOADING", "BUSY", "MASTERDOWN", "TRYAGAIN", "CLUSTERDOWN"])
+            || self.is_of_proxy()
+        {
             (ErrorKind::NotReady, "the server cannot serve now", Some("try again later".into()))
         } else if self.text.contains("cluster support disabled") {
             (
@@ -246,6 +257,15 @@ mod tests {
         assert_eq!(kind("BUSY Redis is busy running a script."), ErrorKind::NotReady);
         assert_eq!(kind("MOVED 3999 127.0.0.1:6381"), ErrorKind::Unsupported);
         assert_eq!(kind("ERR nobody knows"), ErrorKind::Server);
+    }
+
+    /// The request may have run.
+    #[test]
+    fn a_proxy_without_its_server_is_an_outage_and_no_answer() {
+        for text in ["no upstream host", "upstream failure"] {
+            assert_eq!(kind(text), ErrorKind::NotReady);
+            assert!(!ServerError::from(text).is_known());
+        }
     }
 
     #[test]

@@ -15,7 +15,7 @@ use crate::store::net::{self, Callers, ENDED, Stream, is_timeout};
 /// connection must not be used again.
 pub(super) struct Transport {
     pub(super) stream: Stream,
-    pub(super) reader: ReplyReader,
+    reader: ReplyReader,
     pub(super) endpoint: Endpoint,
     io_timeout: Duration,
     /// During the handshake: its deadline.

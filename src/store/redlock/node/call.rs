@@ -2,7 +2,7 @@
 
 use super::evidence::Evidence;
 use super::exchange::Exchange;
-use super::{Effort, Node, UnreadReply};
+use super::{Effort, Node, Taken, UnreadReply, is_late};
 use crate::base::error::{Error, ErrorKind};
 use crate::base::holder::Holder;
 use crate::base::lease::Moment;
@@ -94,7 +94,7 @@ impl Node {
         effort: Effort,
         make: impl Fn(&Connection, &str) -> Vec<Request>,
     ) -> std::result::Result<NodeCall<'_>, RedisFailure> {
-        let (mut connection, missing, earlier) =
+        let Taken { mut connection, missing, earlier, out } =
             self.take(holder, effort).map_err(RedisFailure::NotSent)?;
         let unknowns: Vec<UnknownOutcome> =
             self.state.lock().unknowns.iter().map(|(unknown, _)| unknown.clone()).collect();
@@ -126,6 +126,7 @@ impl Node {
                 let kill_count = kills.len();
                 let sent = Some(Exchange {
                     connection,
+                    out,
                     flight,
                     earlier: missing,
                     requests: kills.into_iter().chain(own).collect(),
@@ -170,6 +171,15 @@ impl NodeCall<'_> {
     /// Whether [`finish`](Self::finish) connects again and waits for a reply.
     pub(crate) fn must_repeat(&self) -> bool {
         matches!(self.failed, Some(RedisFailure::Unknown { ended: true, .. }))
+    }
+
+    /// The time for the replies is up. Whether the connection may have been cut in silence while it
+    /// was idle, so that [`finish`](Self::finish) repeats the requests: the attempt before is
+    /// killed, like that of a connection that has ended.
+    pub(crate) fn was_cut_in_silence(&mut self) -> bool {
+        let Some(Exchange { connection, flight, .. }) = &self.sent else { return false };
+        self.failed = connection.cut_in_silence(flight);
+        self.failed.is_some()
     }
 
     /// Waits for the replies that have not been read yet. `make`: as for [`send`](Node::send). True
@@ -237,9 +247,9 @@ impl NodeCall<'_> {
     }
 
     /// The reply took too long: the master counts as down until it answers.
-    pub(crate) fn give_up(mut self, error: Error) -> RedisFailure {
+    pub(crate) fn give_up(mut self) -> RedisFailure {
         let sent = self.sent.take().expect("it is under way");
-        let unknown = sent.flight.unknown;
+        let (error, unknown) = (is_late(), sent.flight.unknown);
         self.node.record_failure(
             RedisFailure::Unknown { error, unknown, ended: false },
             self.holder.as_ref(),

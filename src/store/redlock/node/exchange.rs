@@ -1,6 +1,8 @@
 //! Requests on one connection to a master, and their replies: the same for a caller that waits for
 //! them and for one that has left them unread.
 
+use std::sync::Arc;
+
 use crate::store::redis::script;
 use crate::store::redis::wire::{
     Connection, InFlight, RedisFailure, Reply, Request, UnknownOutcome,
@@ -9,6 +11,8 @@ use crate::store::redis::wire::{
 /// Requests that were sent in one write, and the replies that have come so far.
 pub(super) struct Exchange {
     pub(super) connection: Connection,
+    /// A call has the connection.
+    pub(super) out: Arc<()>,
     pub(super) flight: InFlight,
     /// How many replies to earlier requests come before.
     pub(super) earlier: usize,

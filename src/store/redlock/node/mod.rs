@@ -23,10 +23,9 @@ use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::holder::Holder;
 use crate::base::lease::Moment;
 use crate::base::random::Backoff;
-use crate::os::atomic::{AtomicU64, Ordering};
 use crate::os::{self, Condvar, Mutex};
 use crate::signal::clock::Clock;
-use crate::store::net::PooledConnection;
+use crate::store::net::{Pace, PooledConnection};
 use crate::store::redis::script;
 use crate::store::redis::wire::{Connection, Connector, RedisFailure, Reply, UnknownOutcome};
 
@@ -38,10 +37,11 @@ const MAX_UNREAD: usize = 16;
 /// others.
 const PATIENCE: u32 = 4;
 
+/// How often unread replies are looked for by whoever waits for one of them.
+const LOOK: Duration = Duration::from_millis(1);
+
 pub(super) struct Node {
     pub(super) connector: Connector,
-    /// How often any master became reachable again.
-    returns: Arc<AtomicU64>,
     state: Mutex<MasterState>,
     /// A connect has ended, or a connection is free.
     changed: Condvar,
@@ -52,6 +52,10 @@ struct MasterState {
     run_id: Option<String>,
     free: Vec<Connection>,
     unread: Vec<UnreadReply>,
+    /// Each connection that a call has holds a clone.
+    out: Arc<()>,
+    /// When a connection beside others may be tried for again.
+    pace: Pace,
     /// Requests that may still run on connections that broke, each with the holder for which it was
     /// sent.
     unknowns: Vec<(UnknownOutcome, Option<Holder>)>,
@@ -62,6 +66,29 @@ struct MasterState {
     refused: bool,
     health: NodeHealth,
     closed: bool,
+}
+
+impl MasterState {
+    /// Whether there is any connection, also one that another call has.
+    fn is_connected(&self) -> bool {
+        !self.free.is_empty() || !self.unread.is_empty() || Arc::strong_count(&self.out) > 1
+    }
+}
+
+/// A connection for one call.
+struct Taken {
+    connection: Connection,
+    /// How many replies to earlier requests come before its own.
+    missing: usize,
+    /// The unknown outcome of those requests.
+    earlier: Option<UnknownOutcome>,
+    out: Arc<()>,
+}
+
+impl Taken {
+    fn fresh(connection: Connection, out: Arc<()>) -> Self {
+        Self { connection, missing: 0, earlier: None, out }
+    }
 }
 
 /// A connection whose last caller returned before its reply came.
@@ -113,13 +140,15 @@ pub(super) struct NodeHealth {
 }
 
 impl Node {
-    pub(super) fn new(connector: Connector, returns: Arc<AtomicU64>) -> Self {
+    pub(super) fn new(connector: Connector) -> Self {
         let voting = Voting::Quarantined { until: None };
         let health = NodeHealth { latency: None, last_error: None, suspicious: false, voting };
         let state = MasterState {
             run_id: None,
             free: Vec::new(),
             unread: Vec::new(),
+            out: Arc::default(),
+            pace: Pace::new(connector.io_timeout),
             unknowns: Vec::new(),
             down: None,
             connecting: None,
@@ -127,7 +156,7 @@ impl Node {
             health,
             closed: false,
         };
-        Self { connector, returns, state: Mutex::new(state), changed: Condvar::new() }
+        Self { connector, state: Mutex::new(state), changed: Condvar::new() }
     }
 
     fn clock(&self) -> &Arc<dyn Clock> {
@@ -151,19 +180,15 @@ impl Node {
         !state.free.is_empty() || !state.unread.is_empty() || state.down.is_some()
     }
 
-    /// A connection for the next request of `holder`, how many replies to earlier requests come
-    /// before its own, and the unknown outcome of those requests.
+    /// A connection for the next request of `holder`.
     ///
     /// Calls connect one after the other, and wait for that only for a part of the I/O timeout: a
     /// master that hangs must not keep each of them for all of it, and with them those that wait
-    /// for a round.
-    fn take(
-        &self,
-        holder: Option<&Holder>,
-        effort: Effort,
-    ) -> Result<(Connection, usize, Option<UnknownOutcome>)> {
+    /// for a round. If it refuses one more connection (`maxclients`), they share what there is.
+    fn take(&self, holder: Option<&Holder>, effort: Effort) -> Result<Taken> {
         let unreachable = |why| Error::new(ErrorKind::Unreachable, why);
         let patience = self.connector.io_timeout / PATIENCE;
+        let began = self.clock().now();
         let mut state = self.state.lock();
         loop {
             if state.closed {
@@ -177,43 +202,82 @@ impl Node {
             if let Some(at) = state.unread.iter().position(is_own) {
                 let unread = state.unread.swap_remove(at);
                 let missing = unread.exchange.missing();
-                let Exchange { connection, flight, .. } = unread.exchange;
-                return Ok((connection, missing, Some(flight.unknown)));
+                let Exchange { connection, flight, out, .. } = unread.exchange;
+                return Ok(Taken { connection, missing, earlier: Some(flight.unknown), out });
             }
             if let Some(connection) = state.free.pop() {
-                return Ok((connection, 0, None));
-            }
-            if effort == Effort::Anyway {
-                break;
+                return Ok(Taken::fresh(connection, state.out.clone()));
             }
             let now = self.clock().now();
             // The master is slow: a connect would most likely take as long.
-            if let Some(oldest) = state.unread.iter().map(|unread| unread.since).min() {
+            if effort != Effort::Anyway
+                && let Some(oldest) = state.unread.iter().map(|unread| unread.since).min()
+            {
                 let silent = now.since(oldest);
                 return Err(unreachable(format!("it has not answered for {silent:?}")));
             }
             if effort == Effort::Open {
                 return Err(unreachable("no connection to it is open".to_owned()));
             }
-            let Some(since) = state.connecting else {
-                state.connecting = Some(now);
-                break;
-            };
-            let spent = now.since(since);
-            if spent >= patience {
-                let why = format!("a connection to it has been under way for {spent:?}");
-                return Err(unreachable(why));
+            let (spent, pause) = (now.since(began), state.pace.pause());
+            if let Some(error) = state.pace.trouble()
+                && state.is_connected()
+                && (!pause.is_zero() || spent >= patience)
+            {
+                if spent >= patience {
+                    return Err(error.clone());
+                }
+                // Nobody says when an unread reply comes.
+                let look = if state.unread.is_empty() { pause } else { LOOK };
+                self.changed.wait_for(&mut state, look.min(pause).min(patience - spent));
+                continue;
             }
-            self.changed.wait_for(&mut state, patience - spent);
+            let connecting = effort == Effort::Connect;
+            if connecting && let Some(since) = state.connecting {
+                let spent = now.since(since);
+                if spent >= patience {
+                    let why = format!("a connection to it has been under way for {spent:?}");
+                    return Err(unreachable(why));
+                }
+                self.changed.wait_for(&mut state, patience - spent);
+                continue;
+            }
+            if connecting {
+                state.connecting = Some(now);
+            }
+            drop(state);
+            let connecting = connecting.then(|| Connecting(self));
+            if let Some(made) = self.take_new()? {
+                return Ok(made);
+            }
+            drop(connecting);
+            state = self.state.lock();
         }
-        drop(state);
-        let _connecting = (effort == Effort::Connect).then(|| Connecting(self));
-        self.connect().inspect_err(|e| self.mark_down(e)).map(|connection| (connection, 0, None))
+    }
+
+    /// A new connection. `None`: it cannot be made, and there are others.
+    fn take_new(&self) -> Result<Option<Taken>> {
+        let connected = self.connect();
+        let mut state = self.state.lock();
+        match connected {
+            Ok(connection) => Ok(Some(Taken::fresh(connection, state.out.clone()))),
+            // Those that work say more of the master than one that was not made.
+            Err(error) if state.is_connected() => {
+                state.health.last_error = Some(error.clone());
+                state.pace.failed(error);
+                Ok(None)
+            }
+            Err(error) => {
+                self.set_down(&mut state, &error);
+                Err(error)
+            }
+        }
     }
 
     fn connect(&self) -> Result<Connection> {
         let connection = self.connector.connect()?;
         let mut state = self.state.lock();
+        state.pace.succeeded();
         if state.run_id.as_deref() != connection.run_id() {
             state.run_id = connection.run_id().map(str::to_owned);
             state.health.suspicious = true;
@@ -244,7 +308,7 @@ impl Node {
             state.unread.iter().map(|unread| &unread.exchange.connection).collect();
         let answered = Connection::answered(&connections, Duration::ZERO);
         let mut kept = Vec::new();
-        let mut gave_up = false;
+        let mut gave_up = None;
         let now = self.clock().now();
         for (mut unread, ready) in std::mem::take(&mut state.unread).into_iter().zip(answered) {
             let read = if ready { unread.exchange.read_available() } else { Ok(false) };
@@ -260,23 +324,24 @@ impl Node {
                 {
                     kept.push(unread);
                 }
-                _ => {
-                    gave_up = true;
+                read => {
+                    let failure = read.err();
+                    // One that has ended says nothing about the master.
+                    if !matches!(failure, Some(RedisFailure::Unknown { ended: true, .. })) {
+                        gave_up = Some(failure.map_or_else(is_late, RedisFailure::into_error));
+                    }
                     state.unknowns.push((unread.exchange.flight.unknown, Some(unread.holder)));
                 }
             }
         }
-        let lost = gave_up && kept.is_empty() && state.free.is_empty();
         state.unread = kept;
-        if lost {
-            let error = Error::new(
-                ErrorKind::Unreachable,
-                "it did not answer within its timeout (io_timeout)",
-            );
-            self.set_down(state, &error);
-            return Err(error);
+        match gave_up.filter(|_| !state.is_connected()) {
+            Some(error) => {
+                self.set_down(state, &error);
+                Err(error)
+            }
+            None => Ok(()),
         }
-        Ok(())
     }
 
     /// All replies of an exchange have come: takes back its connection, and returns the replies to
@@ -329,10 +394,6 @@ impl Node {
         failure
     }
 
-    pub(super) fn mark_down(&self, error: &Error) {
-        self.set_down(&mut self.state.lock(), error);
-    }
-
     fn set_down(&self, state: &mut MasterState, error: &Error) {
         state.free.clear();
         for unread in state.unread.drain(..) {
@@ -344,6 +405,7 @@ impl Node {
         let probe_at = self.clock().now();
         let pause = Backoff::new(first, Duration::from_secs(1));
         state.down.get_or_insert(Down { error: error.clone(), probe_at, pause });
+        self.changed.notify_all();
     }
 
     /// Tries to reach the master if it is down and a probe is due. Returns whether it tried.
@@ -363,7 +425,6 @@ impl Node {
             Ok(connection) => {
                 state.down = None;
                 self.give_back(&mut state, connection);
-                self.returns.fetch_add(1, Ordering::AcqRel);
             }
             Err(error) => {
                 let now = self.clock().now();
@@ -396,8 +457,18 @@ impl Node {
                 return;
             }
             drop(state);
-            os::thread::sleep(Duration::from_millis(1));
+            os::thread::sleep(LOOK);
         }
+    }
+
+    /// A request that was sent for several holders together may still run.
+    pub(super) fn note_unknown<'h>(
+        &self,
+        unknown: &UnknownOutcome,
+        holders: impl Iterator<Item = &'h Holder>,
+    ) {
+        let of_each = holders.map(|holder| (unknown.clone(), Some(holder.clone())));
+        self.state.lock().unknowns.extend(of_each);
     }
 
     /// True while a request of `holder` may still execute.
@@ -429,6 +500,11 @@ impl Node {
         state.free.clear();
         state.unread.clear();
     }
+}
+
+#[cold]
+pub(super) fn is_late() -> Error {
+    Error::new(ErrorKind::Unreachable, "it did not answer within its timeout (io_timeout)")
 }
 
 /// The next call may connect as soon as this is dropped.
