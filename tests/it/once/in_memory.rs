@@ -6,7 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use leasehold::testing::{Failure, Faults, Operation};
-use leasehold::{ErrorKind, Every, LockClient, Once, Primitive, Settled};
+use leasehold::{ErrorKind, Every, LockClient, LossReason, Once, Primitive, Settled};
 
 use crate::rig::{ms, wait_until};
 
@@ -95,4 +95,30 @@ fn all_occurrences_of_a_job_have_one_row_of_figures() {
             assert!(seen.insert(sample), "{sample} is there twice");
         }
     }
+}
+
+#[test]
+fn a_test_sees_who_runs_a_job_and_takes_its_lease_away() {
+    let builder = LockClient::builder().key_prefix("app:");
+    let client = builder.clone().build_in_memory().unwrap();
+    let waiter = builder.build_in_memory_shared(&client).unwrap();
+    let faults = Faults::of(&client).unwrap();
+    for name in ["report", "re{por}t"] {
+        let job = client.once(name, "a:1").attempts(1);
+        let run = thread::scope(|scope| {
+            job.run(|run| {
+                assert_eq!(faults.held(), [name]);
+                scope.spawn(|| waiter.once(name, "a:1").attempts(1).wait_done().unwrap());
+                wait_until("it is waited for", || faults.listeners(name) == 1);
+                assert!(faults.lose(name) && !run.is_held());
+                assert!(!faults.lose(name) && faults.held().is_empty());
+                Ok::<_, ()>(())
+            })
+        });
+        let Once::Unrecorded((), why) = run.unwrap() else { panic!("its lease was lost") };
+        assert_eq!(why.kind(), ErrorKind::Lost);
+    }
+    let stats = client.stats();
+    let figures = stats.name("report", Primitive::Once).unwrap();
+    assert_eq!(figures.lost_by(LossReason::TakenAway), 1, "{stats}");
 }
