@@ -62,8 +62,6 @@ use crate::signal::clock::{Clock, SystemClock};
 use crate::store::LockStore;
 use crate::store::memory::{Memory, MemoryStore};
 use crate::store::schemes::{Scheme, UrlKind};
-#[cfg(feature = "tls-core")]
-use crate::store::tls::TlsClient;
 use crate::wait::client_state::{ClientState, Config};
 
 impl LockClient {
@@ -233,7 +231,7 @@ impl Builder {
     /// ```
     #[cfg(feature = "tls-core")]
     pub fn tls(mut self, tls: Tls) -> Self {
-        self.settings.tls = Some(Arc::new(TlsClient::new(tls)));
+        self.settings.tls = Some(tls);
         self
     }
 
