@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use crate::base::data::HoldData;
 use crate::base::error::Result;
+use super::stats::shortened;
 use crate::base::holder::{CLIENT_LENGTH, Holder, client_and_number, is_foreign, is_kept};
 use crate::base::lock_name::LockName;
 use crate::base::log;
@@ -157,7 +158,7 @@ impl fmt::Display for LockHolder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.owner() {
             Some(owner) => write!(f, "held by {owner}")?,
-            None => write!(f, "held by {}", self.id)?,
+            None => write!(f, "held by {}", shortened(&self.id, 80))?,
         }
         if let Some(held_for) = self.held_for() {
             write!(f, " for {}", rough(held_for))?;
