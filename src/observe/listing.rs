@@ -170,8 +170,9 @@ impl LockSummary {
         self.number
     }
 
-    /// For a semaphore, the number of permits that are taken; for anything else, the number of
-    /// holders. Those that are not listed count too.
+    /// For a semaphore, the number of permits that are taken; for a counting semaphore always 0,
+    /// because no store knows it; for anything else, the number of holders. Those that are not
+    /// listed count too.
     #[must_use]
     pub fn taken(&self) -> u64 {
         let listed = match self.primitive {
