@@ -144,9 +144,10 @@ impl Stats {
 
     /// The names that matter most, at most 64: those with the most waiting time first.
     ///
-    /// The first 64 names of a client are all among them. After that, a name that was waited for
-    /// longer, in total, replaces the one with the least waiting time. A name that is added late
-    /// counts its calls from its first wait on.
+    /// The first 64 names of a client are among them, but for one that is made just when another
+    /// thread uses the list: it is added late. After that, a name that was waited for longer, in
+    /// total, replaces the one with the least waiting time. A name that is added late counts its
+    /// calls from its first wait on.
     #[must_use]
     pub fn names(&self) -> &[NameStats] {
         &self.names
