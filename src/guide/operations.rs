@@ -350,6 +350,7 @@
 //! | `held .. lease ends in 0.4s (its last renewal failed)` | renewals fail | the [log line](#log-lines) has the cause |
 //! | `held .. LOST` | the job continues although its lock was lost | have it check [`ensure_held`](crate::ReentrantMutexGuard::ensure_held), see [`losing_a_lock`](crate::guide::losing_a_lock) |
 //! | `held .. its release is under way` | the server does not answer the release | see what the server does, as for any server that hangs |
+//! | `waiting "x" once .. it is not done` | nobody has done the occurrence, and perhaps nobody runs the job | `leasehold show x` says who runs it |
 //! | no line about the job's lock | it waits for something else | a thread dump |
 //!
 //! # The command
