@@ -181,7 +181,7 @@ impl LockSummary {
             }
             _ => self.holders.len() as u64,
         };
-        listed + self.unlisted
+        listed.saturating_add(self.unlisted)
     }
 
     /// The last fencing token that was issued for the name, like [`LockReport::last_token`]. It
@@ -377,7 +377,9 @@ pub(crate) fn announced_locks(client: &Arc<ClientState>, pattern: &str) -> Resul
     let clients = client.store.owners().map(all_announced).transpose()?.unwrap_or_default();
     let holds = clients.iter().flat_map(|(_, announcement, _)| &announcement.holds);
     let keys: BTreeSet<String> = holds.map(|hold| hold.key.clone()).collect();
-    let unlisted = clients.iter().map(|(_, announcement, _)| announcement.unlisted).sum();
+    let unlisted = clients.iter().map(|(_, announcement, _)| announcement.unlisted);
+    // Each is what another client has written.
+    let unlisted = unlisted.fold(0, u64::saturating_add);
     let found = client.store.listing().list_named(&wanted, &keys)?;
     let mut lookups = Lookups::new(client, MOST_LOOKUPS);
     if client.config.owner.is_some() {
