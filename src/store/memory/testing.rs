@@ -18,7 +18,9 @@ const SETTLE_PAUSE: Duration = Duration::from_micros(200);
 
 impl Memory {
     pub(crate) fn add_client(&self, client: Weak<dyn ClientInTest>) {
-        self.clients.lock().push(client);
+        let mut clients = self.clients.lock();
+        clients.retain(|client| client.strong_count() > 0);
+        clients.push(client);
     }
 
     /// The clients that are still there. Use them without a mutex of the memory: one whose last
@@ -72,13 +74,13 @@ impl Memory {
         self.wake_all();
     }
 
+    /// `key`: the one that a user knows, as below.
     pub(crate) fn lose(&self, key: &str) -> bool {
         let (mut state, now) = (self.state.lock(), self.clock.now());
         let mut keys = state.held(now);
         keys.retain(|one| key_for_user(one) == key);
         let lost = keys.iter().filter(|key| state.lose(key, now)).count() > 0;
         drop(state);
-    /// `key`: the one that a user knows, as below.
         self.wake_all();
         lost
     }
