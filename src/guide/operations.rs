@@ -50,6 +50,9 @@
 //! | the sentinels name another master | a failover. All holds are renewed there at once | look for lines about lost leases |
 //! | a failover would not be noticed, and the cause; the sentinels name the master again | too few sentinels can be reached, or they do not agree. Open connections continue to work | bring them back before the master fails |
 //! | a master gets its vote in ... | Redlock: it restarted or is new, and is in [quarantine](crate::guide::redlock#masters-that-forget) | wait; find out why it restarted |
+//! | a master did not say what it remembers, or could not be given its vote | Redlock: the master refuses a script; this is tried again | read the cause: a right that its user lacks, as a rule |
+//! | the thread that watches the sentinels panicked | a bug. The thread continues | report it |
+//! | calls wait for a lock that no client has, and a process | PostgreSQL: somebody's transaction has locked its row, or the table. Logged once in a while | end that transaction |
 //! | the ZooKeeper session has expired; the servers refuse the ZooKeeper session, and give a new one | all holds of this client are **lost**: the client was cut off for longer than its session, or the servers have lost their data | check what the jobs did meanwhile; see [`zookeeper`](crate::guide::zookeeper) |
 //! | the server grants a session of ... and not of ... | ZooKeeper limits sessions. The granted time is the lease | raise `maxSessionTimeout`, or set a lease that the servers grant |
 //! | the nodes of a name will soon reach the number 2^31 | ZooKeeper numbers the nodes of a name, and at that number the lock is refused | leave the lock unused for a minute, so that ZooKeeper restarts its numbering |
@@ -58,8 +61,9 @@
 //! | the listener, or the tracer, of this client panicked | a bug in your [`Listener`](crate::observe::Listener) or your subscriber of `tracing`. Logged once; the call continued | fix it |
 //! | the watchdog panicked, or ended | a bug. After a panic it continues; if it ends, all its leases are lost | report it |
 //!
-//! At INFO: the schema was installed, or connections lead to another server process than before
-//! (PostgreSQL); once per client, that its user may not write or read [who holds a
+//! At INFO: the schema was installed, the rows of some names were locked for a quarter of the I/O
+//! timeout, or connections lead to another server process than before (PostgreSQL); the tables were
+//! created (MySQL); once per client, that its user may not write or read [who holds a
 //! lock](#looking-at-a-lock), with the missing rule.
 //!
 //! At DEBUG: connections, each failed renewal, unknown outcomes that cannot be resolved yet, a jump
