@@ -118,8 +118,9 @@ impl Faults {
     }
 
     /// Cuts all clients off from the store for `how_long`, by the lease clock: every request fails
-    /// with [`Unreachable`](crate::ErrorKind::Unreachable), and no release message arrives. To end
-    /// it earlier, [`advance`](Self::advance) past the end, or cut for a time of zero.
+    /// with [`Unreachable`](crate::ErrorKind::Unreachable), and no release message arrives. (Only
+    /// what a client [announces](crate::Builder::announce_owner) passes.) To end it earlier,
+    /// [`advance`](Self::advance) past the end, or cut for a time of zero.
     ///
     /// Renewals are tried at once, as by [`advance`](Self::advance), and not when they are due:
     /// they fail, and callbacks for failing renewals have run when this returns.

@@ -139,7 +139,7 @@
 //! # Names
 //!
 //! A name has 1 to 1024 bytes, its [prefix](crate::Builder::key_prefix) included. All of these keys
-//! must have one hash tag: a name has no braces, or a pair with something in it, as in `a{b}c`.
+//! must have one hash tag: a name has no braces, or its first pair has something in it, as `a{b}c`.
 //! Other names are refused with [`InvalidInput`](crate::ErrorKind::InvalidInput), and so is a name
 //! that, with its prefix, is one of the other keys: `{x}:timeout`, `redisson_lock_token:{x}`,
 //! `leasehold:node` ([the whole list](crate::guide::redisson#names)). Other stores have rules of
@@ -223,7 +223,7 @@
 //! | `leasehold_lost_total` | holds that were lost: somebody else may have had the lock meanwhile | any increase, if a job without [fencing](crate::guide::fencing) uses it |
 //! | `leasehold_renewal_failures_total` | renewals that failed and are retried: leases end if this lasts for most of a lease | while it grows for longer than a third of the lease |
 //! | `leasehold_unknown_outcomes` | requests that may have run; each can keep a lock taken for a lease | above 0 for longer than a lease |
-//! | `leasehold_errors_total{error=..}` | calls that failed, by [`ErrorKind`](crate::ErrorKind) | `unreachable`, `no_quorum`, `not_replicated`, `not_ready`, `denied`, `tls`, `full`, `read_only`: the servers; `conflict`, `invalid_input`: the program |
+//! | `leasehold_errors_total{error=..}` | calls to take something or to wait for it that failed, by [`ErrorKind`](crate::ErrorKind) | `unreachable`, `no_quorum`, `not_replicated`, `not_ready`, `denied`, `tls`, `full`, `read_only`: the servers; `conflict`, `invalid_input`: the program |
 //! | `leasehold_calls_total{outcome=..}` | how calls ended, one outcome for each call: `granted_at_once`, `granted_after_wait`, `reentered`, `busy` (a `try_` call), `timed_out`, `stopped` (by a cancel token, by [stopping all waits](crate::LockClient::stop_waiting) or by closing the client), `failed` | an unusual share of `timed_out` |
 //! | `leasehold_contended_total` | calls that found the lock taken; divide by all calls | |
 //! | `leasehold_wait_seconds`, `leasehold_wait_max_seconds` | how long those calls waited that had to, whatever their outcome. Bucket bounds grow by half at most, so a `histogram_quantile` is off by no more than that | p99 above what your callers accept |
@@ -240,8 +240,9 @@
 //!
 //! The first 64 names of a client have figures of their own. After that, a name with more total
 //! waiting time replaces the name with the least. A name's metrics can therefore disappear, and
-//! return at their old value: use `rate` over a period and not the counts themselves. Names are
-//! label values, so a program with one name for each customer shows those in its metrics.
+//! return at their old value: use `rate` over a period and not the counts themselves. A recorder of
+//! the crate `metrics` keeps what was published last: set its idle timeout. Names are label values,
+//! so a program with one name for each customer shows those in its metrics.
 //!
 //! Those are the figures of one client. What is locked in a store, by any client, is served by the
 //! command: `leasehold exporter --listen 127.0.0.1:9843` polls the store every 15 s, and answers
@@ -350,11 +351,11 @@
 //! | `waiting "x" .. held by "worker-3"` | a thread of this process has it | find the thread by its name in a thread dump: it is working, or waits for something other than a lock |
 //! | `waiting "x" .. held by an owned guard that "worker-3" took` | a guard that moved, perhaps into a queue or a struct that nobody drops | find out where the guard is now |
 //! | `waiting "x" .. another client has it` | another process | `leasehold show x` says who; then take the snapshot there |
+//! | `waiting "x" once .. it is not done` | nobody has done the occurrence, and perhaps nobody runs the job | `leasehold show x` says who runs it |
 //! | `waiting "x" ..` for long, and the server says that it is free | the client cannot reach the server: look for `leasehold_errors_total`, broken connections, and [`nodes`](crate::LockClient::nodes) | bring the server back; the call ends after [`outage_timeout`](crate::Builder::outage_timeout) |
 //! | `held .. lease ends in 0.4s (its last renewal failed)` | renewals fail | the [log line](#log-lines) has the cause |
 //! | `held .. LOST` | the job continues although its lock was lost | have it check [`ensure_held`](crate::ReentrantMutexGuard::ensure_held), see [`losing_a_lock`](crate::guide::losing_a_lock) |
 //! | `held .. its release is under way` | the server does not answer the release | see what the server does, as for any server that hangs |
-//! | `waiting "x" once .. it is not done` | nobody has done the occurrence, and perhaps nobody runs the job | `leasehold show x` says who runs it |
 //! | no line about the job's lock | it waits for something else | a thread dump |
 //!
 //! # The command
