@@ -27,8 +27,9 @@ use crate::wait::client_state::ClientState;
 /// # Threads and cloning
 /// `Send` and `Sync`. A clone is another handle to the same client: same identity, connections, and
 /// background threads. Guards and lock handles are handles too; the threads end with the last of
-/// them. Dropping the last one blocks for up to one I/O timeout (2 s) while an unknown outcome is
-/// not resolved, for example because a server hangs. Make one client per process and share it.
+/// them. Dropping the last one blocks for up to one I/O timeout (2 s) if a server hangs while an
+/// unknown outcome is to be resolved, or what the client announces to be withdrawn. Make one client
+/// per process and share it.
 ///
 /// A client has no thread until it needs one. Then it has at most two, whatever the load: one
 /// renews leases, one receives release messages. Behind [sentinels][crate::Sentinel] there is one
@@ -57,11 +58,12 @@ impl LockClient {
 
     /// A handle to the lock of this name; no I/O.
     ///
-    /// A name has 1 to 1024 bytes, including the [prefix](crate::Builder::key_prefix). It may
-    /// contain no braces, or one non-empty pair, as in `a{b}c`: [In Redis](crate#in-redis) says
-    /// why. The first call on the handle reports any other name as
-    /// [`InvalidInput`](crate::ErrorKind::InvalidInput). The same holds for the other primitives.
-    /// Every name may be a `&str` or a `String`, such as `format!("report:{day}")`.
+    /// A name has 1 to 1024 bytes, including the [prefix](crate::Builder::key_prefix). In Redis it
+    /// may contain no braces, or a first pair that is not empty, as in `a{b}c`:
+    /// [the rules](crate::guide::operations#names) say why. The first call on the handle reports
+    /// any other name as [`InvalidInput`](crate::ErrorKind::InvalidInput). The same holds for the
+    /// other primitives. Every name may be a `&str` or a `String`, such as
+    /// `format!("report:{day}")`.
     #[doc(alias = "RLock")]
     #[must_use]
     pub fn mutex(&self, name: impl AsRef<str>) -> ReentrantMutex {
@@ -203,7 +205,8 @@ impl LockClient {
         self.mutex(name).try_lock_until(deadline)
     }
 
-    /// A value in Redis that refuses writes from stale holders; no I/O. See [`FencedValue`].
+    /// A value in Redis (not with Redlock) or in memory that refuses writes from stale holders; no
+    /// I/O. See [`FencedValue`].
     #[must_use]
     pub fn fenced_value(&self, key: impl AsRef<str>) -> FencedValue {
         FencedValue::new(&self.state, key.as_ref())
@@ -331,7 +334,7 @@ impl LockClient {
     ///   so are names that the user of the client may not read.
     /// - *Over [several masters](crate::guide::redlock)*, the plain locks of each, and [on how
     ///   many](LockSummary::masters) each is held.
-    /// - *In PostgreSQL and in memory*, everything that is held, has a queue, or counts.
+    /// - *In a database and in memory*, everything that is held, has a queue, or counts.
     /// - *Over ZooKeeper* every directory below that of the URL that contains nodes of holders as
     ///   made by Curator, or permits. Not latches, which are four bytes in a node.
     ///
@@ -348,7 +351,7 @@ impl LockClient {
     /// it takes some ten seconds in total. A shared server notices that: for a screen or a
     /// dashboard use [`announced_locks`](Self::announced_locks). In a cluster the primaries are
     /// asked one after the other, and with Redlock the masters. If only one name can match the
-    /// pattern, it is looked up without `SCAN`. PostgreSQL: one query for each 1000 names.
+    /// pattern, it is looked up without `SCAN`. A database: one query for each 1000 names.
     /// ZooKeeper: each directory is listed. Up to 256 clients that hold something are asked for
     /// their owner, with one request each. Every single request blocks for at most the I/O timeout;
     /// the whole call has no limit. The list stays in memory: some hundred bytes for each lock.
@@ -388,7 +391,7 @@ impl LockClient {
     ///   after its client has ended, a free fair lock that has only waiters of other clients, and
     ///   the holds for which there was no [room](AnnouncedLocks::unlisted): a client writes 16 KB
     ///   of names, the oldest holds first.
-    /// - *In PostgreSQL, in memory and over ZooKeeper* the same as `locks`.
+    /// - *In a database, in memory and over ZooKeeper* the same as `locks`.
     ///
     /// # Cost
     /// Redis: one request for the index of clients, one for the channels, one for each 25 clients

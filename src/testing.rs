@@ -103,9 +103,9 @@ impl Faults {
         self.memory.settle();
     }
 
-    /// Takes a lock from its holder, as a failover to a server without the lock does: the holder
-    /// notices the loss, and a waiter gets the lock. For a semaphore, all permits are returned.
-    /// Returns false if nobody held it.
+    /// Takes a lock from its holder, or the lease from the run of a job, as a failover to a server
+    /// without the lock does: the holder notices the loss, and a waiter gets the lock. For a
+    /// semaphore, all permits are returned. Returns false if nobody held it.
     ///
     /// `name` is the name as the client uses it, without its [prefix](crate::Builder::key_prefix).
     ///
@@ -118,8 +118,9 @@ impl Faults {
     }
 
     /// Cuts all clients off from the store for `how_long`, by the lease clock: every request fails
-    /// with [`Unreachable`](crate::ErrorKind::Unreachable), and no release message arrives. To end
-    /// it earlier, [`advance`](Self::advance) past the end, or cut for a time of zero.
+    /// with [`Unreachable`](crate::ErrorKind::Unreachable), and no release message arrives. (Only
+    /// what a client [announces](crate::Builder::announce_owner) passes.) To end it earlier,
+    /// [`advance`](Self::advance) past the end, or cut for a time of zero.
     ///
     /// Renewals are tried at once, as by [`advance`](Self::advance), and not when they are due:
     /// they fail, and callbacks for failing renewals have run when this returns.
@@ -143,9 +144,9 @@ impl Faults {
         self.memory.fail_next(operation, failure);
     }
 
-    /// The names under which somebody holds a lock or permits with leases, or has a place in a
-    /// queue; sorted, without the client's prefix, and only names with that prefix. Empty if a job
-    /// has left nothing behind.
+    /// The names under which somebody holds a lock or permits with leases, runs a scheduled job, or
+    /// has a place in a queue; sorted, without the client's prefix, and only names with that
+    /// prefix. Empty if what was tested has left nothing behind.
     #[must_use]
     pub fn held(&self) -> Vec<String> {
         self.memory

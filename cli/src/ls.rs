@@ -97,6 +97,7 @@ fn row(lock: &LockSummary) -> Vec<String> {
 fn held_by(lock: &LockSummary) -> String {
     let mut text = match (lock.primitive(), lock.number(), lock.holders()) {
         (Primitive::Latch, Some(left), _) => format!("{left} left to count"),
+        (Primitive::CountingSemaphore, Some(free), _) => format!("{free} free"),
         (_, Some(free), _) => format!("{free} free, {} taken", lock.taken()),
         (_, None, []) => "-".to_owned(),
         (_, None, [one]) => who(one),

@@ -144,6 +144,7 @@ fn text_of(report: &LockReport) -> String {
 fn count(lock: &LockSummary) -> Option<String> {
     Some(match lock.primitive() {
         Primitive::Latch => format!("{} left to count", lock.number()?),
+        Primitive::CountingSemaphore => format!("{} free", lock.number()?),
         _ => format!("{} free, {} taken", lock.number()?, lock.taken()),
     })
 }

@@ -38,7 +38,14 @@ impl JobName {
         check_name(job)?;
         let tag =
             if job.key.contains('{') { job.key.to_string() } else { format!("{{{}}}", job.key) };
-        let of = |kind, key| Arc::new(LockName::of_job(&job.name, kind, key));
+        let of = |kind, key| {
+            let part = LockName::of_job(&job.name, kind, key);
+            // It is reported as the job.
+            if let Some(counters) = job.counters.get() {
+                drop(part.counters.set(counters.clone()));
+            }
+            Arc::new(part)
+        };
         Ok(Self {
             lease: of(Kind::Job, format!("{LEASE}{tag}")),
             // A slash, which no label has: a colon could also be part of a name with braces.

@@ -50,7 +50,7 @@ pub(super) fn settings<M, K: Default>(
 #[cfg(feature = "tls-core")]
 fn tls_of<M>(
     url: &mut DatabaseUrl<M>,
-    settings: Option<&Arc<TlsClient>>,
+    settings: Option<&Tls>,
     verified: &str,
 ) -> Result<Option<Arc<TlsClient>>> {
     let ssl = &mut url.ssl;
@@ -66,8 +66,7 @@ fn tls_of<M>(
             )));
         }
         ssl.mode = SslMode::VerifyFull;
-        tls.check()?;
-        return Ok(Some(tls.clone()));
+        return TlsClient::checked(tls.clone()).map(Some);
     }
     let Ssl { mode, root, identity, .. } = ssl;
     let tls = Tls::new();

@@ -62,15 +62,14 @@ use crate::signal::clock::{Clock, SystemClock};
 use crate::store::LockStore;
 use crate::store::memory::{Memory, MemoryStore};
 use crate::store::schemes::{Scheme, UrlKind};
-#[cfg(feature = "tls-core")]
-use crate::store::tls::TlsClient;
 use crate::wait::client_state::{ClientState, Config};
 
 impl LockClient {
     /// Connects to a [URL](Builder::url) such as `redis://user:password@host:6379/0` with the
     /// default settings, and checks the server and the user's permissions. Blocks for at most the
     /// I/O timeout of 2 s, however many addresses the host has and however slowly it, or the name
-    /// server, answers.
+    /// server, answers; for two of them behind sentinels, three in a cluster, several with
+    /// ZooKeeper, and 10 s more in a database that has no tables yet.
     ///
     /// # Errors
     /// [`InvalidInput`](crate::ErrorKind::InvalidInput): some part of the URL is unknown or
@@ -233,7 +232,7 @@ impl Builder {
     /// ```
     #[cfg(feature = "tls-core")]
     pub fn tls(mut self, tls: Tls) -> Self {
-        self.settings.tls = Some(Arc::new(TlsClient::new(tls)));
+        self.settings.tls = Some(tls);
         self
     }
 
@@ -258,9 +257,10 @@ impl Builder {
     /// The limit for each connect (including the look-up of the host name, the answer of a
     /// [credentials provider][crate::CredentialsProvider], TLS, the login and the checks of the
     /// server), each write and each reply. A call to a hung server can run into two or three of
-    /// them in a row. The addresses of a host share the limit of one connect.
-    /// Must be shorter than the lease. Defaults to 2 s, or a quarter of the lease if that is less;
-    /// renewals never wait longer than a quarter of the lease.
+    /// them in a row, and [`open`](LockClient::open) says how many a connect to several servers
+    /// takes. The addresses of a host share the limit of one connect. Must be shorter than the
+    /// lease. Defaults to 2 s, or a quarter of the lease if that is less; renewals never wait
+    /// longer than a quarter of the lease.
     #[cfg_attr(not(feature = "redis"), doc = include_str!("../links/redis.md"))]
     #[doc(alias = "timeout")]
     pub fn io_timeout(mut self, timeout: Duration) -> Self {
@@ -347,8 +347,8 @@ impl Builder {
     /// only where polling is faster: both ways are measured, and the slower one is tried again now
     /// and then. So it stops by itself where replies take longer, or other threads want the core.
     /// It lengthens no wait. Turn it off where CPU time counts more than speed: on a battery, under
-    /// a CPU quota, or where cores are paid for by use. No effect on [`redlock`][Self::redlock] and
-    /// with PostgreSQL, which flushes its log for a grant. Defaults to true.
+    /// a CPU quota, or where cores are paid for by use. No effect on [`redlock`][Self::redlock],
+    /// with ZooKeeper, and with databases, which flush their log for a grant. Defaults to true.
     #[cfg_attr(not(feature = "redlock"), doc = include_str!("../links/redlock.md"))]
     pub fn busy_poll(mut self, on: bool) -> Self {
         self.settings.busy_poll = on;
@@ -367,7 +367,7 @@ impl Builder {
     /// the program. The process id and the host name are announced in any case.
     ///
     /// While the client holds a lock, its background thread keeps this where other clients can read
-    /// it, with the lease as its TTL: in Redis under a key of its own, in PostgreSQL in a row, in
+    /// it, with the lease as its TTL: in Redis under a key of its own, in a database in a row, in
     /// ZooKeeper in the nodes of its holds. Everybody who may read there can see it. No call waits
     /// for it. It costs one command for each third of a lease, whatever the number of holds.
     ///

@@ -69,11 +69,12 @@ macro_rules! redis_settings {
         impl $servers {
             /// Every grant and every renewal must be acknowledged by this many replicas of the
             /// server (`WAIT`, in the same write; one for all calls that share it) within half the
-            /// I/O timeout. A grant that is not acknowledged is undone, and the call fails with
-            /// [`NotReplicated`](crate::ErrorKind::NotReplicated); a renewal that is not
-            /// acknowledged counts as failed, and the lease ends in time. A call that is already
-            /// waiting tries again, as in an outage. A waiter of a [fair lock](crate::FairMutex)
-            /// whose grant was undone has had its turn, and queues again behind the others.
+            /// I/O timeout, an eighth of the lease at most. A grant that is not acknowledged is
+            /// undone, and the call fails with [`NotReplicated`](crate::ErrorKind::NotReplicated);
+            /// a renewal that is not acknowledged counts as failed, and the lease ends in time. A
+            /// call that is already waiting tries again, as in an outage. A waiter of a [fair
+            /// lock](crate::FairMutex) whose grant was undone has had its turn, and queues again
+            /// behind the others.
             ///
             /// This is a smaller step than [`Redlock`][crate::Redlock]: a failover to one of these
             /// replicas keeps the lock. It has limits: nothing makes the failover choose one of

@@ -74,7 +74,7 @@ pub struct Sentinel {
     options: RedisOptions,
     sentinel_credentials: Option<Arc<dyn CredentialsProvider>>,
     #[cfg(feature = "tls-core")]
-    sentinel_tls: Option<Arc<TlsClient>>,
+    sentinel_tls: Option<Tls>,
 }
 
 #[derive(Clone)]
@@ -126,7 +126,7 @@ impl Sentinel {
     /// or [`Tls::server_name`](crate::Tls::server_name) must give the name that they contain.
     #[cfg(feature = "tls-core")]
     pub fn sentinel_tls(mut self, tls: Tls) -> Self {
-        self.sentinel_tls = Some(Arc::new(TlsClient::new(tls)));
+        self.sentinel_tls = Some(tls);
         self
     }
 
@@ -143,20 +143,19 @@ impl Sentinel {
 
     /// Secures the connections with TLS where it is wanted, and reads the files of its settings.
     #[cfg(feature = "tls-core")]
-    fn secure(&self, urls: &mut SentinelUrls, of_server: Option<&Arc<TlsClient>>) -> Result<()> {
+    fn secure(&self, urls: &mut SentinelUrls, of_server: Option<&Tls>) -> Result<()> {
         let is_secure = urls.server.is_secure();
         if self.sentinel_tls.is_some() && !is_secure {
             return Err(crate::base::error::invalid(
                 "sentinel_tls is for sentinels with rediss:// URLs; with redis:// nothing is encrypted",
             ));
         }
-        let for_both = || Arc::new(TlsClient::new(Tls::new()));
-        let of_server = of_server
-            .cloned()
-            .or_else(|| (is_secure && self.sentinel_tls.is_none()).then(for_both));
-        of_server.iter().chain(&self.sentinel_tls).try_for_each(|tls| tls.check())?;
+        let is_for_both = is_secure && self.sentinel_tls.is_none();
+        let of_server = of_server.cloned().or_else(|| is_for_both.then(Tls::new));
+        let of_server = of_server.map(TlsClient::checked).transpose()?;
+        let of_sentinels = self.sentinel_tls.clone().map(TlsClient::checked).transpose()?;
         urls.server = urls.server.clone().secured_by(of_server.as_ref());
-        if let Some(tls) = self.sentinel_tls.as_ref().or(of_server.as_ref()).filter(|_| is_secure) {
+        if let Some(tls) = of_sentinels.as_ref().or(of_server.as_ref()).filter(|_| is_secure) {
             for sentinel in &mut urls.sentinels {
                 sentinel.secure_with(tls);
             }

@@ -30,7 +30,7 @@ const MOST_CONNECTIONS: usize = 1024;
 #[derive(Clone)]
 pub(super) struct Settings {
     #[cfg(feature = "tls-core")]
-    pub(super) tls: Option<Arc<TlsClient>>,
+    pub(super) tls: Option<Tls>,
     pub(super) lease: Duration,
     pub(super) io_timeout: Option<Duration>,
     pub(super) connections: Option<usize>,
@@ -194,11 +194,26 @@ impl NewClient<'_> {
             (Some(_), false) => Err(invalid(format!(
                 "settings of TLS are for {scheme}:// URLs, and there is none: nothing would be encrypted"
             ))),
-            (tls, true) => {
-                let tls = tls.clone().unwrap_or_else(|| Arc::new(TlsClient::new(Tls::new())));
-                tls.check()?;
-                Ok(Some(tls))
-            }
+            (tls, true) => TlsClient::checked(tls.clone().unwrap_or_default()).map(Some),
         }
+    }
+}
+
+#[cfg(all(test, feature = "tls", feature = "redis"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clients_of_one_builder_share_no_tls_state() {
+        let settings = Settings { tls: Some(Tls::new()), ..Settings::default() };
+        let client = || NewClient {
+            settings: &settings,
+            io_timeout: DEFAULT_IO_TIMEOUT,
+            id: ClientId::random(DEFAULT_WAITER_TIMEOUT),
+            clock: Arc::new(crate::signal::clock::SystemClock),
+            traffic: Arc::default(),
+        };
+        let [one, other] = [(); 2].map(|()| client().tls(true, "rediss").unwrap().unwrap());
+        assert!(!Arc::ptr_eq(&one, &other));
     }
 }

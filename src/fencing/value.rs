@@ -84,6 +84,8 @@ impl FencedValue {
     ///   which is left unchanged;
     /// - [`InvalidInput`](ErrorKind::InvalidInput) for an empty key, or one that is reserved for
     ///   locks;
+    /// - [`Unsupported`](ErrorKind::Unsupported) where the store has [no such
+    ///   values](crate::LockClient::fenced_value);
     /// - any failure to ask the server.
     pub fn claim(&self, token: FencingToken) -> Result<ValueClaim> {
         self.usable()?;

@@ -50,6 +50,9 @@
 //! | the sentinels name another master | a failover. All holds are renewed there at once | look for lines about lost leases |
 //! | a failover would not be noticed, and the cause; the sentinels name the master again | too few sentinels can be reached, or they do not agree. Open connections continue to work | bring them back before the master fails |
 //! | a master gets its vote in ... | Redlock: it restarted or is new, and is in [quarantine](crate::guide::redlock#masters-that-forget) | wait; find out why it restarted |
+//! | a master did not say what it remembers, or could not be given its vote | Redlock: the master refuses a script; this is tried again | read the cause: a right that its user lacks, as a rule |
+//! | the thread that watches the sentinels panicked | a bug. The thread continues | report it |
+//! | calls wait for a lock that no client has, and a process | PostgreSQL: somebody's transaction has locked its row, or the table. Logged once in a while | end that transaction |
 //! | the ZooKeeper session has expired; the servers refuse the ZooKeeper session, and give a new one | all holds of this client are **lost**: the client was cut off for longer than its session, or the servers have lost their data | check what the jobs did meanwhile; see [`zookeeper`](crate::guide::zookeeper) |
 //! | the server grants a session of ... and not of ... | ZooKeeper limits sessions. The granted time is the lease | raise `maxSessionTimeout`, or set a lease that the servers grant |
 //! | the nodes of a name will soon reach the number 2^31 | ZooKeeper numbers the nodes of a name, and at that number the lock is refused | leave the lock unused for a minute, so that ZooKeeper restarts its numbering |
@@ -58,8 +61,9 @@
 //! | the listener, or the tracer, of this client panicked | a bug in your [`Listener`](crate::observe::Listener) or your subscriber of `tracing`. Logged once; the call continued | fix it |
 //! | the watchdog panicked, or ended | a bug. After a panic it continues; if it ends, all its leases are lost | report it |
 //!
-//! At INFO: the schema was installed, or connections lead to another server process than before
-//! (PostgreSQL); once per client, that its user may not write or read [who holds a
+//! At INFO: the schema was installed, the rows of some names were locked for a quarter of the I/O
+//! timeout, or connections lead to another server process than before (PostgreSQL); the tables were
+//! created (MySQL); once per client, that its user may not write or read [who holds a
 //! lock](#looking-at-a-lock), with the missing rule.
 //!
 //! At DEBUG: connections, each failed renewal, unknown outcomes that cannot be resolved yet, a jump
@@ -135,7 +139,7 @@
 //! # Names
 //!
 //! A name has 1 to 1024 bytes, its [prefix](crate::Builder::key_prefix) included. All of these keys
-//! must have one hash tag: a name has no braces, or a pair with something in it, as in `a{b}c`.
+//! must have one hash tag: a name has no braces, or its first pair has something in it, as `a{b}c`.
 //! Other names are refused with [`InvalidInput`](crate::ErrorKind::InvalidInput), and so is a name
 //! that, with its prefix, is one of the other keys: `{x}:timeout`, `redisson_lock_token:{x}`,
 //! `leasehold:node` ([the whole list](crate::guide::redisson#names)). Other stores have rules of
@@ -219,7 +223,7 @@
 //! | `leasehold_lost_total` | holds that were lost: somebody else may have had the lock meanwhile | any increase, if a job without [fencing](crate::guide::fencing) uses it |
 //! | `leasehold_renewal_failures_total` | renewals that failed and are retried: leases end if this lasts for most of a lease | while it grows for longer than a third of the lease |
 //! | `leasehold_unknown_outcomes` | requests that may have run; each can keep a lock taken for a lease | above 0 for longer than a lease |
-//! | `leasehold_errors_total{error=..}` | calls that failed, by [`ErrorKind`](crate::ErrorKind) | `unreachable`, `no_quorum`, `not_replicated`, `not_ready`, `denied`, `tls`, `full`, `read_only`: the servers; `conflict`, `invalid_input`: the program |
+//! | `leasehold_errors_total{error=..}` | calls to take something or to wait for it that failed, by [`ErrorKind`](crate::ErrorKind) | `unreachable`, `no_quorum`, `not_replicated`, `not_ready`, `denied`, `tls`, `full`, `read_only`: the servers; `conflict`, `invalid_input`: the program |
 //! | `leasehold_calls_total{outcome=..}` | how calls ended, one outcome for each call: `granted_at_once`, `granted_after_wait`, `reentered`, `busy` (a `try_` call), `timed_out`, `stopped` (by a cancel token, by [stopping all waits](crate::LockClient::stop_waiting) or by closing the client), `failed` | an unusual share of `timed_out` |
 //! | `leasehold_contended_total` | calls that found the lock taken; divide by all calls | |
 //! | `leasehold_wait_seconds`, `leasehold_wait_max_seconds` | how long those calls waited that had to, whatever their outcome. Bucket bounds grow by half at most, so a `histogram_quantile` is off by no more than that | p99 above what your callers accept |
@@ -236,8 +240,9 @@
 //!
 //! The first 64 names of a client have figures of their own. After that, a name with more total
 //! waiting time replaces the name with the least. A name's metrics can therefore disappear, and
-//! return at their old value: use `rate` over a period and not the counts themselves. Names are
-//! label values, so a program with one name for each customer shows those in its metrics.
+//! return at their old value: use `rate` over a period and not the counts themselves. A recorder of
+//! the crate `metrics` keeps what was published last: set its idle timeout. Names are label values,
+//! so a program with one name for each customer shows those in its metrics.
 //!
 //! Those are the figures of one client. What is locked in a store, by any client, is served by the
 //! command: `leasehold exporter --listen 127.0.0.1:9843` polls the store every 15 s, and answers
@@ -346,6 +351,7 @@
 //! | `waiting "x" .. held by "worker-3"` | a thread of this process has it | find the thread by its name in a thread dump: it is working, or waits for something other than a lock |
 //! | `waiting "x" .. held by an owned guard that "worker-3" took` | a guard that moved, perhaps into a queue or a struct that nobody drops | find out where the guard is now |
 //! | `waiting "x" .. another client has it` | another process | `leasehold show x` says who; then take the snapshot there |
+//! | `waiting "x" once .. it is not done` | nobody has done the occurrence, and perhaps nobody runs the job | `leasehold show x` says who runs it |
 //! | `waiting "x" ..` for long, and the server says that it is free | the client cannot reach the server: look for `leasehold_errors_total`, broken connections, and [`nodes`](crate::LockClient::nodes) | bring the server back; the call ends after [`outage_timeout`](crate::Builder::outage_timeout) |
 //! | `held .. lease ends in 0.4s (its last renewal failed)` | renewals fail | the [log line](#log-lines) has the cause |
 //! | `held .. LOST` | the job continues although its lock was lost | have it check [`ensure_held`](crate::ReentrantMutexGuard::ensure_held), see [`losing_a_lock`](crate::guide::losing_a_lock) |

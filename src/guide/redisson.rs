@@ -126,7 +126,7 @@
 //! | `lockWatchdogTimeout` | [`Builder::lease`](crate::Builder::lease), 30 s too |
 //! | `lockWatchdogBatchSize` | none: a batch is as large as what is due |
 //! | `fairLockWaitTimeout` | [`waiter_timeout`](crate::Builder::waiter_timeout) for waiters of leasehold; Java's is told with [`java_waiter_timeout`][crate::Redis::java_waiter_timeout] |
-//! | `checkLockSyncedSlaves`, `slavesSyncTimeout` | [`Redis::replicas`][crate::Redis::replicas], off by default: how many must acknowledge a grant and a renewal, within the I/O timeout |
+//! | `checkLockSyncedSlaves`, `slavesSyncTimeout` | [`Redis::replicas`][crate::Redis::replicas], off by default: how many must acknowledge a grant and a renewal, within half the I/O timeout (and an eighth of the lease) |
 //! | `NameMapper` | [`key_prefix`](crate::Builder::key_prefix), if it puts something in front; otherwise map the name before you pass it |
 //! | `NatMapper` | [`map_addresses`][crate::Sentinel::map_addresses] of a [`Sentinel`][crate::Sentinel] or a [`Cluster`][crate::Cluster] |
 //! | `timeout`, `connectTimeout` | [`io_timeout`](crate::Builder::io_timeout) |

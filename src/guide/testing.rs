@@ -64,9 +64,10 @@
 //! ```
 //!
 //! This store cannot show what a real server does: permissions, memory limits and restarts. It also
-//! accepts every name of 1 to 1024 bytes, where Redis [refuses
-//! some](crate::guide::operations#names), and permits come back exactly when their lease ends, not
-//! two seconds later. To test these, use a private server:
+//! accepts every name of 1 to 1024 bytes but the keys of [jobs](crate::guide::scheduled_jobs)
+//! (`leasehold_job:{x}`), where Redis [refuses more](crate::guide::operations#names), and permits
+//! come back exactly when their lease ends, not two seconds later. To test these, use a private
+//! server:
 //!
 //! # A private server for each test
 //!

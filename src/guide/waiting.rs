@@ -9,6 +9,9 @@
 //! | [`try_lock_for`](crate::LockClient::try_lock_for) | for the given time and one round trip | `None` if the lock could not be taken in that time |
 //! | [`try_lock_until`](crate::LockClient::try_lock_until) | until the given instant and one round trip | the same |
 //!
+//! A call that gives up in vain takes one round trip more where it leaves a queue of the store: for
+//! a fair lock, for `write`, and for all locks over ZooKeeper.
+//!
 //! [`mutex(name)`](crate::LockClient::mutex) has these four, and `lock_owned` with its three `try_`
 //! forms, whose guards can move to another thread. The other primitives have the same four forms of
 //! their own calls: `read` and `write`, `acquire` and `acquire_many`. A latch has `wait`,

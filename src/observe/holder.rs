@@ -4,12 +4,14 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::stats::shortened;
 use crate::base::data::HoldData;
 use crate::base::error::Result;
 use crate::base::holder::{CLIENT_LENGTH, Holder, client_and_number, is_foreign, is_kept};
 use crate::base::lock_name::LockName;
 use crate::base::log;
 use crate::lease::records::StoreHold;
+use crate::os::HashMap;
 use crate::report::owner::{Announcement, HolderOwner};
 use crate::store::{Announced, FoundHolder, LockStatus, OwnerStore};
 use crate::wait::client_state::ClientState;
@@ -157,7 +159,7 @@ impl fmt::Display for LockHolder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.owner() {
             Some(owner) => write!(f, "held by {owner}")?,
-            None => write!(f, "held by {}", self.id)?,
+            None => write!(f, "held by {}", shortened(&self.id, 80))?,
         }
         if let Some(held_for) = self.held_for() {
             write!(f, " for {}", rough(held_for))?;
@@ -246,14 +248,19 @@ impl<'s> Lookups<'s> {
             LockHolder { id, hold_count, remaining, is_this_client, known, data }
         };
         let mut all: Vec<LockHolder> = Vec::with_capacity(holders.len());
+        let mut places = HashMap::<String, usize>::default();
         for holder in holders.into_iter().map(holder) {
             // A holder that writes and reads has a field for each side.
-            match all.iter_mut().find(|one| one.id == holder.id) {
-                Some(one) => {
+            match places.get(&holder.id) {
+                Some(&place) => {
+                    let one: &mut LockHolder = &mut all[place];
                     one.hold_count = one.hold_count.saturating_add(holder.hold_count);
                     one.remaining = one.remaining.zip(holder.remaining).map(|(a, b)| a.max(b));
                 }
-                None => all.push(holder),
+                None => {
+                    places.insert(holder.id.clone(), all.len());
+                    all.push(holder);
+                }
             }
         }
         all

@@ -87,7 +87,8 @@ object!(LockSummary as lock {
 
 struct Permits {
     free: Option<i64>,
-    taken: u64,
+    /// `None`: nobody counts those of a counting semaphore.
+    taken: Option<u64>,
 }
 
 impl Permits {
@@ -96,7 +97,8 @@ impl Permits {
             lock.primitive(),
             Primitive::Semaphore | Primitive::CountingSemaphore | Primitive::RateLimiter
         );
-        counts.then(|| Self { free: lock.number(), taken: lock.taken() })
+        let taken = (lock.primitive() != Primitive::CountingSemaphore).then(|| lock.taken());
+        counts.then(|| Self { free: lock.number(), taken })
     }
 }
 

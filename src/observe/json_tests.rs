@@ -131,6 +131,12 @@ fn what_is_locked() {
         r#"{"name":"report","kind":"semaphore","holders":[],"unlisted":4,"remaining_ms":null,"waiting":null,
         "permits":{"free":-1,"taken":4},"left_to_count":null,"masters":null,"last_token":null}"#,
     );
+    let counting = LockSummary { number: Some(2), ..lock(Primitive::CountingSemaphore) };
+    is(
+        &counting,
+        r#"{"name":"report","kind":"counting_semaphore","holders":[],"unlisted":0,"remaining_ms":null,"waiting":null,
+        "permits":{"free":2,"taken":null},"left_to_count":null,"masters":null,"last_token":null}"#,
+    );
     let latch = LockSummary { number: Some(3), ..lock(Primitive::Latch) };
     is(
         &latch,

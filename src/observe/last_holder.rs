@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::holder::{Lookups, rough};
+use super::stats::shortened;
 use crate::report::owner::HolderOwner;
 use crate::store::LastHold;
 use crate::wait::client_state::ClientState;
@@ -58,11 +59,10 @@ impl LastHolder {
 
 impl fmt::Display for LastHolder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match (&self.owner, self.last.ended) {
-            (Some(owner), Some(_)) => write!(f, "last held by {owner}")?,
-            (None, Some(_)) => write!(f, "last held by {}", self.last.holder)?,
-            (Some(owner), None) => write!(f, "held by {owner}")?,
-            (None, None) => write!(f, "held by {}", self.last.holder)?,
+        f.write_str(if self.last.ended.is_some() { "last held by " } else { "held by " })?;
+        match &self.owner {
+            Some(owner) => owner.fmt(f)?,
+            None => f.write_str(&shortened(&self.last.holder, 80))?,
         }
         if let Some(ended) = self.last.ended {
             write!(f, ", until {} ago", rough(ended))?;

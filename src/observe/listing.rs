@@ -170,8 +170,9 @@ impl LockSummary {
         self.number
     }
 
-    /// For a semaphore, the number of permits that are taken; for anything else, the number of
-    /// holders. Those that are not listed count too.
+    /// For a semaphore, the number of permits that are taken; for a counting semaphore always 0,
+    /// because no store knows it; for anything else, the number of holders. Those that are not
+    /// listed count too.
     #[must_use]
     pub fn taken(&self) -> u64 {
         let listed = match self.primitive {
@@ -180,7 +181,7 @@ impl LockSummary {
             }
             _ => self.holders.len() as u64,
         };
-        listed + self.unlisted
+        listed.saturating_add(self.unlisted)
     }
 
     /// The last fencing token that was issued for the name, like [`LockReport::last_token`]. It
@@ -376,7 +377,9 @@ pub(crate) fn announced_locks(client: &Arc<ClientState>, pattern: &str) -> Resul
     let clients = client.store.owners().map(all_announced).transpose()?.unwrap_or_default();
     let holds = clients.iter().flat_map(|(_, announcement, _)| &announcement.holds);
     let keys: BTreeSet<String> = holds.map(|hold| hold.key.clone()).collect();
-    let unlisted = clients.iter().map(|(_, announcement, _)| announcement.unlisted).sum();
+    let unlisted = clients.iter().map(|(_, announcement, _)| announcement.unlisted);
+    // Each is what another client has written.
+    let unlisted = unlisted.fold(0, u64::saturating_add);
     let found = client.store.listing().list_named(&wanted, &keys)?;
     let mut lookups = Lookups::new(client, MOST_LOOKUPS);
     if client.config.owner.is_some() {

@@ -311,10 +311,11 @@ impl fmt::Display for WaitInfo {
             None => write!(f, ", without a timeout")?,
         }
         match &self.holders[..] {
-            [] if self.primitive == Primitive::Latch => write!(f, "; the latch is counting"),
-            [] if self.primitive == Primitive::RateLimiter => {
+            [] if primitive == Primitive::Latch => write!(f, "; the latch is counting"),
+            [] if matches!(primitive, Primitive::CountingSemaphore | Primitive::RateLimiter) => {
                 write!(f, "; too few permits are free")
             }
+            [] if primitive == Primitive::Once => write!(f, "; it is not done"),
             [] => write!(f, "; another client has it"),
             [first, rest @ ..] => {
                 write!(f, "; held by {first}")?;

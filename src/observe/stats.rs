@@ -144,9 +144,10 @@ impl Stats {
 
     /// The names that matter most, at most 64: those with the most waiting time first.
     ///
-    /// The first 64 names of a client are all among them. After that, a name that was waited for
-    /// longer, in total, replaces the one with the least waiting time. A name that is added late
-    /// counts its calls from its first wait on.
+    /// The first 64 names of a client are among them, but for one that is made just when another
+    /// thread uses the list: it is added late. After that, a name that was waited for longer, in
+    /// total, replaces the one with the least waiting time. A name that is added late counts its
+    /// calls from its first wait on.
     #[must_use]
     pub fn names(&self) -> &[NameStats] {
         &self.names
@@ -365,10 +366,11 @@ pub(super) fn shortened(name: &str, columns: usize) -> String {
 /// In at most seven columns.
 fn short(duration: Duration) -> String {
     let seconds = duration.as_secs_f64();
+    // What would be rounded up to the next unit is in that unit.
     match seconds {
-        ..1e-3 => format!("{:.0}us", seconds * 1e6),
-        ..1.0 => format!("{:.1}ms", seconds * 1e3),
-        ..1e4 => format!("{seconds:.1}s"),
+        ..0.999e-3 => format!("{:.0}us", seconds * 1e6),
+        ..0.9999 => format!("{:.1}ms", seconds * 1e3),
+        ..9999.9 => format!("{seconds:.1}s"),
         ..3.6e7 => format!("{:.0}h", seconds / 3600.0),
         _ => "long".to_owned(),
     }
@@ -391,9 +393,10 @@ mod tests {
 
     #[test]
     fn durations_and_names_keep_their_columns() {
-        for nanos in (0..64).map(|bits| (1_u64 << bits) - 1) {
+        let powers = (0..64).map(|bits| (1_u64 << bits) - 1);
+        for nanos in powers.chain([999_960, 999_960_000, 9_999_960_000_000]) {
             let text = short(Duration::from_nanos(nanos));
-            assert!(text.len() <= 7, "{text}");
+            assert!(text.len() <= 7 && !text.starts_with("1000"), "{text}");
         }
         assert_eq!(short(Duration::from_micros(250)), "250us");
         assert_eq!(short(Duration::from_secs(9_999)), "9999.0s");

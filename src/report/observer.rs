@@ -36,26 +36,21 @@ pub(crate) struct Observer {
     panicked: AtomicBool,
 }
 
-/// A name of the table. The counters are those of every [`LockName`] of this key and primitive.
+/// A name of the table. The counters are those of every [`LockName`] of this name and primitive: a
+/// job has several, each with a key of its own.
 struct Named {
     name: Arc<str>,
-    key: Arc<str>,
     primitive: Primitive,
     counters: Arc<Counters>,
 }
 
 impl Named {
     fn new(name: &LockName, counters: Arc<Counters>) -> Self {
-        Self {
-            name: name.name.clone(),
-            key: name.key.clone(),
-            primitive: name.kind.into(),
-            counters,
-        }
+        Self { name: name.name.clone(), primitive: name.kind.into(), counters }
     }
 
     fn is_of(&self, name: &LockName) -> bool {
-        self.key == name.key && self.primitive == name.kind.into()
+        self.name == name.name && self.primitive == name.kind.into()
     }
 }
 

@@ -171,6 +171,9 @@ pub(crate) struct Examined {
     pub(super) findings: Vec<Finding>,
     pub(super) slowest: Option<Duration>,
     pub(super) clock: Option<ClockSample>,
+    /// Which process it is, whatever its address.
+    #[cfg(feature = "redis")]
+    pub(super) run_id: Option<String>,
     /// It answers, and as far as is known locks can be taken there.
     pub(super) usable: bool,
 }

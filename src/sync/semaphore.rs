@@ -323,9 +323,10 @@ impl SemaphorePermit {
         self.0.unlock()
     }
 
-    /// Ends the guard and leaves the permits taken, without renewal. They become free two seconds
-    /// after the lease of their last renewal ends, unless they are [returned](Semaphore::release)
-    /// or [extended](Semaphore::extend) with this id before. Waiters are not notified of that. No
+    /// Ends the guard and leaves the permits taken, without renewal. They become free when the
+    /// lease of their last renewal ends, in Redis two seconds later, unless they are
+    /// [returned](Semaphore::release) or [extended](Semaphore::extend) with this id before; over
+    /// ZooKeeper they stay taken as long as the client lives. Waiters are not notified of that. No
     /// I/O.
     #[must_use = "the id can return the permits"]
     pub fn forget(self) -> PermitId {

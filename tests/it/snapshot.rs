@@ -4,7 +4,7 @@ use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
 use leasehold::observe::Blocker;
-use leasehold::{LockClient, Primitive};
+use leasehold::{CancelToken, LockClient, Primitive};
 
 use crate::rig::{CAP, Server, ms, wait_until};
 use crate::support::Clients;
@@ -103,6 +103,25 @@ fn another_client_is_in_the_way_where_this_one_has_nothing() {
     });
     drop((one, other));
     server.assert_clean();
+}
+
+#[test]
+fn nobody_is_named_who_need_not_exist() {
+    let client = LockClient::in_memory();
+    let stop = CancelToken::new();
+    std::thread::scope(|s| {
+        let job = client.once("report", "1").with_cancel(&stop);
+        s.spawn(move || job.wait_done().unwrap_err());
+        let pool = client.counting_semaphore("pool").with_cancel(&stop);
+        pool.try_set_permits(0).unwrap();
+        s.spawn(move || pool.acquire().map(drop).unwrap_err());
+        wait_until("both wait", || client.snapshot().waits().len() == 2);
+        let snapshot = client.snapshot().to_string();
+        stop.cancel();
+        for part in ["a timeout; it is not done", "a timeout; too few permits are free"] {
+            assert!(snapshot.contains(part), "{part}: {snapshot}");
+        }
+    });
 }
 
 /// Two threads that acquire two locks in different orders.

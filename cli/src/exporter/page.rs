@@ -112,7 +112,8 @@ impl Page<'_> {
         family(
             "name_holders",
             "Holders of the name; of a semaphore, the permits that are taken.",
-            |lock| Some(lock.taken() as f64),
+            // Nobody knows that of permits without leases.
+            |lock| (lock.primitive() != Primitive::CountingSemaphore).then(|| lock.taken() as f64),
         );
         family("name_waiting", "Who waits for the name, as far as the store knows.", |lock| {
             lock.waiting().map(|waiting| waiting as f64)

@@ -196,6 +196,23 @@ fn a_postgres_is_looked_at() {
     Scene::new(|| server.builder()).play(|| looks_right(&server.url()));
 }
 
+/// The store knows how many permits without leases are free, and nothing else of them.
+#[cfg(feature = "postgres")]
+#[test]
+fn nobody_says_how_many_permits_without_leases_are_taken() {
+    let server = crate::rig::Postgres::start();
+    let client = server.client();
+    let pool = client.counting_semaphore("pool");
+    pool.try_set_permits(3).unwrap();
+    let _permit = pool.acquire().unwrap();
+    let (_, locks) = json_of("ls", leasehold_at(&server.url(), &["ls"]));
+    assert_eq!(by_name(&locks, "pool")["permits"], json!({ "free": 2, "taken": null }));
+    for arguments in [&["ls"][..], &["show", "pool"]] {
+        let (_, text, _) = run(leasehold_at(&server.url(), arguments));
+        assert!(text.contains("2 free") && !text.contains("taken"), "{text}");
+    }
+}
+
 #[test]
 fn several_masters_are_looked_at() {
     let masters = Masters::fresh(3);

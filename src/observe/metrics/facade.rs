@@ -12,6 +12,9 @@ impl Stats {
     /// every 10 s on a thread of your own; it may be repeated. Does nothing without a recorder. No
     /// I/O of this crate.
     ///
+    /// A name that is no longer among [`names`](Self::names) stays in the recorder with its last
+    /// values: set the idle timeout that recorders have.
+    ///
     /// It publishes on demand and not at each event: an event would cost a lookup in the recorder,
     /// more than all of this crate's own counting. So a histogram is published as Prometheus reads
     /// it: counters with the suffix `_bucket` and a label `le`, a counter `_count`, and a gauge

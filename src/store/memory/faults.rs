@@ -26,10 +26,10 @@ pub enum Operation {
     Inspect,
     /// Frees a lock, whoever holds it.
     ForceUnlock,
-    /// Changes the count of a latch, or the number of permits of a semaphore; forgets an occurrence
-    /// of a job.
+    /// Changes the count of a latch, the number of permits of a semaphore, or a rate limiter;
+    /// forgets an occurrence of a job.
     Count,
-    /// Replaces the data of a hold.
+    /// Replaces the data of a hold, or asks its holder for the lock.
     Data,
     /// Claims or writes a fenced value.
     Fence,

@@ -107,7 +107,10 @@ impl MemoryState {
     pub(super) fn forget_job(&mut self, job: &JobName, keep: Duration, now: Moment) -> bool {
         let known = self.job(job, now);
         let was_newest = known.newest.take_if(|(newest, _)| *newest == job.occurrence).is_some();
-        let was_known = known.records.remove(&job.occurrence).is_some();
+        let was_known = known
+            .records
+            .remove(&job.occurrence)
+            .is_some_and(|record| record.attempts > 0 || record.done.is_some());
         let record =
             Record { is_open_again: true, until: Some(now.plus(keep)), ..Record::default() };
         known.records.insert(job.occurrence.clone(), record);

@@ -2,6 +2,8 @@
 //! message.
 
 use crate::base::error::{Error, ErrorKind, Result};
+#[cfg(feature = "testing")]
+use crate::base::job_keys::key_for_user;
 use crate::os::{
     HashSet,
     mpsc::{Receiver, Sender, channel},
@@ -54,7 +56,8 @@ impl Subscriptions {
 
     #[cfg(feature = "testing")]
     pub(super) fn listeners(&self, key: &str) -> usize {
-        self.list.iter().filter(|one| one.topics.iter().any(|topic| *topic.key == *key)).count()
+        let is_meant = |topic: &Topic| key_for_user(&topic.key) == key;
+        self.list.iter().filter(|one| one.topics.iter().any(is_meant)).count()
     }
 
     /// Ends the subscriptions of a store, or all.

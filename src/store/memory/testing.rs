@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::faults::{Failure, Operation, cut_off};
 use super::state::{ClientInTest, Memory};
+use crate::base::job_keys::key_for_user;
 use crate::os;
 use crate::signal::clock::Clock;
 
@@ -17,7 +18,9 @@ const SETTLE_PAUSE: Duration = Duration::from_micros(200);
 
 impl Memory {
     pub(crate) fn add_client(&self, client: Weak<dyn ClientInTest>) {
-        self.clients.lock().push(client);
+        let mut clients = self.clients.lock();
+        clients.retain(|client| client.strong_count() > 0);
+        clients.push(client);
     }
 
     /// The clients that are still there. Use them without a mutex of the memory: one whose last
@@ -71,8 +74,13 @@ impl Memory {
         self.wake_all();
     }
 
+    /// `key`: the one that a user knows, as below.
     pub(crate) fn lose(&self, key: &str) -> bool {
-        let lost = self.state.lock().lose(&key.into(), self.clock.now());
+        let (mut state, now) = (self.state.lock(), self.clock.now());
+        let mut keys = state.held(now);
+        keys.retain(|one| key_for_user(one) == key);
+        let lost = keys.iter().filter(|key| state.lose(key, now)).count() > 0;
+        drop(state);
         self.wake_all();
         lost
     }
@@ -98,8 +106,9 @@ impl Memory {
         self.state.lock().faults.add(operation, failure);
     }
 
-    pub(crate) fn held(&self) -> BTreeSet<Arc<str>> {
-        self.state.lock().held(self.clock.now())
+    pub(crate) fn held(&self) -> BTreeSet<String> {
+        let held = self.state.lock().held(self.clock.now());
+        held.iter().map(|key| key_for_user(key).to_owned()).collect()
     }
 
     /// How many clients are subscribed to releases under the name.

@@ -27,6 +27,7 @@ impl RedlockStore {
         };
         let examined = examine_all(connectors, &subject);
         let mut together = vec![self.reached(&examined), self.admitted(&examined, io_timeout)];
+        together.extend(same_server(&examined, &addresses));
         together.extend(same_clock(&examined, asked.lease));
         together.extend(lease_of(&examined, asked.lease));
         let enough = usable(&examined) >= majority(self.nodes.len());
@@ -106,6 +107,20 @@ impl RedlockStore {
 
 fn usable(examined: &[Examined]) -> usize {
     examined.iter().filter(|examined| examined.usable).count()
+}
+
+/// Two addresses, as it may have, of one server.
+fn same_server(examined: &[Examined], addresses: &[String]) -> Option<Finding> {
+    let run_ids: Vec<_> = examined.iter().map(|examined| examined.run_id.as_ref()).collect();
+    let (one, other) = (0..run_ids.len()).find_map(|other| {
+        let is_same = |one: &usize| run_ids[*one].is_some() && run_ids[*one] == run_ids[other];
+        (0..other).find(is_same).map(|one| (one, other))
+    })?;
+    let found = format!(
+        "{} and {} are one server, whose vote counts twice",
+        addresses[one], addresses[other]
+    );
+    Some(Finding::problem(Check::Quorum, found).advise("name each master once"))
 }
 
 /// Whether the clocks of the masters agree with each other, as far as that is certain.

@@ -227,16 +227,19 @@ fn inspect(nodes: &[Node], asked: NodeSet) -> Vec<Option<Report>> {
     };
     let round = ask_all(nodes, None, ask, asked, LateMaster::IfNeeded, |_| false);
     let run_ids = run_ids.into_inner();
-    let report_of = |(outcome, run_id): (&NodeOutcome, String)| {
+    let report_of = |((outcome, run_id), node): ((&NodeOutcome, String), &Node)| {
         let NodeOutcome::Replies(replies) = outcome else { return None };
         let memory = single(replies.clone())
             .and_then(script::inspect_node_answer)
-            .inspect_err(|e| log::warn!("{}", e.chain()))
+            .inspect_err(|e| {
+                let master = &node.connector.endpoint;
+                log::warn!("{master:?} did not say what it remembers: {}", e.chain());
+            })
             .ok()?;
         let clock = server_time(replies.get(1)?.clone()).ok()?;
         Some(Report { run_id, memory, clock })
     };
-    round.outcomes.iter().zip(run_ids).map(report_of).collect()
+    round.outcomes.iter().zip(run_ids).zip(nodes).map(report_of).collect()
 }
 
 /// At least as high as every token that a grant may have: the highest that is known to a majority
@@ -274,7 +277,9 @@ fn admit(node: &Node, run_id: &str, pending: &str, floor: u64) -> bool {
     };
     single(replies)
         .and_then(script::admit_answer)
-        .inspect_err(|e| log::warn!("{}", e.chain()))
+        .inspect_err(|e| {
+            log::warn!("{:?} could not be given its vote: {}", node.connector.endpoint, e.chain());
+        })
         .unwrap_or(false)
 }
 

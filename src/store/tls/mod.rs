@@ -54,6 +54,16 @@ impl TlsClient {
         Self { settings, state: Mutex::default() }
     }
 
+    /// For one client: it shares neither sessions nor a mutex with others, which a fork may hold.
+    ///
+    /// # Errors
+    /// Those of [`check`](Self::check).
+    pub(crate) fn checked(settings: Tls) -> Result<Arc<Self>> {
+        let client = Self::new(settings);
+        client.check()?;
+        Ok(Arc::new(client))
+    }
+
     /// Reads all files and checks them, and the server name.
     ///
     /// # Errors

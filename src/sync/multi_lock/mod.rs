@@ -104,7 +104,9 @@ impl MultiLock {
         /// - [`Conflict`](crate::ErrorKind::Conflict) when this thread holds a lock of another kind
         ///   under one of them, or took one through a
         ///   [`non_reentrant`](crate::ReentrantMutex::non_reentrant) handle;
-        /// - [`Closed`](crate::ErrorKind::Closed) when the client was closed;
+        /// - [`Closed`](crate::ErrorKind::Closed) when the client was closed, or has [stopped
+        ///   waiting](crate::LockClient::stop_waiting);
+        /// - [`Cancelled`](crate::ErrorKind::Cancelled) when the token of the handle was cancelled;
         /// - any error of the request to the server.
         ///
         /// After an error none of the names is taken: a request that may have run is undone in the

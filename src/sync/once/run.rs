@@ -269,8 +269,8 @@ impl ScheduledJob {
     /// Runs `f`, unless this occurrence was done, runs now, or must not run for another reason:
     /// [`Once`] says which. It does not wait for anybody.
     ///
-    /// Two round trips before the closure and one after it if the occurrence may run; one if it may
-    /// not; one more if it is [the last fire time](crate::Every) (with ZooKeeper two). Each can
+    /// Three round trips before the closure and one after it if the occurrence may run; one if it
+    /// may not; one more if it is [the last fire time](crate::Every) (with ZooKeeper two). Each can
     /// take a few I/O timeouts if the server hangs. The lease is renewed while the closure runs.
     /// If the store does not answer when the closure has succeeded, the call repeats that for the
     /// rest of the lease, for [`outage_timeout`](crate::Builder::outage_timeout) at most.

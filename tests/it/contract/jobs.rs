@@ -87,6 +87,7 @@ pub(super) fn occurrences_have_an_order_unless_they_are_forgotten(case: &mut Cas
     for label in ["2026-11-23T02:00Z", "2026-11-23T03:00Z", "2026-11-23T03:00Z-a"] {
         let job = of(&b, label);
         assert_eq!(job.forget().unwrap(), label.contains("T03"), "whether it was known");
+        assert!(!job.forget().unwrap(), "nothing is known any more");
         assert!(done_by(&job).is_none());
         assert_eq!(do_it(&job), 1);
         assert!(matches!(refused(&job), Once::AlreadyDone { .. }), "{label}");

@@ -45,6 +45,19 @@ fn a_master_that_is_down_is_a_warning_and_two_are_a_problem() {
 }
 
 #[test]
+fn one_server_under_two_addresses_is_a_problem() {
+    let masters = Masters::fresh(3);
+    let [one, other] = [0, 1].map(|n| masters.0[n].url());
+    let link = masters.0[0].dir().join("link");
+    let socket = one.strip_prefix("redis+unix://").expect("a socket");
+    std::os::unix::fs::symlink(socket, &link).unwrap();
+    let linked = format!("redis+unix://{}", link.display());
+    let redlock = leasehold::Redlock::new([one, linked, other]).admit_fresh_nodes(true);
+    let diagnosis = diagnosed(LockClient::builder().redlock(redlock));
+    says(&diagnosis, Check::Quorum, Severity::Problem, "are one server");
+}
+
+#[test]
 fn masters_in_quarantine_have_no_vote() {
     let masters = Masters::start(3);
     let diagnosis = diagnosed(masters.builder());

@@ -213,6 +213,18 @@ fn a_client_with_very_many_holds_names_the_oldest() {
 }
 
 #[test]
+fn a_record_may_claim_any_number_of_holds() {
+    let server = Server::start();
+    let [a, b] = [(); 2].map(|()| server.builder().owner("x").lease(LONG).build().unwrap());
+    let _held = [a.lock("a").unwrap(), b.lock("b").unwrap()];
+    wait_until("both are announced", || announced(&a, "*") == ["a", "b"]);
+    for key in server.client_keys() {
+        server.cmd::<u32>(&["APPEND", &key, &format!("\nunlisted={}", u64::MAX)]);
+    }
+    assert_eq!(a.announced_locks("*").unwrap().unlisted(), u64::MAX);
+}
+
+#[test]
 fn a_user_who_may_not_is_told_what_to_allow() {
     let server = Server::start();
     let rule = acl_rule(&["app:*"]);

@@ -33,6 +33,19 @@ fn others_see_it_with_a_prefix() {
     server.assert_clean();
 }
 
+/// Whoever may write to the server chooses the ids: no text for people passes them on as they are.
+#[test]
+fn an_id_with_control_characters_harms_no_terminal() {
+    let server = Server::start();
+    let client = server.client();
+    server.cmd::<u32>(&["HSET", "job", "x\n\u{1b}[2J", "1"]);
+    let found = report(&client, "job");
+    let text = found.to_string();
+    assert!(text.contains("held by x\\n\\u{1b}[2J"), "{text}");
+    assert!(text.lines().all(|line| !line.contains(char::is_control)), "{text:?}");
+    assert_eq!(only(&found).holders()[0].id(), "x\n\u{1b}[2J");
+}
+
 #[test]
 fn a_pattern_may_say_special_characters_plainly() {
     let server = Server::start();

@@ -1,12 +1,14 @@
 //! Faults that a test asks for: each request of a run is lost, or its reply.
 
 use std::cell::Cell;
+use std::collections::BTreeSet;
+use std::thread;
 use std::time::Duration;
 
 use leasehold::testing::{Failure, Faults, Operation};
-use leasehold::{ErrorKind, Every, LockClient, Once, Settled};
+use leasehold::{ErrorKind, Every, LockClient, LossReason, Once, Primitive, Settled};
 
-use crate::rig::ms;
+use crate::rig::{ms, wait_until};
 
 const FAILURES: [Failure; 2] = [Failure::BeforeItRan, Failure::AfterItRan];
 
@@ -64,4 +66,59 @@ fn the_time_of_a_test_passes_for_jobs_too() {
     assert!(matches!(other.run(|_| Ok::<_, ()>(())).unwrap(), Once::Pausing { .. }));
     faults.advance(ms(60_000));
     assert!(matches!(other.run(|_| Ok::<_, ()>(())).unwrap(), Once::Done(())));
+}
+
+#[test]
+fn all_occurrences_of_a_job_have_one_row_of_figures() {
+    let runner = LockClient::in_memory();
+    let waiter = LockClient::in_memory_shared(&runner).unwrap();
+    for occurrence in ["1", "2", "3"] {
+        thread::scope(|scope| {
+            let run = runner.once("report", occurrence).run(|_| {
+                scope.spawn(|| waiter.once("report", occurrence).wait_done().unwrap());
+                wait_until("it is waited for", || waiter.stats().waiting() == 1);
+                Ok::<_, ()>(())
+            });
+            assert!(matches!(run.unwrap(), Once::Done(())));
+        });
+    }
+    for (client, holds, waits) in [(&runner, 3, 0), (&waiter, 0, 3)] {
+        let stats = client.stats();
+        assert_eq!(stats.names().len(), 1, "{stats}");
+        let figures = stats.name("report", Primitive::Once).unwrap();
+        let counted = (figures.calls(), figures.holds().count(), figures.waits().count());
+        assert_eq!(counted, (3, holds, waits), "{stats}");
+        let page = stats.to_prometheus();
+        let mut seen = BTreeSet::new();
+        let samples = page.lines().filter(|line| !line.starts_with('#'));
+        for (sample, _) in samples.filter_map(|line| line.rsplit_once(' ')) {
+            assert!(seen.insert(sample), "{sample} is there twice");
+        }
+    }
+}
+
+#[test]
+fn a_test_sees_who_runs_a_job_and_takes_its_lease_away() {
+    let builder = LockClient::builder().key_prefix("app:");
+    let client = builder.clone().build_in_memory().unwrap();
+    let waiter = builder.build_in_memory_shared(&client).unwrap();
+    let faults = Faults::of(&client).unwrap();
+    for name in ["report", "re{por}t"] {
+        let job = client.once(name, "a:1").attempts(1);
+        let run = thread::scope(|scope| {
+            job.run(|run| {
+                assert_eq!(faults.held(), [name]);
+                scope.spawn(|| waiter.once(name, "a:1").attempts(1).wait_done().unwrap());
+                wait_until("it is waited for", || faults.listeners(name) == 1);
+                assert!(faults.lose(name) && !run.is_held());
+                assert!(!faults.lose(name) && faults.held().is_empty());
+                Ok::<_, ()>(())
+            })
+        });
+        let Once::Unrecorded((), why) = run.unwrap() else { panic!("its lease was lost") };
+        assert_eq!(why.kind(), ErrorKind::Lost);
+    }
+    let stats = client.stats();
+    let figures = stats.name("report", Primitive::Once).unwrap();
+    assert_eq!(figures.lost_by(LossReason::TakenAway), 1, "{stats}");
 }

@@ -35,6 +35,7 @@ pub(super) fn examine(
         return Ok(());
     }
     let facts = ServerFacts::ask(connection, rights.may_config)?;
+    examined.run_id = field(&facts.sections[0], "run_id:").map(str::to_owned);
     for finding in facts.findings(subject) {
         examined.add(finding);
     }
