@@ -30,8 +30,9 @@ const MOST_LOOKUPS: usize = 256;
 ///
 /// [As JSON](crate::observe#as-json) it is an object with `name`, `kind`, `holders`, `unlisted`
 /// (how many of [`taken`](Self::taken) are not among the holders), `remaining_ms`, `waiting`,
-/// `permits` (for a semaphore or a rate limiter, an object with `free` and `taken`),
-/// `left_to_count` (for a latch), `masters` (an object with `on` and `of`) and `last_token`.
+/// `permits` (for a semaphore or a rate limiter, an object with `free` and `taken`, which is `null`
+/// for a counting semaphore), `left_to_count` (for a latch), `masters` (an object with `on` and
+/// `of`) and `last_token`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LockSummary {

@@ -150,7 +150,7 @@ impl Play {
             Step::Force(thing) => self.force(client, *thing),
             Step::Lose(thing) => {
                 let (doubt, known) = (ledger::doubt(*thing), ledger::known(*thing));
-                if faults.lose(&self.lock_of(*thing)) {
+                if faults.lose(name_of(*thing)) {
                     for one in &known {
                         one.is_taken.set(true);
                     }
@@ -181,14 +181,6 @@ impl Play {
             Step::AskFor(thing) => self.ask_for(client, *thing),
             Step::Pace(pace) => self.pace(client, pace),
             Step::SetRate(thing) => self.set_rate(client, *thing),
-        }
-    }
-
-    /// The name of the lock of a thing.
-    fn lock_of(&self, thing: usize) -> String {
-        match self.program.things[thing] {
-            Family::Job => format!("leasehold_job:{{{}}}", name_of(thing)),
-            _ => name_of(thing).to_owned(),
         }
     }
 

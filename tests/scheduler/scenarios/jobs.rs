@@ -8,8 +8,6 @@ use leasehold::{ErrorKind, LockClient, Once, Settled};
 use crate::book::pause;
 use crate::stage::{Stage, choose, join_all};
 
-const LEASE: &str = "leasehold_job:{report}";
-
 /// Starts the occurrence until it is settled. Returns how often that has recorded a success.
 fn start(client: &LockClient, label: &str) -> u32 {
     let job = client.once("report", label).attempts(99);
@@ -60,7 +58,7 @@ pub(crate) fn losses() {
     let thief = stage.spawn(|stage| {
         for _ in 0..2 {
             (0..choose(4)).for_each(|_| pause());
-            let _ = stage.faults.lose(LEASE);
+            let _ = stage.faults.lose("report");
         }
     });
     assert_eq!(start_on_three(&stage, &["1"]), 1, "it is recorded once");
