@@ -55,10 +55,7 @@ pub(crate) fn acquire_owned(
             refuse_upgrade(client, name, thread)?;
         }
         // The guards of a hold of this thread cannot leave it: the thread would wait for itself.
-        if let Some(hold) = Hold::of_thread(client, &name.key, thread)
-            && name.kind.is_lock()
-        {
-            check_kind(&hold, name)?;
+        if let Some(hold) = Hold::of_thread(client, &name.key, thread) {
             refuse_reentry(&hold, name, terms)?;
         }
         if deadline == Deadline::Never {
@@ -107,7 +104,7 @@ pub(crate) fn refuse_own(
 ) -> Result<()> {
     match Hold::of_thread(client, &name.key, thread) {
         Some(hold)
-            if hold.tenure.lock_name().kind.is_same_primitive_as(name.kind)
+            if hold.tenure.lock_name().kind.is_same_lock_as(name.kind)
                 && (!name.kind.is_read() || hold.tenure.counts().main > 0)
                 && hold.tenure.is_renewed_for_ever()
                 && hold.is_held() =>

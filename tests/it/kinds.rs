@@ -261,12 +261,12 @@ fn an_owned_call_does_not_wait_for_its_own_thread() {
     refused(rw.read_owned(), ErrorKind::Conflict);
     refused(rw.write_owned(), ErrorKind::Conflict);
     refused(client.multi(["a", "m"]).lock_owned(), ErrorKind::Conflict);
-    // Nor for one of another kind, however long it may wait.
-    refused(client.mutex("f").try_lock_owned_for(CAP), ErrorKind::Conflict);
-    refused(client.fair("m").try_lock_owned_for(CAP), ErrorKind::Conflict);
-    refused(client.mutex("rw").try_lock_owned_for(CAP), ErrorKind::Conflict);
-    refused(client.rw_lock("m").try_read_owned_for(CAP), ErrorKind::Conflict);
-    refused(client.multi(["a", "f"]).try_lock_owned_for(CAP), ErrorKind::Conflict);
+    // Nor for one that is the same lock by another kind.
+    refused(client.mutex("f").lock_owned(), ErrorKind::Conflict);
+    refused(client.fair("m").lock_owned(), ErrorKind::Conflict);
+    refused(client.multi(["a", "f"]).lock_owned(), ErrorKind::Conflict);
+    refused(client.mutex("rw").lock_owned(), ErrorKind::WrongType);
+    refused(client.rw_lock("m").read_owned(), ErrorKind::WrongType);
     // With a timeout the lock is simply taken.
     assert!(
         mutex.try_lock_owned().unwrap().is_none()

@@ -183,17 +183,19 @@ fn a_name_that_is_not_found_in_time_costs_the_io_timeout_and_one_thread() {
     let url = format!("redis://late.slow-names.test:{}/", server.port());
     let client =
         LockClient::builder().url(url).connect_lazily().io_timeout(ms(200)).build().unwrap();
-    std::thread::scope(|scope| {
-        for _ in 0..8 {
-            scope.spawn(|| {
-                let began = Instant::now();
-                let error = client.try_lock("job").unwrap_err();
-                assert_eq!(error.kind(), ErrorKind::Unreachable, "{error:?}");
-                assert!(error.to_string().contains("name server has not answered"), "{error}");
-                assert!(began.elapsed() < ms(200) * 20, "{:?}", began.elapsed());
-            });
-        }
+    let ask = || {
+        let began = Instant::now();
+        let error = client.try_lock("job").unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unreachable, "{error:?}");
+        assert!(began.elapsed() < ms(200) * 20, "{:?}", began.elapsed());
+        error.to_string()
+    };
+    let said: Vec<String> = std::thread::scope(|scope| {
+        let asking: Vec<_> = (0..8).map(|_| scope.spawn(ask)).collect();
+        asking.into_iter().map(|asking| asking.join().unwrap()).collect()
     });
+    // On a busy machine the time of another one may be over first.
+    assert!(said.iter().any(|why| why.contains("name server has not answered")), "{said:?}");
     assert_eq!(gate.asked(), 1);
     gate.open();
     wait_until("the late answer is of use", || client.try_lock("job").is_ok());

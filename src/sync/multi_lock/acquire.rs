@@ -52,15 +52,16 @@ fn take_all(
         names.iter().map(|name| Hold::of_thread(client, &name.key, thread)).collect();
     for (name, hold) in names.iter().zip(&mut held) {
         if let Some(own) = hold {
-            check_kind(own, name)?;
-            refuse_reentry(own, name, terms)?;
             if owner == Owner::Guard {
+                refuse_reentry(own, name, terms)?;
                 if deadline == Deadline::Never {
                     refuse_own(client, name, thread)?;
                 }
                 *hold = None;
                 continue;
             }
+            check_kind(own, name)?;
+            refuse_reentry(own, name, terms)?;
             own.may_reenter(Side::Main, terms.lease)?;
         }
     }

@@ -28,7 +28,7 @@ fn only_backend(server: &Postgres, client: &str) -> u32 {
 
 fn with_one_connection(server: &Postgres) -> LockClient {
     let builder =
-        server.builder().client_name("stopped").connections(1).lease(LONG).io_timeout(ms(800));
+        server.builder().client_name("stopped").connections(1).lease(LONG).io_timeout(ms(1500));
     let client = builder.build().unwrap();
     client.lock("warm").unwrap().unlock().unwrap();
     client

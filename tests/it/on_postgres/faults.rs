@@ -145,7 +145,7 @@ fn a_waiter_rides_out_a_restart() {
 #[test]
 fn a_suspended_server_costs_the_lease_and_nothing_stays() {
     let server = server!(Postgres::start());
-    let client = server.builder().lease(ms(900)).io_timeout(ms(400)).build().unwrap();
+    let client = server.builder().lease(ms(2400)).io_timeout(ms(1500)).build().unwrap();
     let guard = client.lock("k").unwrap();
     server.suspend();
     let error = client.try_lock("other").unwrap_err();
@@ -226,7 +226,7 @@ fn a_promoted_standby_goes_on() {
 #[test]
 fn a_synchronous_standby_that_is_away_leaves_nothing() {
     let server = server!(Postgres::start());
-    let client = server.builder().lease(LONG).io_timeout(ms(600)).build().unwrap();
+    let client = server.builder().lease(LONG).io_timeout(ms(1500)).build().unwrap();
     client.lock("k").unwrap().unlock().unwrap();
     server.run_sql("ALTER SYSTEM SET synchronous_standby_names = 'nobody'");
     server.run_sql("SELECT pg_reload_conf()");

@@ -77,7 +77,7 @@ fn a_full_queue_of_messages_keeps_no_undo_from_freeing() {
     let server = server!(Postgres::start());
     drop(server.client());
     fill(&server);
-    let client = server.builder().lease(LONG).io_timeout(ms(400)).build().unwrap();
+    let client = server.builder().lease(LONG).io_timeout(ms(1500)).build().unwrap();
     let (mutex, fair) = (client.lock("k").unwrap(), client.fair("fair").lock().unwrap());
     server.run_sql(WAITERS);
     let mut other = server.connect();

@@ -64,7 +64,7 @@ fn use_everything_as_app(server: &Postgres, client: &LockClient) {
     assert!(!client.diagnose().findings().is_empty());
     let proxy = Proxy::before_postgres(server);
     let url = proxy.url().replace("leasehold@", "app@");
-    let lossy = LockClient::builder().url(url).io_timeout(ms(800)).build().unwrap();
+    let lossy = LockClient::builder().url(url).io_timeout(ms(1500)).build().unwrap();
     proxy.inject("lost", Fault::BlackHoleReply);
     assert!(lossy.try_lock("lost").is_err());
     wait_until("nothing is held", || server.held().is_empty());

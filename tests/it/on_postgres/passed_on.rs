@@ -120,7 +120,7 @@ fn a_shared_hold_outlives_faults_and_its_last_release_may_be_lost() {
 #[test]
 fn nobody_joins_a_hold_of_a_suspended_server() {
     let server = server!(Postgres::start());
-    let client = server.builder().lease(ms(900)).io_timeout(ms(400)).build().unwrap();
+    let client = server.builder().lease(ms(2400)).io_timeout(ms(1500)).build().unwrap();
     let lock = client.rw_lock(NAME);
     let guards = shared(&lock, &server);
     server.suspend();
