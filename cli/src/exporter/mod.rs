@@ -33,7 +33,8 @@ pub(crate) fn export(store: &StoreArgs, args: &ExporterArgs) -> std::result::Res
     let server = Server::start(&args.listen, page::page(&figures))?;
     // Nobody has to read it.
     let _ = write_out(format!("listening on http://{}/metrics\n", server.address()).as_bytes())?;
-    let (servers, pattern) = (client.clone(), args.pattern.clone());
+    let servers = client.clone();
+    let pattern = args.pattern.clone();
     let looks = Looks::start(args.every, move || look(&client, &pattern))?;
     // On a thread of its own: a server that hangs delays the examination, and not the polls.
     let diagnoses = if args.diagnose_every.is_zero() {

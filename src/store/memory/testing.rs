@@ -76,7 +76,8 @@ impl Memory {
 
     /// `key`: the one that a user knows, as below.
     pub(crate) fn lose(&self, key: &str) -> bool {
-        let (mut state, now) = (self.state.lock(), self.clock.now());
+        let now = self.clock.now();
+        let mut state = self.state.lock();
         let mut keys = state.held(now);
         keys.retain(|one| key_for_user(one) == key);
         let lost = keys.iter().filter(|key| state.lose(key, now)).count() > 0;

@@ -91,7 +91,8 @@ pub(super) fn take(acquire: &Acquire<'_>) -> String {
 /// a fenced transaction is open it finds nothing, and waits for nobody.
 pub(super) fn take_fenced(acquire: &Acquire<'_>) -> String {
     let (set, free) = (grant(acquire, "l."), is_free(acquire, "l."));
-    let (token, tokens) = (token_after("l.", acquire.tokens), acquire.tokens);
+    let tokens = acquire.tokens;
+    let token = token_after("l.", tokens);
     format!(
         "UPDATE leasehold_fence f STRAIGHT_JOIN leasehold_lock l ON l.name=f.name \
          SET f.token={token},f.tokens={tokens},{set} WHERE f.name=@fence AND {free}"

@@ -62,8 +62,13 @@ fn halves(
     // Of several servers only the client's own thread reads.
     let waker = reader.is_of_one().then(Waker::new).and_then(|waker| waker.ok()).map(Arc::new);
     let writer = Arc::new(Mutex::new(writer));
-    let (topics_of, rights_of, more) = (topics.clone(), rights.clone(), None);
-    let receiver = RedisSubscriber { reader, waker, topics: topics_of, rights: rights_of, more };
+    let receiver = RedisSubscriber {
+        reader,
+        waker,
+        topics: topics.clone(),
+        rights: rights.clone(),
+        more: None,
+    };
     (receiver, RedisSender { writer, topics, rights, turns_alone: 0 })
 }
 

@@ -409,6 +409,7 @@ fn connections_that_were_cut_in_silence_are_made_again() {
     wait_until("time stands still", || stage.masters[1].connections() == 1);
     // Without a pause before, silence is that of the masters.
     stage.store.renew(&[stage.renewal(&holder, 0)]);
+    stage.settle();
     stage.masters[0].next("redlock_renew", [Does::Waits]);
     stage.masters[1].next("redlock_renew", [Does::Waits]);
     stage.masters[2].next("redlock_renew", [Does::Stalls(0)]);

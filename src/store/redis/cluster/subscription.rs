@@ -481,7 +481,8 @@ fn new_pause() -> Backoff {
 impl Link {
     fn new(id: u64) -> Self {
         let now = Instant::now();
-        let (phase, pause) = (Phase::RetryAt(now), new_pause());
+        let phase = Phase::RetryAt(now);
+        let pause = new_pause();
         Self { id, phase, pause, channels: 0, idle_since: None, pinged: None, last_received: now }
     }
 

@@ -249,9 +249,9 @@ impl NodeCall<'_> {
     /// The reply took too long: the master counts as down until it answers.
     pub(crate) fn give_up(mut self) -> RedisFailure {
         let sent = self.sent.take().expect("it is under way");
-        let (error, unknown) = (is_late(), sent.flight.unknown);
+        let unknown = sent.flight.unknown;
         self.node.record_failure(
-            RedisFailure::Unknown { error, unknown, ended: false },
+            RedisFailure::Unknown { error: is_late(), unknown, ended: false },
             self.holder.as_ref(),
         )
     }

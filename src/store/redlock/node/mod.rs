@@ -219,7 +219,8 @@ impl Node {
             if effort == Effort::Open {
                 return Err(unreachable("no connection to it is open".to_owned()));
             }
-            let (spent, pause) = (now.since(began), state.pace.pause());
+            let spent = now.since(began);
+            let pause = state.pace.pause();
             if let Some(error) = state.pace.trouble()
                 && state.is_connected()
                 && (!pause.is_zero() || spent >= patience)

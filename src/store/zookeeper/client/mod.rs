@@ -254,7 +254,10 @@ impl Client {
         let removals: Vec<_> = unwatched.iter().map(|path| Request::remove_watches(path)).collect();
         let SessionState { link: Some(link), .. } = &mut *state else {
             // All watches have ended with the last connection.
-            return unwatched.iter().for_each(|path| state.watches.removed(path));
+            for path in &unwatched {
+                state.watches.removed(path);
+            }
+            return;
         };
         if removals.is_empty() {
             return;
