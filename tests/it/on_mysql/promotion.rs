@@ -39,6 +39,11 @@ fn stop_following(replica: &Mysql) {
     replica.query(&format!("STOP {who}"));
 }
 
+fn url_of_both(one: &Mysql, other: &Mysql) -> String {
+    let database = one.database();
+    format!("mysql://app:secret@127.0.0.1:{},127.0.0.1:{}/{database}", one.port(), other.port())
+}
+
 #[test]
 fn a_promoted_replica_keeps_what_it_has_and_the_rest_is_lost() {
     let settings =
@@ -46,12 +51,7 @@ fn a_promoted_replica_keeps_what_it_has_and_the_rest_is_lost() {
     let primary = settings("--server-id=1");
     let replica = settings("--server-id=2");
     follow(&replica, &primary);
-    let url = format!(
-        "mysql://app:secret@127.0.0.1:{},127.0.0.1:{}/{}",
-        primary.port(),
-        replica.port(),
-        primary.database()
-    );
+    let url = url_of_both(&primary, &replica);
     let client = || {
         let builder = LockClient::builder().url(&url).lease(LEASE).io_timeout(ms(2000));
         builder.build().unwrap()
@@ -92,12 +92,7 @@ fn whoever_may_write_to_a_demoted_primary_does_not() {
         server.query(&format!("GRANT {right} ON *.* TO app"));
     }
     promoted.query("SET GLOBAL read_only=1");
-    let url = format!(
-        "mysql://app:secret@127.0.0.1:{},127.0.0.1:{}/{}",
-        demoted.port(),
-        promoted.port(),
-        demoted.database()
-    );
+    let url = url_of_both(&demoted, &promoted);
     let builder = LockClient::builder().url(&url).lease(LEASE).io_timeout(ms(2000));
     let client = builder.build().unwrap();
     let forgotten = client.lock("k").unwrap();
@@ -119,12 +114,7 @@ fn whoever_only_looks_leaves_a_demoted_primary() {
     // It makes the tables.
     LockClient::open(&promoted.url()).unwrap().lock("k").unwrap().unlock().unwrap();
     promoted.query("SET GLOBAL read_only=1");
-    let url = format!(
-        "mysql://app:secret@127.0.0.1:{},127.0.0.1:{}/{}",
-        demoted.port(),
-        promoted.port(),
-        demoted.database()
-    );
+    let url = url_of_both(&demoted, &promoted);
     let client = || {
         let builder = LockClient::builder().url(&url).lease(10 * CAP).io_timeout(ms(2000));
         builder.build().unwrap()
