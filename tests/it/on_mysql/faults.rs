@@ -82,7 +82,8 @@ fn a_waiter_survives_a_restart() {
     let guard = a.lock("job").unwrap();
     std::thread::scope(|s| {
         let waits = s.spawn(|| b.lock("job").unwrap().unlock().unwrap());
-        wait_until("it waits", || server.connections() > 2);
+        // Its first request is answered: only then an outage is not told to the call.
+        wait_until("it waits", || b.stats().waiting() == 1);
         server.kill();
         server.run();
         guard.unlock().unwrap();

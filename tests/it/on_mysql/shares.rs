@@ -348,8 +348,12 @@ fn whoever_reenters_and_meets_a_deadlock_keeps_the_lock() {
     };
     let error = std::thread::scope(|s| {
         let beside = s.spawn(|| {
-            // It has the row of the lock, and waits for that of the share.
-            wait_until("it waits", || server.number_of(waits) > 0);
+            // It has the row of the lock, and waits for that of the share. The server fills this
+            // table anew only when nobody has read it for 100 ms.
+            wait_until("it waits", || {
+                std::thread::sleep(ms(150));
+                server.number_of(waits) > 0
+            });
             db.query("SELECT name FROM leasehold_lock WHERE name='order-deadlock' FOR UPDATE")
                 .unwrap();
             db.query("ROLLBACK").unwrap();
