@@ -819,8 +819,10 @@ BEGIN
     writing := r.kind = 'r' AND r.holder IS NOT NULL AND r.ends > now;
     IF p_held > 0 THEN
       -- A downgrade of unknown outcome: the holder may still be the writer, which excludes more
-      -- than it needs to.
-      status := CASE WHEN writing AND r.holder = p_holder THEN 1 ELSE 2 END;
+      -- than it needs to, and has its lease there.
+      UPDATE leasehold.lock SET ends = greatest(ends, now + leasehold_v1.span(p_lease)), since = now
+        WHERE name = p_name AND holder = p_holder AND writing;
+      status := CASE WHEN FOUND THEN 1 ELSE 2 END;
       RETURN;
     END IF;
     IF writing OR r.barred > now THEN
