@@ -321,6 +321,7 @@ impl LockStore for PostgresStore {
 
     fn extend(&self, renewals: &[Renewal]) -> Result<Vec<Renewed>> {
         let mut outcomes = Vec::with_capacity(renewals.len());
+        let mut failed: Option<Error> = None;
         let answer = self.server.ask_freely(&requests::renew(renewals.iter(), false))?;
         let keys = || renewals.iter().map(|one| &*one.name.key).collect::<Vec<_>>();
         let rows = answer.rows.map_err(|e| self.refused(&e, &keys()))?;
@@ -328,11 +329,13 @@ impl LockStore for PostgresStore {
             .into_iter()
             .zip(renewals)
         {
-            outcomes.push(match renewed {
-                Some(renewed) => renewed,
-                // Its row is locked at the moment, usually by a client that asks for the lock.
-                None => self.extend_patiently(one)?,
-            });
+            // Its row is locked at the moment, usually by a client that asks for the lock. After one
+            // that stays locked no other is waited for.
+            let patiently = || failed.clone().map_or_else(|| self.extend_patiently(one), Err);
+            let renewed = renewed.map_or_else(patiently, Ok);
+            outcomes.push(
+                renewed.unwrap_or_else(|error| Renewed::Failed(failed.insert(error).clone())),
+            );
         }
         Ok(outcomes)
     }

@@ -101,7 +101,6 @@ impl HeldLock for MultiHold {
         }
     }
 
-    /// One round trip for all of them.
     fn extend(&self, lease: Duration) -> Result<()> {
         let renewals = self
             .parts

@@ -210,3 +210,22 @@ fn a_multi_lock_waits_for_the_name_whose_row_is_locked() {
     drop((client, other));
     server.assert_clean();
 }
+
+/// The answers that it has are not lost with those that it has not.
+#[test]
+fn an_extension_that_fails_for_one_name_reports_the_loss_of_another() {
+    let server = server!();
+    let client = client(&server);
+    let several = client.multi(["a", "b", "c"]).lock().unwrap();
+    let mut other = server.connect();
+    other
+        .batch_execute("UPDATE leasehold.lock SET holder = NULL, level = 0 WHERE name = 'c'")
+        .unwrap();
+    other.batch_execute("BEGIN; SELECT FROM leasehold.lock WHERE name = 'b' FOR UPDATE").unwrap();
+    let error = several.extend(Duration::from_secs(60)).unwrap_err();
+    assert_eq!((error.kind(), error.name()), (ErrorKind::Lost, Some("c")), "{error:?}");
+    assert!(!several.is_held());
+    other.batch_execute("COMMIT").unwrap();
+    drop((several, client, other));
+    server.assert_clean();
+}
