@@ -91,12 +91,12 @@ impl MultiStore for PostgresStore {
         let order = sorted(releases.iter().map(|release| &*release.name.key));
         let wakes: Vec<String> =
             order.iter().map(|&place| channel_of(&releases[place].name.key)).collect();
+        let now = self.clock.now();
+        let kept = |place: usize| releases[place].keeps_for(|| now).map_or(0, millis);
         // One that stays taken makes the commit synchronous.
-        let keeps = releases.iter().any(requests::is_told_apart);
+        let keeps = order.iter().any(|&place| kept(place) > 0);
         let silent = || vec![String::new(); wakes.len()];
         let request = |wakes: &[String]| {
-            let now = self.clock.now();
-            let kept = |place: usize| releases[place].keeps_for(|| now).map_or(0, millis);
             Request::new(&MULTI_RELEASE)
                 .list(order.iter().map(|&place| &*releases[place].name.key))
                 .list(order.iter().map(|&place| releases[place].holder.as_str()))
@@ -118,9 +118,8 @@ impl MultiStore for PostgresStore {
         }
         unknowns.clear();
         if keeps {
-            for release in releases {
-                self.tell(release.name);
-            }
+            let left = releases.iter().filter(|release| release.left == HoldCounts::NONE);
+            self.tell_all(left.map(|release| release.name));
         }
         let mut outcomes: Vec<Result<Released>> =
             releases.iter().map(|_| Ok(Released::NotHeld)).collect();
