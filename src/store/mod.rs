@@ -98,6 +98,12 @@ pub(crate) trait LockStore: Any + Send + Sync + std::fmt::Debug {
     /// Whether the store has this kind of lock and can hold this name; no I/O.
     fn check(&self, name: &LockName) -> Result<()>;
 
+    /// Whether a lease can be as long as this, of a hold that is entered once more or extended; no
+    /// I/O. An acquire is checked by the store.
+    fn check_lease(&self, _lease: Duration) -> Result<()> {
+        Ok(())
+    }
+
     /// Whether a lock can be [kept](Release::kept_until) for this long; no I/O.
     fn check_min_hold(&self, _least: Duration) -> Result<()> {
         Ok(())
