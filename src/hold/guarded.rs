@@ -233,10 +233,10 @@ impl Hold {
     }
 
     /// The server no longer knows the hold. Reports the loss to everybody, and returns it as the
-    /// error for the caller.
+    /// error for the caller; `Closed` if a close has given up the hold meanwhile.
     pub(crate) fn gone(&self) -> Error {
         self.report_loss();
-        self.lost()
+        self.ensure_held().err().unwrap_or_else(|| self.lost())
     }
 
     /// Adds a read level inside a write hold. The server does not know of it.
