@@ -942,6 +942,10 @@ BEGIN
     END IF;
     RETURN;
   END IF;
+  -- As in release: what has ended has no levels.
+  IF p_writes + p_reads > 0 AND greatest(own.ends, CASE WHEN writing THEN r.ends END) <= now THEN
+    RETURN;
+  END IF;
   IF p_writes > 0 THEN
     UPDATE leasehold.lock SET level = p_writes WHERE name = p_name;
     status := 1; RETURN;
