@@ -155,8 +155,8 @@ pub(crate) trait LockStore: Any + Send + Sync + std::fmt::Debug {
     /// Called in the background: performs the first few undos, and keeps those that are not done.
     fn resolve(&self, undos: &mut Vec<Undo>);
 
-    /// Extends holds at the caller's request, all of one kind, with or without data. One outcome for
-    /// each hold, in order: what is known of one is not lost with the answer about another.
+    /// Extends holds at the caller's request, all of one kind, with or without data. One outcome
+    /// for each hold, in order: what is known of one is not lost with the answer about another.
     fn extend(&self, renewals: &[Renewal]) -> Result<Vec<Renewed>>;
 
     fn inspect(&self, name: &LockName) -> Result<Option<LockStatus>>;

@@ -115,8 +115,8 @@ fn postgres_is_asked_once_for_a_lock_and_once_for_its_unlock() {
     server.assert_clean();
 }
 
-/// Waiters are notified by a request of its own after a release that leaves the lock taken, and after
-/// no other one.
+/// Waiters are notified by a request of its own after a release that leaves the lock taken, and
+/// after no other one.
 #[cfg(feature = "postgres")]
 #[test]
 fn postgres_is_asked_twice_only_for_an_unlock_that_keeps_the_lock() {

@@ -337,8 +337,8 @@ impl LockStore for PostgresStore {
             .into_iter()
             .zip(renewals)
         {
-            // Its row is locked at the moment, usually by a client that asks for the lock. After one
-            // that stays locked no other is waited for.
+            // Its row is locked at the moment, usually by a client that asks for the lock. After
+            // one that stays locked no other is waited for.
             let patiently = || failed.clone().map_or_else(|| self.extend_patiently(one), Err);
             let renewed = renewed.map_or_else(patiently, Ok);
             outcomes.push(

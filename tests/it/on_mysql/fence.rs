@@ -301,8 +301,8 @@ fn money_is_moved_once() {
     assert_eq!(server.number_of("SELECT balance FROM account WHERE id=2"), 30);
 }
 
-/// A multi-lock waits for the name that it cannot have, neither for its own hold of another one nor in
-/// the queue of one that is free.
+/// A multi-lock waits for the name that it cannot have, neither for its own hold of another one nor
+/// in the queue of one that is free.
 #[test]
 fn a_multi_lock_waits_for_the_name_whose_row_or_fence_is_locked() {
     let server = Mysql::shared();

@@ -178,8 +178,8 @@ fn whoever_reenters_a_lock_whose_row_is_locked_keeps_it() {
     server.assert_clean();
 }
 
-/// A multi-lock waits for the name that it cannot have, neither for its own hold of another one nor in
-/// the queue of one that is free.
+/// A multi-lock waits for the name that it cannot have, neither for its own hold of another one nor
+/// in the queue of one that is free.
 #[test]
 fn a_multi_lock_waits_for_the_name_whose_row_is_locked() {
     let server = server!();

@@ -69,7 +69,8 @@ fn a_change_that_is_given_up_gives_nothing_back() {
     assert_eq!(server.number_of("SELECT count(*) FROM leasehold.lock WHERE number IS NOT NULL"), 0);
 }
 
-/// While a downgrade is in doubt the holder is still the writer, and that is what it enters once more.
+/// While a downgrade is in doubt the holder is still the writer, and that is what it enters once
+/// more.
 #[test]
 fn a_read_reentry_of_a_writer_lasts_for_its_lease() {
     let server = server!();
