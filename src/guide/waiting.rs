@@ -148,9 +148,10 @@
 //! # Ok::<(), leasehold::Error>(())
 //! ```
 //!
-//! A multi-lock holds nothing while it waits. So the order of the names does not matter: two
-//! programs that name the same locks in different orders cannot deadlock, as they could by taking
-//! one lock after the other. Two limits remain:
+//! A multi-lock holds nothing while it waits (over ZooKeeper it keeps places in the queues, which
+//! it enters in one transaction). So the order of the names does not matter: two programs that name
+//! the same locks in different orders cannot deadlock, as they could by taking one lock after the
+//! other. Two limits remain:
 //!
 //! - A thread that *holds* a lock and then waits for a multi-lock can deadlock with a thread that
 //!   does the reverse. Take everything in one call.

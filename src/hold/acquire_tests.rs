@@ -14,7 +14,7 @@ use crate::signal::clock::{Clock, SystemClock};
 use crate::store::Granted;
 use crate::store::Topic;
 use crate::store::memory::{Memory, MemoryStore};
-use crate::store::{HoldCounts, Renewed};
+use crate::store::{HoldCounts, Released, Renewed};
 use crate::wait::client_state::Config;
 use crate::wait::local_queue::{EnqueueOutcome, Entry};
 
@@ -169,4 +169,21 @@ fn what_an_extension_takes_anew_is_undone_if_the_hold_has_ended() {
         assert!(began.elapsed() < Duration::from_secs(10), "it is left behind");
         std::thread::sleep(Duration::from_millis(1));
     }
+}
+
+/// The store does not know the hold any more because a close has given it up meanwhile.
+#[test]
+fn what_a_close_overtakes_is_closed_and_not_lost() {
+    let client = client();
+    let name = Arc::new(LockName::new("", "job", Kind::Mutex).unwrap());
+    let terms = Terms::of(&client.config);
+    let hold = acquire_for_thread(&client, &name, &terms, Deadline::Now).unwrap().unwrap();
+    let reenter =
+        |answer: &dyn Fn() -> Option<Moment>| hold.reenter(Side::Main, LEASE, || Ok(answer()));
+    reenter(&|| Some(client.clock.now())).unwrap();
+    let inner = hold.leave_one(Side::Main).unwrap().expect("one level is left");
+    let closes = || client.close(Duration::from_secs(10)).map(|()| None).unwrap();
+    assert_eq!(reenter(&closes).unwrap_err().kind(), ErrorKind::Closed);
+    let left = inner.finish(Ok(Released::NotHeld), UnknownOutcomes::default());
+    assert_eq!(left.unwrap_err().kind(), ErrorKind::Closed);
 }

@@ -210,6 +210,12 @@ impl Hold {
     pub(crate) fn may_reenter(&self, side: Side, lease: Duration) -> Result<()> {
         self.ensure_held()?;
         self.check_room(side)?;
+        self.note_request(lease)
+    }
+
+    /// What the store refuses is not noted: it never lasts.
+    fn note_request(&self, lease: Duration) -> Result<()> {
+        self.client.store.check_lease(lease).map_err(|e| e.for_name(self.name()))?;
         self.tenure.store_hold.note_request(lease);
         Ok(())
     }
@@ -227,10 +233,10 @@ impl Hold {
     }
 
     /// The server no longer knows the hold. Reports the loss to everybody, and returns it as the
-    /// error for the caller.
+    /// error for the caller; `Closed` if a close has given up the hold meanwhile.
     pub(crate) fn gone(&self) -> Error {
         self.report_loss();
-        self.lost()
+        self.ensure_held().err().unwrap_or_else(|| self.lost())
     }
 
     /// Adds a read level inside a write hold. The server does not know of it.
@@ -282,7 +288,7 @@ impl Hold {
     /// The request that lengthens the lease.
     pub(crate) fn extension(&self, lease: Duration) -> Result<Renewal> {
         self.ensure_held()?;
-        self.tenure.store_hold.note_request(lease);
+        self.note_request(lease)?;
         Ok(self.tenure.store_hold.renewal_for(lease))
     }
 

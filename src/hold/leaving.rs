@@ -66,7 +66,12 @@ impl Leaving {
         leaving
     }
 
-    pub(super) fn send(self) -> Result<()> {
+    /// Whether nothing changes the data of the hold any more.
+    pub(crate) fn ends_data(&self) -> bool {
+        self.counts == HoldCounts::NONE && self.hold.tenure.store_hold.asked.holder.data().is_some()
+    }
+
+    pub(crate) fn send(self) -> Result<()> {
         let store_hold = self.hold.tenure.store_hold.clone();
         let release = store_hold.release(self.counts);
         let mut unknowns = UnknownOutcomes::default();

@@ -283,3 +283,16 @@ fn a_visit_asks_for_what_was_granted_at_least() {
     clock.advance(second);
     assert!(unused.renewal(clock.now()).lease <= SPAN - second);
 }
+
+/// The watchdog has found that its `max_hold` is over, and not said yet when the tenure ends.
+#[test]
+fn a_grant_beside_the_end_of_a_max_hold_has_its_own_end() {
+    let clock = Arc::new(FakeClock::default());
+    let tenure = tenure("a", &clock, SPAN);
+    assert!(tenure.marks.end_max_hold());
+    let until = |span| valid_until(clock.now(), span);
+    tenure.was_granted(until(SPAN * 2));
+    assert_eq!(tenure.own_end(), Lease::new(until(SPAN * 2)).until());
+    tenure.was_granted(until(SPAN));
+    assert_eq!(tenure.own_end(), Lease::new(until(SPAN * 2)).until());
+}

@@ -172,7 +172,9 @@ impl Tenure {
     /// Its user has asked for this lease and got it, even after its `max_hold`.
     pub(crate) fn was_granted(&self, until: Moment) {
         if self.marks.is_not_renewed() {
-            self.own.inspected(self.now(), self.own.until().max(until));
+            // Until the watchdog has said when the tenure ends, it has no end.
+            let own = Some(self.own.until()).filter(|end| *end < Lease::new(Moment::NEVER).until());
+            self.own.inspected(self.now(), own.map_or(until, |own| own.max(until)));
         }
     }
 

@@ -53,6 +53,7 @@ pub(crate) enum AcquiredAll {
     /// already held.
     Granted { tokens: Vec<u64>, sent_at: Moment, session: Option<Arc<SessionTerm>> },
     /// The part at index `at` is held by another for up to `ttl`; `None`: unlimited or unknown.
+    /// Never one that the caller holds: it waits in the queue of this name.
     Busy { at: usize, ttl: Option<Duration> },
     /// None is acquired: the holder held the part at index `at` before, and has lost it.
     Gone { at: usize },

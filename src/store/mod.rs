@@ -58,6 +58,21 @@ use crate::report::diagnosis::Finding;
 use std::any::Any;
 use std::time::Duration;
 
+/// Extends holds one after the other. After a failure the others are not asked for, because each of
+/// them could wait in vain as well.
+#[cfg(any(feature = "redis", feature = "mysql"))]
+pub(crate) fn each_until_failure(
+    renewals: &[Renewal],
+    extend: impl Fn(&Renewal) -> Result<Renewed>,
+) -> Vec<Renewed> {
+    let mut failed = None;
+    let outcome = |one| {
+        let outcome = failed.clone().map_or_else(|| extend(one), Err);
+        outcome.unwrap_or_else(|error: Error| Renewed::Failed(failed.insert(error).clone()))
+    };
+    renewals.iter().map(outcome).collect()
+}
+
 /// What a diagnosis needs to know about the client.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Diagnose<'a> {
@@ -82,6 +97,12 @@ pub(crate) trait LockStore: Any + Send + Sync + std::fmt::Debug {
 
     /// Whether the store has this kind of lock and can hold this name; no I/O.
     fn check(&self, name: &LockName) -> Result<()>;
+
+    /// Whether a lease can be as long as this, of a hold that is entered once more or extended; no
+    /// I/O. An acquire is checked by the store.
+    fn check_lease(&self, _lease: Duration) -> Result<()> {
+        Ok(())
+    }
 
     /// Whether a lock can be [kept](Release::kept_until) for this long; no I/O.
     fn check_min_hold(&self, _least: Duration) -> Result<()> {
@@ -134,7 +155,8 @@ pub(crate) trait LockStore: Any + Send + Sync + std::fmt::Debug {
     /// Called in the background: performs the first few undos, and keeps those that are not done.
     fn resolve(&self, undos: &mut Vec<Undo>);
 
-    /// Extends holds of one kind at the caller's request. One outcome for each hold, in order.
+    /// Extends holds at the caller's request, all of one kind, with or without data. One outcome
+    /// for each hold, in order: what is known of one is not lost with the answer about another.
     fn extend(&self, renewals: &[Renewal]) -> Result<Vec<Renewed>>;
 
     fn inspect(&self, name: &LockName) -> Result<Option<LockStatus>>;

@@ -498,7 +498,7 @@ macro_rules! guard_methods {
             }
 
             /// Extends the lease once, to at least `lease` from now; never shortens it. One round
-            /// trip.
+            /// trip; for several locks over MySQL or in a cluster one for each name.
             ///
             /// Use it for a fixed lease that turns out to be too short. A renewed hold does not
             /// need it. Safe to repeat.
@@ -506,7 +506,8 @@ macro_rules! guard_methods {
             /// # Errors
             /// [`Lost`](crate::ErrorKind::Lost) when the hold is gone;
             /// [`InvalidInput`](crate::ErrorKind::InvalidInput) for a lease out of range; any
-            /// failure of the request, which leaves the lease as it was.
+            /// failure of the request, which leaves the lease as it was (of several locks, some may
+            /// be extended).
             #[doc(alias = "renew")]
             #[doc(alias = "expire")]
             #[doc(alias = "refresh")]

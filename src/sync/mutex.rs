@@ -53,8 +53,8 @@ use crate::wait::client_state::ClientState;
 /// A hold passes on for at most 16 ms after it was acquired from the server, or 8 ms if other
 /// clients are known to wait; then it is released. It never passes on with a fixed lease
 /// ([`with_lease`](Self::with_lease)), which begins with the whole lease, or with
-/// [`keep_token`](Self::keep_token), nor after its lease was extended or a renewal has failed. With
-/// [Redlock](crate::guide::redlock), each hold is acquired from the masters.
+/// [`keep_token`](Self::keep_token), nor after its lease was extended or a renewal has failed, nor
+/// over Redlock and ZooKeeper.
 ///
 /// # Waiting
 /// A waiter is woken by a message, or by a timer if the message is lost. A first attempt that

@@ -38,8 +38,8 @@ use crate::wait::client_state::ClientState;
 /// and the last to leave releases it. Each has its own guard and callbacks, and the lease is
 /// renewed once for all of them. [`holders`](Self::holders) lists the hold once. If one of them
 /// [extends](RwLockReadGuard::extend) its lease, the longer lease stays at the server until the
-/// last one has left. Readers with a fixed lease, and those with several masters, have separate
-/// holds.
+/// last one has left. Readers with a fixed lease, and those over Redlock or ZooKeeper, have
+/// separate holds.
 ///
 /// # Leases
 /// Each reader has its own lease, which expires independently: renewing one neither shortens

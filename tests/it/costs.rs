@@ -115,6 +115,41 @@ fn postgres_is_asked_once_for_a_lock_and_once_for_its_unlock() {
     server.assert_clean();
 }
 
+/// Waiters are notified by a request of its own after a release that leaves the lock taken, and
+/// after no other one.
+#[cfg(feature = "postgres")]
+#[test]
+fn postgres_is_asked_twice_only_for_an_unlock_that_keeps_the_lock() {
+    let server = crate::rig::Postgres::shared();
+    let proxy = Proxy::before_postgres(&server);
+    let client = LockClient::open(&proxy.url()).unwrap();
+    let (short, long) = (std::time::Duration::from_nanos(1), ms(300_000));
+    proxy.inject_times("costs", u32::MAX, Fault::StallReply(ms(0)));
+    let asked = |work: &mut dyn FnMut()| {
+        let before = proxy.hits();
+        work();
+        proxy.hits() - before
+    };
+    let rw = client.rw_lock("costs of a writer").min_hold(long);
+    let (write, read) = (rw.write().unwrap(), client.rw_lock("costs of a writer").read().unwrap());
+    assert_eq!(asked(&mut || drop(rw.write().unwrap())), 2, "an inner level");
+    let mut write = Some(write);
+    assert_eq!(asked(&mut || drop(write.take())), 1, "a downgrade");
+    drop(read);
+    let many: Vec<String> = (0..9).map(|n| format!("costs {n}")).collect();
+    for (min_hold, last) in [(short, 1), (long, 2)] {
+        let mutex = client.mutex(format!("costs {min_hold:?}")).min_hold(min_hold);
+        let mut outer = Some(mutex.lock().unwrap());
+        assert_eq!(asked(&mut || mutex.lock().unwrap().unlock().unwrap()), 2, "an inner level");
+        assert_eq!(asked(&mut || outer.take().unwrap().unlock().unwrap()), last, "{min_hold:?}");
+        let several = client.multi(&many).min_hold(min_hold);
+        let mut outer = Some(several.lock().unwrap());
+        assert_eq!(asked(&mut || several.lock().unwrap().unlock().unwrap()), 2, "inner levels");
+        assert_eq!(asked(&mut || outer.take().unwrap().unlock().unwrap()), last, "{min_hold:?}");
+    }
+    drop(client);
+}
+
 #[cfg(feature = "mysql")]
 #[test]
 fn mysql_is_asked_once_for_a_lock_and_once_for_its_unlock() {

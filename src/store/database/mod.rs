@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use crate::base::error::{Error, ErrorKind};
+use crate::store::Part;
 
 mod background;
 mod hosts;
@@ -27,6 +28,17 @@ pub(crate) fn sorted<'n>(names: impl Iterator<Item = &'n str>) -> Vec<usize> {
     let mut order: Vec<usize> = (0..names.len()).collect();
     order.sort_by_key(|&place| names[place]);
     order
+}
+
+/// The part for which a call waits that has waited for a row in vain: the first whose row others
+/// have locked. `None`: that is one which the caller holds, and in whose queue it would wait for
+/// itself; or it holds all.
+pub(crate) fn waits_for(parts: &[Part<'_>], is_locked: impl Fn(&str) -> bool) -> Option<usize> {
+    let is_locked = |part: &Part<'_>| is_locked(&part.name.key);
+    match parts.iter().position(is_locked) {
+        Some(at) => (parts[at].held == 0).then_some(at),
+        None => parts.iter().position(|part| part.held == 0),
+    }
 }
 
 #[cold]

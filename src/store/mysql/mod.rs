@@ -39,7 +39,7 @@ use crate::store::{
     Acquire, Acquired, CountStore, DataStore, Diagnose, FenceStatements, FenceStore, Found,
     HandedOver, JobStore, ListingStore, LockStatus, LockStore, MultiStore, OwnerStore, QueueStore,
     Release, Released, Renewal, Renewed, Subscriber, SubscriptionSender, Undo, UnknownOutcomes,
-    Waiting,
+    Waiting, each_until_failure,
 };
 
 /// How many steps an acquire has at most: a row that is made, and others that come in between.
@@ -166,7 +166,7 @@ impl LockStore for MysqlStore {
             let sent_at = answer.sent_at;
             Ok(requests::renewed(&answer.last()?, sent_at))
         };
-        renewals.iter().map(extend).collect()
+        Ok(each_until_failure(renewals, extend))
     }
 
     fn inspect(&self, name: &LockName) -> Result<Option<LockStatus>> {

@@ -8,11 +8,11 @@ use super::requests::{
     self, NOW, hex, insert, kind_of, list, micros, number, span, text, unexpected,
 };
 use super::shares::{lock_fence, move_fence};
-use super::wire::{Answer, Request, Row, Set};
+use super::wire::{Answer, Request, Row, ServerError, Set};
 use super::{MysqlStore, STEPS};
 use crate::base::error::Result;
 use crate::base::lock_name::Kind;
-use crate::store::database::{LOCKED, another_kind, sorted};
+use crate::store::database::{LOCKED, another_kind, sorted, waits_for};
 use crate::store::{
     AcquireAll, AcquiredAll, MultiStore, Part, Release, Released, TokenRule, UnknownOutcomes,
 };
@@ -32,18 +32,18 @@ fn look(parts: &[&Part<'_>], all: &str) -> String {
 /// gives up what an earlier run has taken: somebody may have forced one of its locks open.
 /// `fenced`: the names that have a fence, whose rows are locked as well.
 ///
-/// Answers (the last statement) as [`look`], with `all` 1: they are taken. Repeat-safe: what the
-/// holders have is free for them, levels are set, and the tokens of an earlier run were not told.
+/// Answers (the last statement) as [`look`], with `all` 1: they are taken; 2: a transaction is
+/// fenced by this name. Repeat-safe: what the holders have is free for them, levels are set, and
+/// the tokens of an earlier run were not told.
 fn take(parts: &[&Part<'_>], acquire: &AcquireAll<'_>, fenced: &HashSet<String>) -> Request {
     let end = format!("@now+{}", micros(acquire.lease));
     let has_fence = |part: &Part<'_>| part.held == 0 && fenced.contains(&*part.name.key);
-    let of_fences = |statement: fn(&_) -> String| {
-        parts.iter().filter(|part| has_fence(part)).map(move |part| statement(part.name))
-    };
+    let of_fences = || parts.iter().filter(|part| has_fence(part)).map(|part| part.name);
     let free: Vec<String> = (0..parts.len()).map(|place| format!("@free{place}")).collect();
-    let begin = format!("SET @now={NOW},@passes=1,{}=0", free.join("=0,"));
-    let fences = of_fences(lock_fence).map(|lock| {
-        format!("{lock};SET @fence=IF(@passes,@fence,NULL);SET @passes=@fence IS NOT NULL")
+    let begin = format!("SET @now={NOW},@bar=NULL,{}=0", free.join("=0,"));
+    let fences = of_fences().map(|name| {
+        let (lock, name) = (lock_fence(name), hex(&name.key));
+        format!("{lock};SET @bar=IF(@bar IS NULL AND @fence IS NULL,{name},@bar)")
     });
     let check = parts.iter().zip(&free).map(|(part, free)| {
         let (name, own) = (hex(&part.name.key), hex(part.holder.as_str()));
@@ -56,7 +56,9 @@ fn take(parts: &[&Part<'_>], acquire: &AcquireAll<'_>, fenced: &HashSet<String>)
         };
         format!("SELECT {is_free} INTO {free} FROM leasehold_lock WHERE name={name} FOR UPDATE")
     });
-    let all = format!("SET @all=@passes AND {}", free.join(" AND "));
+    // The variable stays a text: a number is found in no index of names.
+    let all =
+        format!("SET @all=@bar IS NULL AND {};SET @fence=IF(@all,@fence,NULL)", free.join(" AND "));
     let write = parts.iter().map(|part| {
         let (name, own) = (hex(&part.name.key), hex(part.holder.as_str()));
         match part.held {
@@ -71,7 +73,8 @@ fn take(parts: &[&Part<'_>], acquire: &AcquireAll<'_>, fenced: &HashSet<String>)
         }
     });
     let statements = [begin].into_iter().chain(check).chain(fences).chain([all]).chain(write);
-    Request::transaction(statements.chain(of_fences(move_fence)).chain([look(parts, "@all")]))
+    let look = look(parts, "IF(name<=>@bar,2,@all)");
+    Request::transaction(statements.chain(of_fences().map(move_fence)).chain([look]))
 }
 
 /// The rows of an answer, by their names.
@@ -103,8 +106,23 @@ fn obstacle(row: Option<&Row>, at: usize, part: &Part<'_>) -> Result<Option<Acqu
             return Err(another_kind().for_name(&part.name.name));
         }
         Some(_) => Some(AcquiredAll::Busy { at, ttl: Some(span(left)) }),
+        None if row.and_then(|row| text(row, 0)) == Some("2") => {
+            Some(AcquiredAll::Busy { at, ttl: Some(LOCKED) })
+        }
         None => None,
     })
+}
+
+impl MysqlStore {
+    /// A request has waited for a row in vain, or met a deadlock: the name to wait for.
+    fn locked_at(&self, acquire: &AcquireAll<'_>, error: &ServerError) -> Result<AcquiredAll> {
+        let names = acquire.parts.iter().map(|part| &*part.name.key);
+        let look = self.server.ask_freely(&requests::lockable(names))?.all()?;
+        let locked = requests::locked(&look);
+        let at = waits_for(&acquire.parts, |name| locked.contains(name));
+        let at = at.ok_or_else(|| error.to_error())?;
+        Ok(AcquiredAll::Busy { at, ttl: Some(LOCKED) })
+    }
 }
 
 impl MultiStore for MysqlStore {
@@ -117,14 +135,14 @@ impl MultiStore for MysqlStore {
         let order = sorted(acquire.parts.iter().map(|part| &*part.name.key));
         let parts: Vec<&Part<'_>> = order.iter().map(|&place| &acquire.parts[place]).collect();
         let mut fenced = HashSet::new();
-        let mut takes = !acquire.waits || !unknowns.is_empty();
+        let takes = !acquire.waits || !unknowns.is_empty();
         let mut request =
             if takes { take(&parts, acquire, &fenced) } else { Request::new(look(&parts, "0")) };
         for _ in 0..STEPS {
             let Answer { sets, sent_at, .. } = self.server.ask(&request, unknowns)?;
             let sets = match sets {
                 Err(error) if error.is_contended() && (!error.is_timeout() || acquire.goes_on) => {
-                    return Ok(AcquiredAll::Busy { at: order[0], ttl: Some(LOCKED) });
+                    return self.locked_at(acquire, &error);
                 }
                 sets => sets.map_err(|e| e.to_error())?,
             };
@@ -133,8 +151,6 @@ impl MultiStore for MysqlStore {
                 unknowns.clear();
                 return Ok(AcquiredAll::Granted { tokens, sent_at, session: None });
             }
-            // A take that finds all of them free, and learns nothing new, cannot pass a fence.
-            let known = fenced.len();
             for (&at, part) in order.iter().zip(&parts) {
                 let row = rows.get(&*part.name.key).copied();
                 if let Some(obstacle) = obstacle(row, at, part)? {
@@ -142,21 +158,17 @@ impl MultiStore for MysqlStore {
                     return Ok(obstacle);
                 }
                 if row.is_none() {
-                    takes = false;
                     self.server.ask_freely(&insert(part.name))?.all()?;
                 }
                 fenced.extend(
                     row.filter(|row| text(row, 4) == Some("1")).map(|_| part.name.key.to_string()),
                 );
             }
-            if takes && fenced.len() == known {
-                break;
-            }
-            takes = true;
             request = take(&parts, acquire, &fenced);
         }
-        // Or others took some of them and gave them up between all of these steps.
-        Ok(AcquiredAll::Busy { at: order[0], ttl: Some(LOCKED) })
+        // Others took some of them and gave them up between all of these steps.
+        let at = waits_for(&acquire.parts, |_| false).ok_or_else(|| unexpected("a multi-lock"))?;
+        Ok(AcquiredAll::Busy { at, ttl: Some(LOCKED) })
     }
 
     fn release_all(

@@ -125,12 +125,15 @@ impl Background {
         self.leave_out_locked(&mut connection, undos, &mut ready)?;
         let is_ready =
             || undos.iter().zip(&ready).filter(|(_, ready)| **ready).map(|(undo, _)| undo);
-        let now = || self.connector.server.clock.now();
+        let now = self.connector.server.clock.now();
+        let now = || now;
         let release =
             |undo: &Undo, told| requests::release(&undo.release(), place_of(undo), told, &[], now);
-        let is_untold =
-            |undo: &&Undo| are_untold(&undo.unknowns) || requests::is_told_apart(&undo.release());
-        let untold = is_ready().filter(is_untold).map(|undo| requests::tell(undo.release().name));
+        let is_untold = |undo: &&Undo| {
+            are_untold(&undo.unknowns) || requests::is_told_apart(&undo.release(), now)
+        };
+        let tell = |undo: &Undo| requests::tell(std::iter::once(&*undo.name));
+        let untold = is_ready().filter(is_untold).map(tell);
         let told = is_ready().map(|undo| release(undo, true)).chain(untold).collect::<Vec<_>>();
         let silent = is_ready().map(|undo| release(undo, false)).collect::<Vec<_>>();
         let mut answers = match free_all(&mut connection, &told, &silent) {

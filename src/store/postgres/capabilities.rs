@@ -3,17 +3,32 @@
 use super::PostgresStore;
 use super::requests::{self, channel_of, hint, integer, integers, letter, millis, one, unexpected};
 use super::requests::{COUNTED, MULTI_ACQUIRE, MULTI_RELEASE, QUEUE};
-use super::wire::Request;
+use super::wire::{Request, ServerError};
 use crate::base::data::HoldData;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::holder::Holder;
 use crate::base::limits::IDEMPOTENCY_TTL;
 use crate::base::lock_name::LockName;
-use crate::store::database::{LOCKED, another_kind, sorted};
+use crate::store::database::{LOCKED, another_kind, sorted, waits_for};
 use crate::store::{
     AcquireAll, AcquiredAll, Count, CountAnswer, CountStore, DataStore, HoldCounts, LastHold,
     MultiStore, QueueStore, Release, Released, TokenRule, UnknownOutcomes, out_of_range,
 };
+
+impl PostgresStore {
+    /// A request has waited for a row in vain, and its answer does not contain for which.
+    fn locked_at(&self, acquire: &AcquireAll<'_>, error: &ServerError) -> Result<AcquiredAll> {
+        let keys: Vec<&str> = acquire.parts.iter().map(|part| &*part.name.key).collect();
+        self.ensure_contended(error, &keys, acquire.goes_on)?;
+        let look = requests::locked(keys.iter().copied()).urgent();
+        let rows = self.server.ask_freely(&look)?.rows.map_err(|e| e.to_error())?;
+        let locked = requests::locked_answers(&rows, keys.len())?;
+        let is_locked =
+            |key: &str| keys.iter().zip(&locked).any(|(k, locked)| *locked && *k == key);
+        let at = waits_for(&acquire.parts, is_locked).ok_or_else(|| self.refused(error, &keys))?;
+        Ok(AcquiredAll::Busy { at, ttl: Some(LOCKED) })
+    }
+}
 
 impl MultiStore for PostgresStore {
     fn acquire_all(
@@ -35,12 +50,7 @@ impl MultiStore for PostgresStore {
         let answer = self.server.ask_with(request, unknowns)?;
         let rows = match answer.rows {
             Ok(rows) => rows,
-            // The answer does not contain which row is locked, so the pause is short.
-            Err(error) if error.is_lock_timeout() => {
-                let keys: Vec<&str> = parts.iter().map(|part| &*part.name.key).collect();
-                self.ensure_contended(&error, &keys, acquire.goes_on)?;
-                return Ok(AcquiredAll::Busy { at: 0, ttl: Some(LOCKED) });
-            }
+            Err(error) if error.is_lock_timeout() => return self.locked_at(acquire, &error),
             Err(error) => return Err(error.to_error()),
         };
         let row = one(&rows, "a multi-lock")?;
@@ -81,12 +91,12 @@ impl MultiStore for PostgresStore {
         let order = sorted(releases.iter().map(|release| &*release.name.key));
         let wakes: Vec<String> =
             order.iter().map(|&place| channel_of(&releases[place].name.key)).collect();
+        let now = self.clock.now();
+        let kept = |place: usize| releases[place].keeps_for(|| now).map_or(0, millis);
         // One that stays taken makes the commit synchronous.
-        let keeps = releases.iter().any(requests::is_told_apart);
+        let keeps = order.iter().any(|&place| kept(place) > 0);
         let silent = || vec![String::new(); wakes.len()];
         let request = |wakes: &[String]| {
-            let now = self.clock.now();
-            let kept = |place: usize| releases[place].keeps_for(|| now).map_or(0, millis);
             Request::new(&MULTI_RELEASE)
                 .list(order.iter().map(|&place| &*releases[place].name.key))
                 .list(order.iter().map(|&place| releases[place].holder.as_str()))
@@ -108,9 +118,8 @@ impl MultiStore for PostgresStore {
         }
         unknowns.clear();
         if keeps {
-            for release in releases {
-                self.tell(release.name);
-            }
+            let left = releases.iter().filter(|release| release.left == HoldCounts::NONE);
+            self.tell_all(left.map(|release| release.name));
         }
         let mut outcomes: Vec<Result<Released>> =
             releases.iter().map(|_| Ok(Released::NotHeld)).collect();

@@ -112,11 +112,14 @@ impl PostgresStore {
         requests::acquire(acquire, &waiter)
     }
 
-    fn release_request(&self, release: &Release<'_>, told: bool) -> Request {
+    fn release_request(
+        &self,
+        release: &Release<'_>,
+        told: bool,
+        now: impl FnOnce() -> Moment,
+    ) -> Request {
         let place = if release.name.kind.has_queue() { self.places.of(release.holder) } else { 0 };
-        requests::release(release, place, told, &self.used_marks_for(release.name), || {
-            self.clock.now()
-        })
+        requests::release(release, place, told, &self.used_marks_for(release.name), now)
     }
 
     /// The used marks that a request about this name takes along.
@@ -186,18 +189,19 @@ impl PostgresStore {
         })
     }
 
-    /// Notifies the waiters of other clients of a lock that was freed without that. A transaction
+    fn tell(&self, name: &LockName) {
+        self.tell_all(std::iter::once(name));
+    }
+
+    /// Notifies the waiters of other clients of locks that were freed without that. A transaction
     /// of its own: what commits synchronously notifies nobody itself, because while it waits for a
     /// standby nobody else on the server could.
-    fn tell(&self, name: &LockName) {
-        let told = self.server.ask_freely(&requests::tell(name));
+    fn tell_all<'n>(&self, names: impl Iterator<Item = &'n LockName> + Clone) {
+        let told = self.server.ask_freely(&requests::tell(names.clone()));
         if let Err(error) = told.and_then(|answer| answer.rows.map_err(|e| e.to_error())) {
             // They have their timers.
-            log::debug!(
-                "waiters for {name:?} were not notified: {}",
-                error.chain(),
-                name = name.name
-            );
+            let names: Vec<&str> = names.map(|name| &*name.name).collect();
+            log::debug!("waiters for {names:?} were not notified: {}", error.chain());
         }
     }
 
@@ -254,16 +258,19 @@ impl LockStore for PostgresStore {
     }
 
     fn release(&self, release: &Release<'_>, unknowns: &mut UnknownOutcomes) -> Result<Released> {
-        let mut answer = self.server.ask(&self.release_request(release, true), unknowns)?;
+        // One instant for all: whether it keeps the lock decides who notifies the waiters.
+        let now = self.clock.now();
+        let request = |told| self.release_request(release, told, || now);
+        let mut answer = self.server.ask(&request(true), unknowns)?;
         if answer.rows.as_ref().is_err_and(ServerError::is_full_of_messages) {
             // Nobody can be notified; the waiters have their timers.
-            answer = self.server.ask(&self.release_request(release, false), unknowns)?;
+            answer = self.server.ask(&request(false), unknowns)?;
         }
         let repeated = !unknowns.is_empty();
         let released = self.read_released(release, answer, repeated)?;
         let waits_nobody =
             || !repeated && matches!(released, Released::Freed { listeners: Some(0), .. });
-        if are_untold(unknowns) || requests::is_told_apart(release) && !waits_nobody() {
+        if are_untold(unknowns) || requests::is_told_apart(release, || now) && !waits_nobody() {
             self.tell(release.name);
         }
         unknowns.clear();
@@ -278,7 +285,8 @@ impl LockStore for PostgresStore {
     ) -> Option<HandedOver> {
         // Nobody else is notified: if another client gets in between, its own release notifies
         // them. Of a queue the first waiter is, which may be another client's.
-        let first = self.release_request(release, release.name.kind.has_queue());
+        let first =
+            self.release_request(release, release.name.kind.has_queue(), || self.clock.now());
         let second = self.acquire_request(next);
         let [first, second] = self.server.pool.ask_two(&first, &second)?;
         let is_full =
@@ -321,6 +329,7 @@ impl LockStore for PostgresStore {
 
     fn extend(&self, renewals: &[Renewal]) -> Result<Vec<Renewed>> {
         let mut outcomes = Vec::with_capacity(renewals.len());
+        let mut failed: Option<Error> = None;
         let answer = self.server.ask_freely(&requests::renew(renewals.iter(), false))?;
         let keys = || renewals.iter().map(|one| &*one.name.key).collect::<Vec<_>>();
         let rows = answer.rows.map_err(|e| self.refused(&e, &keys()))?;
@@ -328,11 +337,13 @@ impl LockStore for PostgresStore {
             .into_iter()
             .zip(renewals)
         {
-            outcomes.push(match renewed {
-                Some(renewed) => renewed,
-                // Its row is locked at the moment, usually by a client that asks for the lock.
-                None => self.extend_patiently(one)?,
-            });
+            // Its row is locked at the moment, usually by a client that asks for the lock. After
+            // one that stays locked no other is waited for.
+            let patiently = || failed.clone().map_or_else(|| self.extend_patiently(one), Err);
+            let renewed = renewed.map_or_else(patiently, Ok);
+            outcomes.push(
+                renewed.unwrap_or_else(|error| Renewed::Failed(failed.insert(error).clone())),
+            );
         }
         Ok(outcomes)
     }

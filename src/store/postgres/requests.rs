@@ -160,13 +160,15 @@ pub(super) fn place_of(rows: &[Row]) -> i64 {
 }
 
 /// Notifies the waiters of other clients.
-pub(super) fn tell(name: &LockName) -> Request {
-    Request::new(&TELL).arg(&*name.key).arg(channel_of(&name.key))
+pub(super) fn tell<'n>(names: impl Iterator<Item = &'n LockName> + Clone) -> Request {
+    let wakes: Vec<String> = names.clone().map(|name| channel_of(&name.key)).collect();
+    Request::new(&TELL).list(names.map(|name| &*name.key)).list(wakes.iter().map(String::as_str))
 }
 
-/// Whether this release commits synchronously and so notifies nobody: [`tell`] has to follow.
-pub(super) fn is_told_apart(request: &Release<'_>) -> bool {
-    request.kept_until.is_some() || request.name.kind == Kind::CountingSemaphore
+/// Whether this release commits synchronously if it is sent now, and so notifies nobody: [`tell`]
+/// has to follow.
+pub(super) fn is_told_apart(request: &Release<'_>, now: impl FnOnce() -> Moment) -> bool {
+    request.name.kind == Kind::CountingSemaphore || request.keeps_for(now).is_some()
 }
 
 /// `told`: whether waiters of other clients are notified. `now`: the time at which it is sent.
@@ -456,7 +458,7 @@ statements! {
                 ORDER BY name, part, place, holder";
     ANNOUNCED_BY_ALL = 26: "SELECT id, owner, leasehold_v1.ms(ends - clock_timestamp()) FROM leasehold.client \
                             WHERE ends > clock_timestamp() LIMIT $1::bigint";
-    TELL = 27: "SELECT leasehold_v1.tell_apart($1, $2)";
+    TELL = 27: "SELECT leasehold_v1.tell_apart(n, w) FROM unnest($1::text[], $2::text[]) AS t(n, w)";
     // The transaction that has locked the row, if it is not one of a client: those are short. For
     // roles that may not see since when it runs it counts as long.
     ROW_BLOCKER = 28: "SELECT format('the process %s (role %s, application %s%s) has locked the row of %s', \

@@ -819,8 +819,10 @@ BEGIN
     writing := r.kind = 'r' AND r.holder IS NOT NULL AND r.ends > now;
     IF p_held > 0 THEN
       -- A downgrade of unknown outcome: the holder may still be the writer, which excludes more
-      -- than it needs to.
-      status := CASE WHEN writing AND r.holder = p_holder THEN 1 ELSE 2 END;
+      -- than it needs to, and has its lease there.
+      UPDATE leasehold.lock SET ends = greatest(ends, now + leasehold_v1.span(p_lease)), since = now
+        WHERE name = p_name AND holder = p_holder AND writing;
+      status := CASE WHEN FOUND THEN 1 ELSE 2 END;
       RETURN;
     END IF;
     IF writing OR r.barred > now THEN
@@ -938,6 +940,10 @@ BEGIN
       UPDATE leasehold.lock SET barred = '-infinity', bars = NULL WHERE name = p_name;
       PERFORM leasehold_v1.tell(p_name, r.wants, r.wanted, p_holder, p_wake);
     END IF;
+    RETURN;
+  END IF;
+  -- As in release: what has ended has no levels.
+  IF p_writes + p_reads > 0 AND greatest(own.ends, CASE WHEN writing THEN r.ends END) <= now THEN
     RETURN;
   END IF;
   IF p_writes > 0 THEN

@@ -6,15 +6,15 @@ use super::script::{self, Family};
 use super::server::Server;
 use super::wire::{Replicas, Request};
 use crate::base::error::{Error, ErrorKind, Result};
-use crate::store::{Renewal, Renewed};
+use crate::store::{Renewal, Renewed, each_until_failure};
 
 /// Holds renewed by one run of the script: the server serves nobody else while a script runs.
 const CHUNK: usize = 200;
 
 impl RedisStore {
-    /// For holds of one family.
+    /// For holds of one family, or of some that have data and some that have none.
     fn renewal_request<'a>(&self, chunk: impl Iterator<Item = &'a Renewal> + Clone) -> Request {
-        let family = chunk.clone().next().map_or(Family::Hash, Family::of);
+        let family = chunk.clone().map(Family::of).max().unwrap_or(Family::Hash);
         let replicas = self.replicas.map(|replicas| Replicas { grant: false, ..replicas });
         script::renew(family, chunk).acknowledged_by(replicas)
     }
@@ -70,15 +70,18 @@ impl RedisStore {
     }
 
     pub(super) fn extend_now(&self, renewals: &[Renewal]) -> Result<Vec<Renewed>> {
-        let together = if self.servers.as_one().is_some() { renewals.len().max(1) } else { 1 };
-        let mut outcomes = Vec::with_capacity(renewals.len());
-        for chunk in renewals.chunks(together) {
+        let extend = |chunk: &[Renewal]| {
             let slot = RedisKeys::of(&chunk[0].name).slot;
             let answered =
                 self.servers.ask_repeatable(slot, || self.renewal_request(chunk.iter()))?;
-            outcomes.extend(script::renew_answers(answered.reply, answered.sent_at)?);
+            let outcomes = script::renew_answers(answered.reply, answered.sent_at)?;
+            if outcomes.len() == chunk.len() { Ok(outcomes) } else { Err(missing()) }
+        };
+        if self.servers.as_one().is_some() {
+            return extend(renewals);
         }
-        if outcomes.len() == renewals.len() { Ok(outcomes) } else { Err(missing()) }
+        let one = |one: &Renewal| extend(std::slice::from_ref(one))?.pop().ok_or_else(missing);
+        Ok(each_until_failure(renewals, one))
     }
 }
 

@@ -69,6 +69,10 @@ impl LockStore for RedlockStore {
         check_name(name)
     }
 
+    fn check_lease(&self, lease: Duration) -> Result<()> {
+        self.quarantine.check_lease(lease)
+    }
+
     /// A master that may have forgotten a lock gets its vote back after the longest lease: by then
     /// a lock that was kept must have ended, too.
     fn check_min_hold(&self, least: Duration) -> Result<()> {
@@ -200,9 +204,6 @@ impl LockStore for RedlockStore {
     }
 
     fn extend(&self, renewals: &[Renewal]) -> Result<Vec<Renewed>> {
-        for renewal in renewals {
-            self.quarantine.check_lease(renewal.lease)?;
-        }
         let _permit = self.begin_round()?;
         Ok(self.renew(renewals))
     }

@@ -111,20 +111,6 @@ impl ZooKeeperStore {
     fn lease(&self) -> Duration {
         self.client.granted().unwrap_or(self.asked_lease)
     }
-
-    /// # Errors
-    /// `Unsupported` for a lease that the session cannot give.
-    fn check_lease(&self, lease: Duration) -> Result<()> {
-        let longest = self.lease().max(self.asked_lease);
-        if lease <= longest {
-            return Ok(());
-        }
-        let why = format!(
-            "a lease of {lease:?} is longer than the session of {longest:?}, with which every hold ends"
-        );
-        let advice = "give the client a longer lease (servers grant 20 ticks at most, see maxSessionTimeout)";
-        Err(Error::new(ErrorKind::Unsupported, why).advise(advice))
-    }
 }
 
 impl LockStore for ZooKeeperStore {
@@ -142,6 +128,19 @@ impl LockStore for ZooKeeperStore {
             return Err(Error::named(ErrorKind::Unsupported, &name.name, NO_RATES));
         }
         names::check(&name.key)
+    }
+
+    /// Not longer than the session can give.
+    fn check_lease(&self, lease: Duration) -> Result<()> {
+        let longest = self.lease().max(self.asked_lease);
+        if lease <= longest {
+            return Ok(());
+        }
+        let why = format!(
+            "a lease of {lease:?} is longer than the session of {longest:?}, with which every hold ends"
+        );
+        let advice = "give the client a longer lease (servers grant 20 ticks at most, see maxSessionTimeout)";
+        Err(Error::new(ErrorKind::Unsupported, why).advise(advice))
     }
 
     fn check_min_hold(&self, _least: Duration) -> Result<()> {

@@ -33,7 +33,14 @@ impl MultiHold {
         Self { client: client.clone(), parts, label }
     }
 
+    /// One that has data is given up on its own, because the end of its data is written with it.
     fn send(&self, leaving: Vec<Leaving>) -> Result<()> {
+        let (alone, together): (Vec<_>, Vec<_>) = leaving.into_iter().partition(Leaving::ends_data);
+        let together = if together.is_empty() { Ok(()) } else { self.send_together(together) };
+        worst(alone.into_iter().map(Leaving::send).chain([together]))
+    }
+
+    fn send_together(&self, leaving: Vec<Leaving>) -> Result<()> {
         let holds: Vec<_> = leaving
             .iter()
             .map(|part| (part.hold.tenure().store_hold.clone(), part.counts))
@@ -101,7 +108,6 @@ impl HeldLock for MultiHold {
         }
     }
 
-    /// One round trip for all of them.
     fn extend(&self, lease: Duration) -> Result<()> {
         let renewals = self
             .parts

@@ -31,7 +31,8 @@ use crate::wait::client_state::ClientState;
 ///
 /// # Order
 /// The order of the names does not matter. A call that cannot have all of its names holds none
-/// while it waits, so two programs that name the same locks in different orders never wait for each
+/// while it waits (over ZooKeeper it keeps places in the queues, which it enters in one
+/// transaction), so two programs that name the same locks in different orders never wait for each
 /// other. Locks that a thread already *holds* when it calls can still deadlock: one thread holds
 /// `a` and waits for `b` and `c`, another holds `b` and waits for `a`.
 ///
@@ -42,9 +43,10 @@ use crate::wait::client_state::ClientState;
 ///
 /// # Fairness
 /// The first attempt bypasses every queue. After that, the call waits like any other, for one name
-/// at a time: for the first one that is taken, then for the next. Many busy names can keep it
-/// waiting for as long as others take them one by one, because all of them have to be free at the
-/// same moment. If that matters, guard them with one more name that all callers take first.
+/// at a time: for the first one that is taken, then for the next (over ZooKeeper in all queues at
+/// once). Many busy names can keep it waiting for as long as others take them one by one, because
+/// all of them have to be free at the same moment. If that matters, guard them with one more name
+/// that all callers take first.
 ///
 /// # Cost
 /// A script takes all names, 5 to 10 µs each, and the server serves nobody else in the meantime: up

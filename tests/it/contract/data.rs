@@ -322,3 +322,19 @@ pub(super) fn redlock_refuses_it(case: &mut Case) {
     assert_eq!(refused.kind(), ErrorKind::Unsupported, "{refused}");
     assert_eq!(mutex.last_holder().unwrap_err().kind(), ErrorKind::Unsupported);
 }
+
+/// Whichever guard gives up the last level, that of several locks too.
+pub(super) fn a_multi_lock_that_gives_up_the_last_level_ends_it(case: &mut Case) {
+    let [a, b] = [(); 2].map(|()| case.client(|builder| builder.lease(LONG)));
+    let seen = Lock::Plain(b.mutex(NAME));
+    let outer = a.mutex(NAME).with_data(b"ours").lock().unwrap();
+    let both = a.multi([NAME, "too"]).lock().unwrap();
+    outer.unlock().unwrap();
+    shows(&seen, Some(b"ours"));
+    both.unlock().unwrap();
+    assert!(b.multi([NAME, "too"]).try_lock().unwrap().is_some());
+    if last_of(case, &seen).is_some() {
+        let ended = || seen.last().unwrap().expect("it had data").ended().expect("nobody has it");
+        wait_until("the end has passed", || !ended().is_zero());
+    }
+}

@@ -198,6 +198,7 @@ macro_rules! contract_of {
                 one_row it_has_a_limit_and_a_reentry_leaves_it,
                 one_row each_thread_has_its_own,
                 one_row a_hold_that_ended_with_its_lease_is_the_last_one,
+                one_row a_multi_lock_that_gives_up_the_last_level_ends_it,
                 one_row_over_a_network a_lost_reply_changes_nothing_more,
                 one_row_over_a_network a_late_change_changes_nothing,
                 redlock redlock_refuses_it,

@@ -462,3 +462,19 @@ fn every_name_has_tokens_that_grow() {
     );
     assert!(!server.cmd::<bool>(&["EXISTS", "redisson_lock_token:{x}"]));
 }
+
+/// Those of its names that have data, and those that have none, are extended by one request.
+#[test]
+fn an_extension_moves_the_end_of_data_whatever_the_other_names_have() {
+    let server = Server::start();
+    let client = patient(&server);
+    let data = client.mutex("b").with_data(b"d").lock().unwrap();
+    let all = client.multi(["a", "b", "c"]).lock().unwrap();
+    let until = || server.hash("leasehold_data:{b}")["until"].parse::<u64>().unwrap();
+    let before = until();
+    all.extend(LONG * 10).unwrap();
+    let moved = Duration::from_millis(until() - before);
+    assert!(moved > LONG * 8, "{moved:?}");
+    drop((all, data, client));
+    server.assert_clean();
+}

@@ -268,3 +268,22 @@ fn another_host_that_hangs_does_not_hold_up_the_first_connection() {
     connects.join().unwrap();
     proxy.wait_hits(1);
 }
+
+/// The answers that it has are not lost with those that it has not.
+#[test]
+fn an_extension_that_fails_for_one_name_reports_the_loss_of_another() {
+    let server = Mysql::shared();
+    let long = Duration::from_secs(60);
+    let client = server.builder().lease(long).io_timeout(ms(5000)).build().unwrap();
+    let both = client.multi(["a", "b"]).lock().unwrap();
+    server.query("UPDATE leasehold_lock SET holder=NULL,level=0 WHERE name='a'");
+    let mut db = server.connect();
+    db.query("START TRANSACTION; SELECT name FROM leasehold_lock WHERE name='b' FOR UPDATE")
+        .unwrap();
+    let error = both.extend(long).unwrap_err();
+    assert_eq!((error.kind(), error.name()), (ErrorKind::Lost, Some("a")), "{error:?}");
+    assert!(!both.is_held());
+    db.query("ROLLBACK").unwrap();
+    drop((both, client, db));
+    server.assert_clean();
+}

@@ -8,7 +8,7 @@ use leasehold::{ErrorKind, LockClient};
 use parking_lot::Mutex;
 
 use crate::rig::mysql::{Client, Refused};
-use crate::rig::{Mysql, ms, wait_until};
+use crate::rig::{CAP, Mysql, ms, wait_until};
 use crate::support::Clients;
 use crate::turns::in_the_middle_of_a_block;
 
@@ -299,4 +299,63 @@ fn money_is_moved_once() {
     assert_eq!(pay(&mut one, &late).unwrap_err().code, 1644);
     one.query("ROLLBACK").unwrap();
     assert_eq!(server.number_of("SELECT balance FROM account WHERE id=2"), 30);
+}
+
+/// A multi-lock waits for the name that it cannot have, neither for its own hold of another one nor
+/// in the queue of one that is free.
+#[test]
+fn a_multi_lock_waits_for_the_name_whose_row_or_fence_is_locked() {
+    let server = Mysql::shared();
+    let (a, b) = clients(&server);
+    let waiting = || wait_until("it waits", || b.stats().waiting() == 1);
+    let mut db = server.connect();
+    for last in ["fenced", "locked"] {
+        let both = |own: bool| {
+            let own = own.then(|| b.lock("a").unwrap());
+            let both = b.multi(["a", last]).try_lock_for(CAP).unwrap();
+            both.expect("the transaction has ended long before").unlock().unwrap();
+            drop(own);
+        };
+        for own in [true, false] {
+            let guard = a.lock(last).unwrap();
+            if last == "fenced" {
+                fenced(&mut db, &guard.fence_sql().unwrap()).unwrap();
+                guard.unlock().unwrap();
+            } else {
+                guard.unlock().unwrap();
+                let row = "SELECT name FROM leasehold_lock WHERE name='locked' FOR UPDATE";
+                db.query(&format!("START TRANSACTION; {row}")).unwrap();
+            }
+            std::thread::scope(|s| {
+                let waits = s.spawn(|| both(own));
+                waiting();
+                if !own {
+                    let free = b.try_lock_for("a", ms(3000)).unwrap();
+                    free.expect("nobody has it").unlock().unwrap();
+                }
+                db.query("COMMIT").unwrap();
+                waits.join().unwrap();
+            });
+        }
+    }
+}
+
+/// Nobody has looked at the hold: its thread does not wait for it.
+#[test]
+fn a_multi_lock_that_is_only_entered_once_more_never_waits() {
+    let server = Mysql::shared();
+    let (_, b) = clients(&server);
+    let both = b.multi(["a", "z"]);
+    let guard = both.lock().unwrap();
+    let mut db = server.connect();
+    db.query("START TRANSACTION; SELECT name FROM leasehold_lock WHERE name='z' FOR UPDATE")
+        .unwrap();
+    let error = both.try_lock_for(CAP).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::NotReady, "{error:?}");
+    let error = b.multi(["a", "free", "z"]).try_lock_for(CAP).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::NotReady, "{error:?}");
+    assert!(guard.is_held());
+    db.query("COMMIT").unwrap();
+    both.lock().unwrap().unlock().unwrap();
+    guard.unlock().unwrap();
 }

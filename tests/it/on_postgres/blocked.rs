@@ -6,7 +6,7 @@ use std::time::Duration;
 use leasehold::{ErrorKind, LockClient};
 
 use super::server;
-use crate::rig::{Postgres, ms, wait_until};
+use crate::rig::{CAP, Postgres, ms, wait_until};
 use crate::support::Clients;
 
 fn client(server: &Postgres) -> LockClient {
@@ -155,6 +155,8 @@ fn whoever_reenters_a_lock_whose_row_is_locked_keeps_it() {
     other.batch_execute(begin).unwrap();
     not_ready(plain.lock().map(drop));
     not_ready(plain.try_lock_for(ms(3000)).map(drop));
+    not_ready(client.multi(["plain"]).try_lock_for(CAP).map(drop));
+    not_ready(client.multi(["free", "plain"]).try_lock_for(CAP).map(drop));
     not_ready(fair.lock().map(drop));
     not_ready(data.lock().map(drop));
     not_ready(rw.write().map(drop));
@@ -173,5 +175,57 @@ fn whoever_reenters_a_lock_whose_row_is_locked_keeps_it() {
     guards.1.unlock().unwrap();
     guards.2.unlock().unwrap();
     drop((plain, fair, data, rw, client, other));
+    server.assert_clean();
+}
+
+/// A multi-lock waits for the name that it cannot have, neither for its own hold of another one nor
+/// in the queue of one that is free.
+#[test]
+fn a_multi_lock_waits_for_the_name_whose_row_is_locked() {
+    let server = server!();
+    let client = client(&server);
+    client.lock("z").unwrap().unlock().unwrap();
+    let mut other = server.connect();
+    let both = |own: bool| {
+        let own = own.then(|| client.lock("a").unwrap());
+        let both = client.multi(["a", "z"]).try_lock_for(CAP).unwrap();
+        both.expect("the transaction has ended long before").unlock().unwrap();
+        drop(own);
+    };
+    for own in [true, false] {
+        other
+            .batch_execute("BEGIN; SELECT FROM leasehold.lock WHERE name = 'z' FOR UPDATE")
+            .unwrap();
+        std::thread::scope(|s| {
+            let waits = s.spawn(|| both(own));
+            wait_until("it waits", || client.stats().waiting() == 1);
+            if !own {
+                let free = client.try_lock_for("a", ms(3000)).unwrap();
+                free.expect("nobody has it").unlock().unwrap();
+            }
+            other.batch_execute("COMMIT").unwrap();
+            waits.join().unwrap();
+        });
+    }
+    drop((client, other));
+    server.assert_clean();
+}
+
+/// The answers that it has are not lost with those that it has not.
+#[test]
+fn an_extension_that_fails_for_one_name_reports_the_loss_of_another() {
+    let server = server!();
+    let client = client(&server);
+    let several = client.multi(["a", "b", "c"]).lock().unwrap();
+    let mut other = server.connect();
+    other
+        .batch_execute("UPDATE leasehold.lock SET holder = NULL, level = 0 WHERE name = 'c'")
+        .unwrap();
+    other.batch_execute("BEGIN; SELECT FROM leasehold.lock WHERE name = 'b' FOR UPDATE").unwrap();
+    let error = several.extend(Duration::from_secs(60)).unwrap_err();
+    assert_eq!((error.kind(), error.name()), (ErrorKind::Lost, Some("c")), "{error:?}");
+    assert!(!several.is_held());
+    other.batch_execute("COMMIT").unwrap();
+    drop((several, client, other));
     server.assert_clean();
 }

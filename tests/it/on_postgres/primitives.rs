@@ -68,3 +68,19 @@ fn a_change_that_is_given_up_gives_nothing_back() {
     assert_eq!(count("l", "begin", "late"), "(2,0)", "it arrives late, and does not run");
     assert_eq!(server.number_of("SELECT count(*) FROM leasehold.lock WHERE number IS NOT NULL"), 0);
 }
+
+/// While a downgrade is in doubt the holder is still the writer, and that is what it enters once
+/// more.
+#[test]
+fn a_read_reentry_of_a_writer_lasts_for_its_lease() {
+    let server = server!();
+    let call = |what: &str| server.texts(&format!("SELECT (leasehold_v1.{what}).status::text"));
+    assert_eq!(call("write_acquire('rw', 'me', 20000, 0, 0)"), ["1"]);
+    assert_eq!(call("read_acquire('rw', 'me', 600000, 1, 0)"), ["1"]);
+    let lasting =
+        "SELECT count(*) FROM leasehold.lock WHERE ends > clock_timestamp() + interval '300 s'";
+    assert_eq!(server.number_of(lasting), 1);
+    assert_eq!(call("read_acquire('rw', 'me', 20000, 1, 0)"), ["1"]);
+    assert_eq!(server.number_of(lasting), 1, "an end never moves back");
+    assert_eq!(call("read_acquire('rw', 'another', 20000, 1, 0)"), ["2"]);
+}

@@ -300,3 +300,25 @@ fn a_call_does_not_wait_for_others_for_longer_than_the_io_timeout() {
     let holding = |n: usize| masters.holding(&format!("slow{n}"));
     wait_until("nothing is left", || (0..5).all(|n| holding(n) == 0));
 }
+
+/// No master was asked for it.
+#[test]
+fn a_lease_that_is_too_long_is_none_that_can_last() {
+    let mut masters = Masters::start(3);
+    let client = masters
+        .builder_with(|masters| masters.longest_lease(CAP * 2).admit_fresh_nodes(true))
+        .lease(CAP)
+        .build()
+        .unwrap();
+    wait_for_votes(&client, 3);
+    let guard = client.mutex("l").lock_owned().unwrap();
+    let refused = guard.extend(CAP * 60).unwrap_err();
+    assert_eq!((refused.kind(), refused.name()), (ErrorKind::InvalidInput, Some("l")), "{refused}");
+    for master in &mut masters.0 {
+        master.kill();
+    }
+    let text = client.close(ms(300)).unwrap_err().to_string();
+    let (_, rest) = text.split_once("for ").expect(&text);
+    let seconds: f64 = rest.split(' ').next().unwrap().parse().expect(&text);
+    assert!(seconds < (CAP * 2).as_secs_f64(), "{text}");
+}

@@ -23,3 +23,4 @@ pub(super) use connector::{Connector, Pool, READS_ONLY, is_supported};
 pub(super) use packet::{Row, Set};
 pub use schema::MYSQL_SCHEMA;
 pub(super) use schema::{LOOK, Schema, found};
+pub(super) use server_error::ServerError;
