@@ -2,10 +2,9 @@
 
 use std::fmt;
 
-use parking_lot::Mutex;
-
 use super::FencingToken;
 use crate::base::error::{Error, ErrorKind, Result};
+use crate::os::Mutex;
 
 /// A resource inside one process that only its newest holder can use.
 ///

@@ -70,8 +70,13 @@ fn is_staged() -> bool {
     while !client.notifications.is_subscribed(&topic) {
         std::thread::sleep(Duration::from_millis(1));
     }
-    let first =
-        client.local_queues.queue(&name, Entry::AtTheEnd, (Deadline::Never, None), || None, || ());
+    let first = client.local_queues.queue(
+        &name.key,
+        Entry::AtTheEnd,
+        (Deadline::Never, None),
+        || None,
+        || (),
+    );
     let EnqueueOutcome::Leader(first) = first else { panic!("nobody else is there") };
     let (got_it, outcome) = channel();
     let of_thread = client.clone();

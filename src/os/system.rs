@@ -1,13 +1,16 @@
 //! A normal build: the operating system's.
 
 pub(crate) use std::collections::{HashMap, HashSet};
-pub(crate) use std::sync::{OnceLock, atomic, mpsc};
+use std::sync::{self, PoisonError};
+pub(crate) use std::sync::{OnceLock, WaitTimeoutResult, atomic, mpsc};
 pub(crate) use std::thread_local;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-pub(crate) use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
+pub(crate) use parking_lot::RwLock;
 use rand::TryRng;
 use rand::rngs::SysRng;
+
+use super::mutex::MutexGuard;
 
 pub(crate) mod thread {
     pub(crate) use std::thread::{
@@ -15,6 +18,51 @@ pub(crate) mod thread {
     };
     #[cfg(feature = "redlock")]
     pub(crate) use std::thread::{ScopedJoinHandle, scope};
+}
+
+/// With the interface of `parking_lot`.
+#[derive(Debug, Default)]
+pub(crate) struct Condvar(sync::Condvar);
+
+impl Condvar {
+    pub(crate) const fn new() -> Self {
+        Self(sync::Condvar::new())
+    }
+
+    pub(crate) fn wait<T>(&self, guard: &mut MutexGuard<'_, T>) {
+        guard.locked = guard
+            .locked
+            .take()
+            .map(|locked| self.0.wait(locked).unwrap_or_else(PoisonError::into_inner));
+    }
+
+    pub(crate) fn wait_for<T>(
+        &self,
+        guard: &mut MutexGuard<'_, T>,
+        timeout: Duration,
+    ) -> WaitTimeoutResult {
+        let locked = guard.locked.take().expect("it is unlocked only while it waits");
+        let waited = self.0.wait_timeout(locked, timeout);
+        let (locked, result) = waited.unwrap_or_else(PoisonError::into_inner);
+        guard.locked = Some(locked);
+        result
+    }
+
+    pub(crate) fn wait_until<T>(
+        &self,
+        guard: &mut MutexGuard<'_, T>,
+        deadline: Instant,
+    ) -> WaitTimeoutResult {
+        self.wait_for(guard, deadline.saturating_duration_since(Instant::now()))
+    }
+
+    pub(crate) fn notify_one(&self) {
+        self.0.notify_one();
+    }
+
+    pub(crate) fn notify_all(&self) {
+        self.0.notify_all();
+    }
 }
 
 #[inline]

@@ -36,6 +36,15 @@ pub(crate) enum AttemptEnd {
     },
 }
 
+impl AttemptEnd {
+    /// Whether it has been recorded although the holder is missing. `repeated`: an earlier attempt
+    /// of this request may have run. It has removed the holder then, as a release does. For a
+    /// success the record says whether it has run.
+    pub(crate) fn ran_before(self, repeated: bool) -> bool {
+        repeated && matches!(self, Self::Failed { .. })
+    }
+}
+
 /// The holder of the lease gives it up, and has or has not done the occurrence.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct EndJob<'a> {

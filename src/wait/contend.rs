@@ -94,7 +94,7 @@ pub(crate) fn queue_up<'a, C: Contender<'a>>(
     deadline: Deadline,
     mut first: Option<Answer>,
 ) -> Result<Option<C::Won>> {
-    let AcquireAttempt { client, name, .. } = *contender.attempt();
+    let AcquireAttempt { client, .. } = *contender.attempt();
     let mut entry = Entry::AtTheEnd;
     loop {
         match enqueue(contender, entry, deadline) {
@@ -140,7 +140,7 @@ pub(crate) fn queue_up<'a, C: Contender<'a>>(
                 Tried::Busy(ttl) => first = Some(Answer::before_queueing(ttl)),
             }
         }
-        client.local_queues.end_outage(&name.key);
+        client.local_queues.end_outage(&contender.queue_key());
         entry = Entry::WithAReply;
     }
 }
@@ -156,6 +156,7 @@ fn enqueue<'a, C: Contender<'a>>(
     if contender.attempt().has_place() {
         return EnqueueOutcome::Leader(client.local_queues.at_server(&contender.attempt().holder));
     }
+    let key = contender.queue_key();
     let primitive = contender.attempt().primitive();
     let is_listed = contender.attempt().is_waiting() || contender.attempt().must_announce();
     let mut wait = None;
@@ -164,7 +165,7 @@ fn enqueue<'a, C: Contender<'a>>(
         contender.piggyback()
     };
     let enters = || wait = (!is_listed).then(|| begin_wait(client, name, primitive, deadline));
-    let queued = client.local_queues.queue(name, entry, (deadline, cancel), prepare, enters);
+    let queued = client.local_queues.queue(&key, entry, (deadline, cancel), prepare, enters);
     contender.attempt().note_wait(wait);
     queued
 }

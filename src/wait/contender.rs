@@ -1,5 +1,7 @@
 //! A call that waits for a name: how it asks for the name, and what it gets.
 
+use std::sync::Arc;
+
 use crate::base::error::Result;
 use crate::lease::store_hold::Admission;
 use crate::store::{Acquired, UnknownOutcomes};
@@ -16,6 +18,11 @@ pub(crate) trait Contender<'a> {
 
     /// One round trip. `waits`: another will follow if this fails.
     fn try_once(&mut self, waits: bool) -> Result<Tried<Self::Won>>;
+
+    /// Names the local queue in which it waits. The leader's answer must be one for all in it.
+    fn queue_key(&mut self) -> Arc<str> {
+        self.attempt().name.key.clone()
+    }
 
     /// Whether it queues behind the other threads of this client even if the lock can be shared,
     /// because a hold that one of them is granted may serve all.

@@ -12,7 +12,6 @@ use smallvec::SmallVec;
 use crate::base::deadline::Deadline;
 use crate::base::error::Error;
 use crate::base::holder::Holder;
-use crate::base::lock_name::LockName;
 use crate::lease::records::{StoreHold, Tenure};
 use crate::lease::store_hold::{Admission, RunLength};
 use crate::os::Mutex;
@@ -111,19 +110,19 @@ impl LocalQueues {
         Some(AskingAtOnce { map: &self.map, name })
     }
 
-    /// Blocks until the caller is the leader of the queue for the name, or its wait is over.
+    /// Blocks until the caller is the leader of the queue with this key, or its wait is over.
     /// `prepare` is called if another thread is the leader, while the caller has no place: it runs
     /// code of the user, which may block or panic, and makes the acquire that the caller leaves in
     /// the queue. `enters` is called once the caller has its place. No mutex is locked then.
     pub(crate) fn queue(
         &self,
-        name: &LockName,
+        key: &Arc<str>,
         entry: Entry,
         (deadline, cancel): (Deadline, Option<&CancelToken>),
         prepare: impl FnOnce() -> Option<Piggyback>,
         enters: impl FnOnce(),
     ) -> EnqueueOutcome<'_> {
-        let membership = self.enter(&name.key);
+        let membership = self.enter(key);
         let place = |waiter| membership.local_queue.state.lock().place(entry, waiter);
         let mut waiter = None;
         let placed = match place(None) {

@@ -1,4 +1,5 @@
 use super::*;
+use crate::base::lock_name::LockName;
 use std::time::Instant;
 
 use crate::store::{Acquire, Waiting};
@@ -33,7 +34,7 @@ fn queue<'s>(
     deadline: Deadline,
     cancel: Option<&CancelToken>,
 ) -> EnqueueOutcome<'s> {
-    local_queues.queue(&lock_name(), Entry::AtTheEnd, (deadline, cancel), piggyback, || ())
+    local_queues.queue(&lock_name().key, Entry::AtTheEnd, (deadline, cancel), piggyback, || ())
 }
 
 fn lock_name() -> Arc<LockName> {
@@ -179,8 +180,13 @@ fn a_caller_inside_code_of_the_user_has_no_place_and_no_role() {
         assert!(!local_queue.state.lock().leader, "it was not made the leader");
         piggyback()
     };
-    match local_queues.queue(&lock_name(), Entry::AtTheEnd, (Deadline::Never, None), prepare, || ())
-    {
+    match local_queues.queue(
+        &lock_name().key,
+        Entry::AtTheEnd,
+        (Deadline::Never, None),
+        prepare,
+        || (),
+    ) {
         EnqueueOutcome::Leader(leader) => assert!(!leader.has_waited && !leader.has_piggyback()),
         _ => panic!("it leads"),
     }
@@ -196,7 +202,8 @@ fn a_panic_before_a_caller_has_a_place_leaves_nothing() {
     };
     let prepare = || resume_unwind(Box::new("injected"));
     let place = (Deadline::Never, None);
-    let queues = || drop(local_queues.queue(&lock_name(), Entry::AtTheEnd, place, prepare, || ()));
+    let queues =
+        || drop(local_queues.queue(&lock_name().key, Entry::AtTheEnd, place, prepare, || ()));
     assert!(catch_unwind(AssertUnwindSafe(queues)).is_err());
     drop(first);
     assert!(local_queues.map.lock().local_queues.is_empty());
@@ -222,7 +229,7 @@ fn a_leader_that_comes_back_enters_at_the_front() {
         until(1);
         let back = s.spawn(|| {
             let place = (Deadline::Never, None);
-            match local_queues.queue(&lock_name(), Entry::AtTheFront, place, piggyback, || ()) {
+            match local_queues.queue(&lock_name().key, Entry::AtTheFront, place, piggyback, || ()) {
                 EnqueueOutcome::Leader(leader) => {
                     leader.membership.local_queue.state.lock().waiters.len()
                 }

@@ -161,7 +161,12 @@ fn a_closed_client_and_another_type_are_reported() {
 fn a_latch_set_anew_right_behind_its_last_count_lets_everybody_go_on() {
     let server = Server::start();
     let (waiting, counting) = ([server.client(), server.client()], server.client().latch("l"));
-    for round in ["counted down", "deleted", "deleted again"] {
+    for round in ["counted down", "deleted", "deleted again", "the clock was set back"] {
+        if round == "the clock was set back" {
+            let ahead = server.cmd::<(u64, u64)>(&["TIME"]).0 + 3600;
+            let opened = (ahead * 1_000_000).to_string();
+            server.cmd::<()>(&["SET", "leasehold_once:{l}:opened", &opened, "PX", "60000"]);
+        }
         counting.try_set_count(1).unwrap();
         let looks = server.call_count("get");
         std::thread::scope(|s| {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use leasehold::{CancelToken, ErrorKind, LockClient};
 
-use crate::rig::{Child, Server, cannot_run, ms, wait_until};
+use crate::rig::{CAP, Child, Server, cannot_run, ms, wait_until};
 use crate::support::{Clients, ShortLease, count_under_the_lock};
 
 #[test]
@@ -66,6 +66,9 @@ pub(crate) fn assert_forks_own_nothing(url: &str) {
     child.wait();
     let mut child = Child::spawn("processes::forking_while_others_are_busy", &env);
     child.expect("all came back");
+    child.wait();
+    let mut child = Child::spawn("processes::forking_into_new_clients", &env);
+    assert_eq!(child.expect("worked: "), CHILDREN.to_string());
     child.wait();
 }
 
@@ -216,11 +219,7 @@ fn forking_while_others_are_busy() {
                     let seen = election.watch().next().unwrap().unwrap_err();
                     assert_eq!(led.kind(), leasehold::ErrorKind::Forked);
                     assert_eq!(seen.kind(), leasehold::ErrorKind::Forked);
-                    // Not `exit`, which would run code on state that the parent's threads left half
-                    // changed.
-                    let _ = std::process::Command::new("kill")
-                        .args(["-KILL", &std::process::id().to_string()])
-                        .status();
+                    kill_this_process();
                 }
                 fork::Fork::Parent(pid) => {
                     let _ = fork::waitpid(pid);
@@ -231,6 +230,78 @@ fn forking_while_others_are_busy() {
     });
     client.close(ms(2000)).unwrap();
     println!("@@all came back");
+}
+
+const CHILDREN: usize = 40;
+
+/// A child has the memory of the threads of its parent that wait, and its own new threads get it.
+#[test]
+fn a_forked_child_works_with_a_client_of_its_own() {
+    let server = Server::start();
+    let mut child = Child::spawn(
+        "processes::forking_into_new_clients",
+        &[("LEASEHOLD_TEST_URL", &server.url())],
+    );
+    assert_eq!(child.expect("worked: "), CHILDREN.to_string());
+    child.wait();
+}
+
+#[test]
+#[ignore = "a program for other tests"]
+fn forking_into_new_clients() {
+    let url = std::env::var("LEASEHOLD_TEST_URL").unwrap();
+    let done = std::env::temp_dir().join(format!("lh-forks-{}", std::process::id()));
+    std::fs::create_dir_all(&done).unwrap();
+    let client = LockClient::open(&url).unwrap();
+    let held = client.lock("held").unwrap();
+    std::thread::scope(|s| {
+        for _ in 0..8 {
+            s.spawn(|| client.lock("held").unwrap().unlock().unwrap());
+        }
+        wait_until("all wait", || client.stats().waiting() == 8);
+        for child in 0..CHILDREN {
+            match fork::fork().unwrap() {
+                fork::Fork::Child => {
+                    // Not for ever, if it hangs.
+                    std::thread::spawn(|| {
+                        std::thread::sleep(CAP / 2);
+                        kill_this_process();
+                    });
+                    contend(&LockClient::open(&url).unwrap());
+                    std::fs::write(done.join(child.to_string()), "").unwrap();
+                    kill_this_process();
+                }
+                fork::Fork::Parent(pid) => {
+                    let _ = fork::waitpid(pid);
+                }
+            }
+        }
+        held.unlock().unwrap();
+    });
+    println!("@@worked: {}", std::fs::read_dir(&done).unwrap().count());
+    std::fs::remove_dir_all(done).unwrap();
+}
+
+/// Eight threads take turns with four locks, and wait for each other all the time.
+fn contend(client: &LockClient) {
+    std::thread::scope(|s| {
+        for thread in 0..8 {
+            s.spawn(move || {
+                for turn in 0..25 {
+                    let name = format!("n{}", (thread + turn) % 4);
+                    client.lock(name).unwrap().unlock().unwrap();
+                }
+            });
+        }
+    });
+    client.close(CAP).unwrap();
+}
+
+/// Not `exit`, which would run code on state that the parent's threads left half changed.
+fn kill_this_process() {
+    let _ = std::process::Command::new("kill")
+        .args(["-KILL", &std::process::id().to_string()])
+        .status();
 }
 
 #[test]

@@ -1,106 +1,14 @@
-//! Mutexes and condition variables with the interface of `parking_lot`.
+//! Condition variables with the interface of `parking_lot`.
 
 use std::collections::VecDeque;
-use std::fmt;
-use std::ops::{Deref, DerefMut};
-use std::sync::{Arc, PoisonError, TryLockError};
+use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use shuttle::sync as shuttled;
 
 use super::parker::Parker;
 use super::{now, thread, time};
-
-#[derive(Default)]
-pub struct Mutex<T: ?Sized>(shuttled::Mutex<T>);
-
-impl<T> Mutex<T> {
-    pub const fn new(value: T) -> Self {
-        Self(shuttled::Mutex::new(value))
-    }
-
-    pub fn into_inner(self) -> T {
-        self.0.into_inner().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl<T: ?Sized> Mutex<T> {
-    pub fn lock(&self) -> MutexGuard<'_, T> {
-        MutexGuard {
-            mutex: self,
-            locked: Some(self.0.lock().unwrap_or_else(PoisonError::into_inner)),
-        }
-    }
-
-    pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
-        let locked = match self.0.try_lock() {
-            Ok(locked) => locked,
-            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            Err(TryLockError::WouldBlock) => return None,
-        };
-        Some(MutexGuard { mutex: self, locked: Some(locked) })
-    }
-
-    /// Looks again and again: nobody who unlocks a mutex would wake a thread with a deadline.
-    pub(crate) fn try_lock_for(&self, timeout: Duration) -> Option<MutexGuard<'_, T>> {
-        let deadline = now() + timeout;
-        let mut pause = Duration::from_micros(20);
-        loop {
-            let locked = self.try_lock();
-            let left = deadline.saturating_duration_since(now());
-            if locked.is_some() || left.is_zero() {
-                return locked;
-            }
-            thread::sleep(pause.min(left));
-            pause *= 2;
-        }
-    }
-
-    pub fn get_mut(&mut self) -> &mut T {
-        self.0.get_mut().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl<T: ?Sized> fmt::Debug for Mutex<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Mutex").finish_non_exhaustive()
-    }
-}
-
-pub struct MutexGuard<'m, T: ?Sized> {
-    mutex: &'m Mutex<T>,
-    /// `None` while the mutex is unlocked for a wait.
-    locked: Option<shuttled::MutexGuard<'m, T>>,
-}
-
-impl<T: ?Sized> MutexGuard<'_, T> {
-    pub fn unlocked<R>(guard: &mut Self, run: impl FnOnce() -> R) -> R {
-        guard.locked = None;
-        let result = run();
-        guard.locked = Some(guard.mutex.0.lock().unwrap_or_else(PoisonError::into_inner));
-        result
-    }
-}
-
-impl<T: ?Sized> Deref for MutexGuard<'_, T> {
-    type Target = T;
-
-    fn deref(&self) -> &T {
-        self.locked.as_ref().expect("it is unlocked only within `unlocked`")
-    }
-}
-
-impl<T: ?Sized> DerefMut for MutexGuard<'_, T> {
-    fn deref_mut(&mut self) -> &mut T {
-        self.locked.as_mut().expect("it is unlocked only within `unlocked`")
-    }
-}
-
-impl<T: ?Sized> fmt::Debug for MutexGuard<'_, T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("MutexGuard").finish_non_exhaustive()
-    }
-}
+use crate::os::mutex::MutexGuard;
 
 /// Wakes in the order of arrival, and never spuriously.
 #[derive(Debug, Default)]

@@ -4,11 +4,10 @@ use std::fmt::{self, Debug};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
-
 use super::session::{Failure, UnknownOutcome};
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::random::Backoff;
+use crate::os::Mutex;
 use crate::signal::clock::Clock;
 use crate::store::UnknownOutcomes;
 use crate::store::net::{Outcome, Pool, PooledConnector, Repeats};

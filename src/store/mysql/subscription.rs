@@ -12,12 +12,11 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use parking_lot::{Condvar, Mutex};
-
 use super::requests::{self, text};
 use super::wire::{Connection, MysqlFailure};
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::random;
+use crate::os::{Condvar, Mutex};
 use crate::signal::event::Interrupt;
 use crate::store::{Received, Subscriber, SubscriptionSender, Topic};
 

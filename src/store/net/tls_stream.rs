@@ -12,12 +12,12 @@ use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::Instant;
 
-use parking_lot::Mutex;
 use rustls::ClientConnection;
 
 use super::limits::time_left;
 use super::waits::{read_in_time, read_now};
 use crate::base::log;
+use crate::os::Mutex;
 use crate::store::tls::{TlsClient, TlsFailure};
 
 /// The size of one read of the socket. A record has up to 16 KiB, but replies are short.

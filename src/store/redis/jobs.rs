@@ -33,7 +33,9 @@ impl JobStore for RedisStore {
         let replicas = self.replicas.filter(|_| end.end == AttemptEnd::Done);
         let request = || script::end_job(end).acknowledged_by(replicas);
         let answered = self.servers.ask(RedisKeys::of(&end.job.lease).slot, request, unknowns)?;
-        script::job_ended(answered.reply).inspect(|_| unknowns.clear())
+        let ended = script::job_ended(answered.reply)?;
+        unknowns.clear();
+        Ok(ended || end.end.ran_before(answered.repeated))
     }
 
     fn forget_job(&self, job: &JobName, keep: Duration) -> Result<bool> {

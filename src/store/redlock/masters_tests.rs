@@ -9,14 +9,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use parking_lot::{Condvar, Mutex};
-
 use super::quarantine::QuarantineSettings;
 use super::store::RedlockStore;
 use crate::base::error::Result;
 use crate::base::holder::{ClientId, Holder};
 use crate::base::lease::Moment;
 use crate::base::lock_name::{Kind, LockName};
+use crate::os::{Condvar, Mutex};
 use crate::signal::clock::{Clock, SystemClock};
 use crate::store::redis::script;
 use crate::store::redis::wire::{Connector, Endpoint, sha_of};

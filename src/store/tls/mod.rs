@@ -6,7 +6,6 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use parking_lot::Mutex;
 use rustls::client::Resumption;
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject;
@@ -17,6 +16,7 @@ use self::lenient::Lenient;
 use crate::base::error::{Error, Result, invalid};
 use crate::base::log;
 use crate::base::tls::{Identity, Pem, Tls, Verify};
+use crate::os::Mutex;
 
 #[cfg(feature = "postgres")]
 mod binding;

@@ -10,6 +10,7 @@ use super::inspect::holder_in;
 use super::names::Paths;
 use super::queue::{
     TRIES, ZooKeeperResult, busy_directory, certain, children_in, data_in, is_there, transacted,
+    unsettled,
 };
 use super::wire::{Code, Mode, Request, Stat, Transacted};
 use super::{ZooKeeperStore, names};
@@ -291,7 +292,7 @@ impl ZooKeeperStore {
         Err(certain(busy_directory(&self.paths(&job.record).base)))
     }
 
-    fn end(&self, end: &EndJob<'_>) -> ZooKeeperResult<bool> {
+    fn end(&self, end: &EndJob<'_>, unknowns: &UnknownOutcomes) -> ZooKeeperResult<bool> {
         let EndJob { job, holder, by, end, keep } = *end;
         let own = self.node_of(&job.lease, holder).map(|node| node.path);
         if let Some(own) = &own {
@@ -310,8 +311,10 @@ impl ZooKeeperStore {
             let last = &known.last.value;
             let Some(own) = own else {
                 self.forget_deleted(&job.lease, holder);
+                let generation = self.client.generation();
+                let repeated = unsettled(unknowns).is_some_and(|u| u.generation == generation);
                 let has_run = record.is_done && record.holder == holder.as_str();
-                return Ok(end == AttemptEnd::Done && has_run);
+                return Ok(end.ran_before(repeated) || end == AttemptEnd::Done && has_run);
             };
             let (pause, is_done) = match end {
                 AttemptEnd::Done => (0, true),
@@ -470,7 +473,7 @@ impl JobStore for ZooKeeperStore {
     }
 
     fn end_job(&self, end: &EndJob<'_>, unknowns: &mut UnknownOutcomes) -> Result<bool> {
-        let outcome = self.repeated(unknowns, |_| self.end(end));
+        let outcome = self.repeated(unknowns, |unknowns| self.end(end, unknowns));
         self.note(outcome, unknowns)
     }
 

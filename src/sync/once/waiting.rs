@@ -1,5 +1,6 @@
 //! Waiting until an occurrence is settled.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::ScheduledJob;
@@ -87,6 +88,11 @@ impl<'a> Contender<'a> for Waiter<'a> {
 
     fn attempt(&mut self) -> &mut AcquireAttempt<'a> {
         &mut self.attempt
+    }
+
+    /// Whether it was given up depends on the attempts that a caller allows.
+    fn queue_key(&mut self) -> Arc<str> {
+        format!("{}/{}", self.job.record.key, self.attempts).into()
     }
 
     fn try_once(&mut self, _waits: bool) -> Result<Tried<()>> {

@@ -169,7 +169,12 @@ pub(super) fn whoever_waits_for_an_occurrence_is_woken(case: &mut Case) {
         let first = s.spawn(|| b.once(name, "1").wait_done().unwrap());
         let second = s.spawn(|| b.once(name, "2").wait_done_for(CAP).unwrap().unwrap());
         wait_until("both wait", || b.snapshot().waits().len() == 2);
+        // Behind a thread that allows more attempts.
+        let third = s.spawn(|| b.once(name, "1").attempts(1).wait_done_for(CAP).unwrap().unwrap());
+        wait_until("all wait", || b.snapshot().waits().len() == 3);
         fail(&a.once(name, "1"));
+        let given_up = third.join().unwrap();
+        assert!(matches!(given_up, Settled::GaveUp { .. }), "{given_up:?}");
         assert!(!first.is_finished(), "an attempt that failed is not the last");
         let _ = do_it(&a.once(name, "1"));
         let done = first.join().unwrap();
@@ -361,5 +366,23 @@ pub(super) fn a_lost_reply_records_at_most_one_success(case: &mut Case) {
             matches!(again, Once::Done(()) | Once::AlreadyDone { .. })
         });
         assert!(runs.get() == 1 && is_done(), "{what}");
+    }
+}
+
+/// The end of an attempt that failed is repeated when its reply is lost: it gives the lease up, and
+/// that is no loss.
+pub(super) fn a_lost_reply_to_a_failure_reports_no_loss(case: &mut Case) {
+    let network = Network::start(case);
+    for skip in 0..5 {
+        let builder = case.builder(&network.urls()).lease(LONG).io_timeout(ms(5000));
+        let client = builder.outage_timeout(SOON).build().unwrap();
+        let label = format!("failed-{skip}");
+        network.inject_after(&case.name, skip, Fault::CutAfterApplied);
+        let outcome = client.once(&case.name, &*label).run(|_| Err::<(), _>("no"));
+        for proxy in &network.proxies {
+            proxy.disarm();
+        }
+        let lost = client.stats().total().lost();
+        assert_eq!(lost, 0, "after {skip} requests: {outcome:?}");
     }
 }

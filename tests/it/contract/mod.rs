@@ -166,6 +166,7 @@ macro_rules! contract_of {
                 of_a_job the_last_fire_time_is_that_of_the_store,
                 of_a_job what_cannot_be_a_job_is_refused,
                 of_a_job_over_a_network a_lost_reply_records_at_most_one_success,
+                of_a_job_over_a_network a_lost_reply_to_a_failure_reports_no_loss,
             ],
             leases: [
                 everywhere a_successful_unlock_reports_no_loss,

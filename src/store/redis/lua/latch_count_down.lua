@@ -19,9 +19,7 @@ if left <= 0 then
 end
 answer = remember(KEYS[2], ARGV[1], left < 0 and 0 or 1, math.max(left, 0))
 if left == 0 then
-  -- For waiters that check only after the latch was set again.
-  local time = redis.call('time')
-  redis.call('set', KEYS[3], string.format('%.0f', time[1] * 1000000 + time[2]), 'px', ARGV[1])
+  note_opening(KEYS[3], ARGV[1])
   redis.call('publish', ARGV[2], '0')
 end
 return answer

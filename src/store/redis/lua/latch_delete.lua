@@ -19,9 +19,7 @@ end
 number_at(KEYS[1])
 redis.call('del', KEYS[1])
 answer = remember(KEYS[2], ARGV[1], 1, 0)
--- For waiters that check only after the latch was set again.
-local time = redis.call('time')
-redis.call('set', KEYS[3], string.format('%.0f', time[1] * 1000000 + time[2]), 'px', ARGV[1])
+note_opening(KEYS[3], ARGV[1])
 -- Redisson sends only the 1, which wakes no waiter. The 0 releases its waiters. It must be sent by
 -- the script that removes the count: later, beside a new count, it would make them spin.
 redis.call('publish', ARGV[2], '1')

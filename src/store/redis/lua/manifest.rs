@@ -42,8 +42,8 @@ macro_rules! for_each_script {
             COUNT_RELEASE = "count_release" with "number" => Shape::status(2);
             COUNT_SET = "count_set" with "number" with "once" => Shape::status(3);
             COUNT_ADD = "count_add" with "number" with "once" => Shape::status(5);
-            LATCH_COUNT_DOWN = "latch_count_down" with "once" => Shape::status(3);
-            LATCH_DELETE = "latch_delete" with "number" with "once" => Shape::status(3);
+            LATCH_COUNT_DOWN = "latch_count_down" with "once" with "opened" => Shape::status(3);
+            LATCH_DELETE = "latch_delete" with "number" with "once" with "opened" => Shape::status(3);
             LATCH_LOOK = "latch_look" with "number" => Shape::Pair;
             RATE_ACQUIRE = "rate_acquire" with "number" with "rate" => Shape::status(5);
             RATE_GIVE_BACK = "rate_give_back" with "number" with "rate" => Shape::status(2);

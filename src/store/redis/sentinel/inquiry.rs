@@ -5,13 +5,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use parking_lot::{Condvar, Mutex};
-
 use super::known::{Known, Sentinel};
 use super::question::NamedMaster;
 use super::verdict::{is_settled, judge, nobody_is_missing};
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::log;
+use crate::os::{Condvar, Mutex};
 use crate::store::redis::wire::{Endpoint, Epoch, Master, ask_all};
 
 pub(super) struct Inquiry {

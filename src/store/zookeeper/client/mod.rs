@@ -25,8 +25,6 @@ use std::sync::mpsc::Sender;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use parking_lot::{Condvar, Mutex, MutexGuard};
-
 use self::slot::Slot;
 use self::state::{Deletion, SessionState, Then};
 use self::together::LONGEST_QUEUED;
@@ -35,6 +33,7 @@ use crate::base::error::{Error, ErrorKind, Result, invalid};
 use crate::base::lease::Moment;
 use crate::base::log;
 use crate::base::node_status::{NodeState, NodeStatus};
+use crate::os::{Condvar, Mutex, MutexGuard};
 use crate::signal::clock::Clock;
 use crate::signal::worker::{Phase, Worker};
 use crate::store::{Received, Topic};

@@ -2,9 +2,8 @@
 
 use std::time::Instant;
 
-use parking_lot::{Condvar, Mutex};
-
 use crate::base::error::{Error, Result};
+use crate::os::{Condvar, Mutex};
 use crate::store::zookeeper::wire::Reply;
 
 #[derive(Debug)]
