@@ -58,7 +58,7 @@ impl ClientState {
             self.watchdog.withdraw(answers);
         }
         let subscriber_ended = self.notifications.stop(deadline);
-        self.loss_callbacks.stop();
+        self.loss_callbacks.stop(deadline);
         self.store.close();
         self.tell_ends(closed, deadline);
         if !watchdog_ended || !subscriber_ended {

@@ -317,7 +317,7 @@ impl LossCallbacks {
                     );
                 }
                 call.run();
-            }));
+            });
         }
     }
 
@@ -341,7 +341,7 @@ impl LossCallbacks {
 
     /// Ends the thread that keeps deadlines. Called when every lease has ended; callbacks continue
     /// to run.
-    pub(crate) fn stop(&self) {
+    pub(crate) fn stop(&self, deadline: Instant) {
         let mut list = self.list.lock();
         list.stop = true;
         let thread = list.thread.take();

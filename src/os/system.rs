@@ -17,6 +17,21 @@ pub(crate) mod thread {
     pub(crate) use std::thread::{ScopedJoinHandle, scope};
 }
 
+/// Waits for a thread that has nothing left to do.
+#[cfg(not(windows))]
+pub(crate) fn join(thread: thread::JoinHandle<()>, _deadline: Instant) {
+    let _ = thread.join();
+}
+
+/// The caller may be the destructor of a thread-local. It has the loader lock, and no thread begins
+/// or ends entirely meanwhile: so this waits for the thread's own code, and not beyond the deadline.
+#[cfg(windows)]
+pub(crate) fn join(thread: thread::JoinHandle<()>, deadline: Instant) {
+    while !thread.is_finished() && now() < deadline {
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
 #[inline]
 pub(crate) fn now() -> Instant {
     Instant::now()

@@ -236,7 +236,7 @@ impl Drop for ClientState {
             self.watchdog.withdraw(false);
         }
         self.notifications.stop(deadline);
-        self.loss_callbacks.stop();
+        self.loss_callbacks.stop(deadline);
         self.store.close();
     }
 }
