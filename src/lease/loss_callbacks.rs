@@ -9,7 +9,6 @@
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -232,15 +231,19 @@ impl LossCallbacks {
     }
 
     /// Runs or drops the callbacks that a guard took back, after it was given up with this outcome.
+    /// If the value of a user panics when it is dropped, that ends here: the guard may be dropped
+    /// by a panic, and a second one would end the process.
     pub(crate) fn finish(
         self: &Arc<Self>,
         callbacks: Vec<Callback>,
         given_up: &Result<()>,
         loss: impl FnOnce() -> Loss,
     ) {
-        match given_up.as_ref().map_err(Error::kind) {
-            Err(ErrorKind::Lost | ErrorKind::Closed) => self.run_all(callbacks, loss),
-            _ => drop(callbacks),
+        if let Err(ErrorKind::Lost | ErrorKind::Closed) = given_up.as_ref().map_err(Error::kind) {
+            return self.run_all(callbacks, loss);
+        }
+        for callback in callbacks {
+            log::without_panics(|| drop(callback));
         }
     }
 
@@ -251,12 +254,8 @@ impl LossCallbacks {
         let loss = loss();
         self.enqueue(callbacks.into_iter().filter_map(|callback| match callback {
             Callback::Run(callback) => Some(DueCall::OnLost(callback, loss.clone())),
-            Callback::Disconnect(sender) => {
-                drop(sender);
-                None
-            }
-            Callback::Drop(callback) => {
-                drop(callback);
+            Callback::Drop(value) => {
+                log::without_panics(|| drop(value));
                 None
             }
         }));
@@ -310,7 +309,7 @@ impl LossCallbacks {
             let trouble = due.trouble.take();
             drop(due);
             // The threads are few: after a panic this one continues with the next callback.
-            let _ = catch_unwind(AssertUnwindSafe(|| {
+            log::without_panics(|| {
                 if let Some(e) = trouble {
                     log::warn!(
                         "on_lost callbacks run late, because a thread could not be started: {e}"
@@ -349,7 +348,7 @@ impl LossCallbacks {
         self.changed.notify_one();
         if let Some(thread) = thread {
             // It runs and drops no user code, so it ends, and this call is not on that thread.
-            let _ = thread.join();
+            os::join(thread, deadline);
         }
     }
 
