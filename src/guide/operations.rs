@@ -449,7 +449,7 @@
 //! | `lh-renew-<client name>` | renews leases, notices losses, resolves unknown outcomes; with Redlock it probes masters | the first hold |
 //! | `lh-notify-<client name>` | receives release messages | the first wait |
 //! | `lh-loss-<client name>` | keeps the deadlines of leases that have callbacks | the first `on_lost` or `lost` |
-//! | `lh-on-lost` | runs callbacks, and notifies the [listener](crate::observe::Listener) of losses and failed renewals; up to 16 at once, each ends when nothing is left to run | a loss |
+//! | `lh-on-lost` | runs callbacks, and notifies the [listener](crate::observe::Listener) of losses and failed renewals; up to 16 at once, and 16 more in a `close`; each ends when nothing is left to run | a loss |
 //! | `lh-sentinel-<client name>` | watches the [sentinels][crate::Builder::sentinel] for failovers | the first connection |
 //! | `lh-zk-<client name>` | with ZooKeeper: reads all replies and events, keeps the session alive | the first call |
 //! | `lh-name`, `lh-credentials` | ask the system for the addresses of a host, and a credentials provider; each ends with the answer | a connect that needs it |

@@ -210,15 +210,17 @@ impl LossCallbacks {
         self.enqueue(std::iter::once(DueCall::Observer(Box::new(call))));
     }
 
-    /// [`call_user`](Self::call_user) for each of these. Waits until all of them have returned, or
-    /// until the deadline.
+    /// [`call_user`](Self::call_user) for each of these, on threads of their own: all the others may
+    /// be in callbacks that wait for the caller. Waits until all of them have returned, or until
+    /// the deadline. Without any thread it calls them itself, as long as there is time.
     pub(crate) fn call_user_until<C: FnOnce() + Send + 'static>(
-        self: &Arc<Self>,
+        &self,
         calls: impl Iterator<Item = C>,
         deadline: Instant,
     ) {
+        let own = Arc::new(Self::new(self.observer.clone()));
         let (returns, all_returned) = channel::<Infallible>();
-        self.enqueue(calls.map(|call| {
+        let has_threads = own.enqueue(calls.map(|call| {
             // Dropped when the call has returned, by a panic too.
             let returns = returns.clone();
             DueCall::Observer(Box::new(move || {
@@ -227,6 +229,11 @@ impl LossCallbacks {
             }))
         }));
         drop(returns);
+        while !has_threads && os::now() < deadline {
+            let Some(call) = own.due.lock().queue.pop_front() else { break };
+            log::without_panics(|| call.run());
+        }
+        drop(own);
         let _ = all_returned.recv_timeout(deadline.saturating_duration_since(os::now()));
     }
 
@@ -272,13 +279,15 @@ impl LossCallbacks {
         );
     }
 
-    fn enqueue(self: &Arc<Self>, calls: impl Iterator<Item = DueCall>) {
+    /// Returns false if there is no thread for them: they run with those that come later.
+    fn enqueue(self: &Arc<Self>, calls: impl Iterator<Item = DueCall>) -> bool {
         // Collected before the mutex is taken: disconnecting a channel takes other mutexes.
         let calls: Vec<DueCall> = calls.collect();
-        if !calls.is_empty() {
-            self.due.lock().queue.extend(calls);
-            self.call();
+        if calls.is_empty() {
+            return true;
         }
+        self.due.lock().queue.extend(calls);
+        self.call()
     }
 
     /// Starts threads for the queued callbacks. Returns false if there are callbacks and no thread

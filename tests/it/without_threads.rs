@@ -1,11 +1,19 @@
 //! A client whose process may start no further thread.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use leasehold::observe::{Listener, LockInfo};
 use leasehold::testing::{Failure, Faults, Operation};
 use leasehold::{ErrorKind, LockClient};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::unistd::{Uid, setuid};
 
 use crate::rig::{CAP, Child, wait_until};
+
+/// Longer than [`Child::expect`] waits.
+const FOR_EVER: Duration = Duration::from_secs(3600);
 
 /// From now on this process can start no thread; the returned closure ends that.
 fn forbid_threads() -> impl FnOnce() {
@@ -48,4 +56,34 @@ fn undoing_process() {
     wait_until("the permit has come back", || {
         client.counting_semaphore("s").available_permits().unwrap() == 1
     });
+}
+
+#[derive(Default)]
+struct Counts(AtomicU32);
+
+impl Listener for Counts {
+    fn released(&self, _: &LockInfo<'_>, _: Duration) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+#[test]
+fn a_close_without_threads_notifies_the_listener_and_ends() {
+    let mut child = Child::spawn("without_threads::closing_process", &[]);
+    child.expect("closed");
+    child.wait();
+}
+
+#[test]
+#[ignore = "a program for other tests"]
+fn closing_process() {
+    let listener = Arc::new(Counts::default());
+    let client = LockClient::builder().listener(listener.clone()).build_in_memory().unwrap();
+    let guard = client.lock("job").unwrap();
+    let _ = forbid_threads();
+    client.close(FOR_EVER).unwrap();
+    println!("@@closed");
+    assert_eq!(listener.0.load(Ordering::SeqCst), 1);
+    drop((guard, client));
+    assert_eq!(Arc::strong_count(&listener), 1, "nothing is left of the client");
 }
