@@ -8,8 +8,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 pub(crate) use ::log::Level;
 
-/// Calls the logger, or other code of the user. The hook for panics has reported its panic, which
-/// ends here.
+/// Calls the logger. The hook for panics has reported its panic, which ends here.
 pub(crate) fn without_panics<T>(call: impl FnOnce() -> T) -> Option<T> {
     catch_unwind(AssertUnwindSafe(call)).ok()
 }

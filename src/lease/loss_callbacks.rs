@@ -9,6 +9,7 @@
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -210,9 +211,9 @@ impl LossCallbacks {
         self.enqueue(std::iter::once(DueCall::Observer(Box::new(call))));
     }
 
-    /// [`call_user`](Self::call_user) for each of these, on threads of their own: all the others may
-    /// be in callbacks that wait for the caller. Waits until all of them have returned, or until
-    /// the deadline. Without any thread it calls them itself, as long as there is time.
+    /// [`call_user`](Self::call_user) for each of these, on threads of their own: all others may be
+    /// in callbacks that wait for the caller. Waits until all of them have returned, or until the
+    /// deadline. Without any thread it calls them itself, as long as there is time.
     pub(crate) fn call_user_until<C: FnOnce() + Send + 'static>(
         &self,
         calls: impl Iterator<Item = C>,
@@ -231,7 +232,7 @@ impl LossCallbacks {
         drop(returns);
         while !has_threads && os::now() < deadline {
             let Some(call) = own.due.lock().queue.pop_front() else { break };
-            log::without_panics(|| call.run());
+            let _ = catch_unwind(AssertUnwindSafe(|| call.run()));
         }
         drop(own);
         let _ = all_returned.recv_timeout(deadline.saturating_duration_since(os::now()));
@@ -250,7 +251,7 @@ impl LossCallbacks {
             return self.run_all(callbacks, loss);
         }
         for callback in callbacks {
-            log::without_panics(|| drop(callback));
+            let _ = catch_unwind(AssertUnwindSafe(|| drop(callback)));
         }
     }
 
@@ -262,7 +263,7 @@ impl LossCallbacks {
         self.enqueue(callbacks.into_iter().filter_map(|callback| match callback {
             Callback::Run(callback) => Some(DueCall::OnLost(callback, loss.clone())),
             Callback::Drop(value) => {
-                log::without_panics(|| drop(value));
+                let _ = catch_unwind(AssertUnwindSafe(|| drop(value)));
                 None
             }
         }));
@@ -318,14 +319,14 @@ impl LossCallbacks {
             let trouble = due.trouble.take();
             drop(due);
             // The threads are few: after a panic this one continues with the next callback.
-            log::without_panics(|| {
+            let _ = catch_unwind(AssertUnwindSafe(|| {
                 if let Some(e) = trouble {
                     log::warn!(
                         "on_lost callbacks run late, because a thread could not be started: {e}"
                     );
                 }
                 call.run();
-            });
+            }));
         }
     }
 
