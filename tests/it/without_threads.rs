@@ -10,7 +10,7 @@ use leasehold::{ErrorKind, LockClient};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::unistd::{Uid, setuid};
 
-use crate::rig::{CAP, Child, wait_until};
+use crate::rig::{CAP, Child, logged, record_logs, wait_until};
 
 /// Longer than [`Child::expect`] waits.
 const FOR_EVER: Duration = Duration::from_secs(3600);
@@ -65,6 +65,25 @@ impl Listener for Counts {
     fn released(&self, _: &LockInfo<'_>, _: Duration) {
         self.0.fetch_add(1, Ordering::SeqCst);
     }
+}
+
+#[test]
+fn what_cannot_be_done_without_a_thread_is_reported_as_such() {
+    Child::spawn("without_threads::reporting_process", &[]).wait();
+}
+
+#[test]
+#[ignore = "a program for other tests"]
+fn reporting_process() {
+    record_logs();
+    let listener = Arc::new(Counts::default());
+    let client = LockClient::builder().listener(listener.clone()).build_in_memory().unwrap();
+    let _ = forbid_threads();
+    let error = client.lock("job").unwrap_err();
+    assert!(error.to_string().contains("cannot be started"), "{error}");
+    assert_eq!(listener.0.load(Ordering::SeqCst), 0, "nobody had it");
+    LockClient::open("redis://a.host.invalid").unwrap_err();
+    assert!(!logged(log::Level::Warn, &["no thread for lh-name"]).is_empty());
 }
 
 #[test]
