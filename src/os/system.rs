@@ -24,7 +24,7 @@ pub(crate) fn join(thread: thread::JoinHandle<()>, _deadline: Instant) {
 }
 
 /// The caller may be the destructor of a thread-local. It has the loader lock, and no thread begins
-/// or ends entirely meanwhile: so this waits for the thread's own code, and not beyond the deadline.
+/// or ends entirely meanwhile: this waits for the thread's own code, and not beyond the deadline.
 #[cfg(windows)]
 pub(crate) fn join(thread: thread::JoinHandle<()>, deadline: Instant) {
     while !thread.is_finished() && now() < deadline {
