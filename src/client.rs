@@ -27,15 +27,16 @@ use crate::wait::client_state::ClientState;
 /// # Threads and cloning
 /// `Send` and `Sync`. A clone is another handle to the same client: same identity, connections, and
 /// background threads. Guards and lock handles are handles too; the threads end with the last of
-/// them. Dropping the last one blocks for up to one I/O timeout (2 s) if a server hangs while an
-/// unknown outcome is to be resolved, or what the client announces to be withdrawn. Make one client
-/// per process and share it.
+/// them. Dropping the last one blocks for up to two I/O timeouts (4 s) if a server hangs while an
+/// unknown outcome is to be resolved, what the client announces to be withdrawn, or a ZooKeeper
+/// session to be ended. Make one client per process and share it.
 ///
-/// A client has no thread until it needs one. Then it has at most two, whatever the load: one
-/// renews leases, one receives release messages. Behind [sentinels][crate::Sentinel] there is one
-/// more, and one more once `on_lost` or `lost` of a guard was called, plus up to 16 while callbacks
-/// run. A client for [Redlock][crate::Redlock] has the first of them from the start: it checks
-/// masters that are down or have no vote.
+/// A client has no thread until it needs one. Then two stay, whatever the load: one renews leases,
+/// one receives release messages. Behind [sentinels][crate::Sentinel] and over ZooKeeper there is
+/// one more, and one more once `on_lost` or `lost` of a guard was called, plus up to 16 while
+/// callbacks run. Others live for [one task](crate::guide::operations#threads). A client for
+/// [Redlock][crate::Redlock] has the first of them from the start: it checks masters that are down
+/// or have no vote.
 ///
 /// # Forks
 /// In a child process made by `fork()` nothing of the client may be used: methods fail with

@@ -37,7 +37,8 @@
 //! | releasing a lock failed | the server was down when a guard was dropped. The release is repeated in the background | nothing, if the server is back; the lock is free after a lease at most |
 //! | returning permits failed | the same, for permits without leases | nothing: this is repeated until the server answers |
 //! | permits of a counting semaphore could not be given back for certain | a reply was lost and the server could not be reached for half a minute, or it refused for ten minutes, or the client ended; this is not retried | compare the count with what you expect; `add_permits` with the number in the line, if it is too low |
-//! | a lock stays locked until its lease ends; too many unknown outcomes | something could not be undone: 10 000 unknown outcomes are kept, and beyond that the oldest is dropped | nothing: the lease ends it |
+//! | a lock stays as it is for now | a thread that undoes something could not be started; the next lock call tries again | raise the limit of threads |
+//! | too many unknown outcomes | 10 000 are kept, and beyond that the oldest is dropped | nothing: the lease ends it (ZooKeeper: the session; permits without leases: see above) |
 //! | the end of an attempt could not be recorded | a [scheduled job](crate::guide::scheduled_jobs) has failed while the server was down | nothing: the next attempt begins when the lease is over |
 //! | an election cannot be stood for | no server can be reached; this is tried again | bring the server back |
 //! | the leader of an election failed, or panicked, and stands again | its closure returned an error, or panicked | read the cause |
@@ -448,7 +449,7 @@
 //! | `lh-renew-<client name>` | renews leases, notices losses, resolves unknown outcomes; with Redlock it probes masters | the first hold |
 //! | `lh-notify-<client name>` | receives release messages | the first wait |
 //! | `lh-loss-<client name>` | keeps the deadlines of leases that have callbacks | the first `on_lost` or `lost` |
-//! | `lh-on-lost` | runs callbacks, and notifies the [listener](crate::observe::Listener) of losses and failed renewals; up to 16 at once, each ends when nothing is left to run | a loss |
+//! | `lh-on-lost` | runs callbacks, and notifies the [listener](crate::observe::Listener) of losses and failed renewals; up to 16 at once, and 16 more in a `close`; each ends when nothing is left to run | a loss |
 //! | `lh-sentinel-<client name>` | watches the [sentinels][crate::Builder::sentinel] for failovers | the first connection |
 //! | `lh-zk-<client name>` | with ZooKeeper: reads all replies and events, keeps the session alive | the first call |
 //! | `lh-name`, `lh-credentials` | ask the system for the addresses of a host, and a credentials provider; each ends with the answer | a connect that needs it |

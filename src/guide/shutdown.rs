@@ -57,7 +57,7 @@
 //! | a guard is dropped | the lock is released, in one round trip. If the server hangs, the drop blocks for a few I/O timeouts and the release continues in the background |
 //! | a thread panics | its guards are dropped while it unwinds, as above |
 //! | a thread ends with guards that were forgotten (`mem::forget`, other thread-locals) | the client releases its holds, and logs that at WARN |
-//! | the last handle of a client is dropped | the background threads end. The drop blocks for up to one I/O timeout if an unknown outcome is not resolved yet |
+//! | the last handle of a client is dropped | the background threads end. The drop blocks for up to two I/O timeouts if a server hangs |
 //! | `main` returns | guards on other threads are not dropped; their locks stay until the leases end |
 //! | `std::process::exit` | no guard is dropped; all locks stay until their leases end |
 //! | the process is killed, or aborts | locks stay until their leases end, permits two seconds longer, places in a queue for [`waiter_timeout`](crate::Builder::waiter_timeout). Permits of a [counting semaphore](crate::CountingSemaphore), and counts that a [latch](crate::CountDownLatch) still waits for, stay for ever. Permits of a [rate limiter](crate::RateLimiter) come back when their interval is over |

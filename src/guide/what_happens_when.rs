@@ -124,6 +124,7 @@
 //! | All of the client's backends are ended (`pg_terminate_backend`) | works | works | works | works | works | works | works | works | works |
 //! | All of the client's backends are ended, and a proxy hides that until they are used | works | works | works | works | works | works | works | works | works |
 //! | The server has reached its `max_connections`, and the client's have ended | `NotReady` | `NotReady` | works | `NotReady` | `NotReady` | `NotReady` | `NotReady` | `NotReady` | `NotReady` |
+//! | The process may open no more files | works | works | works | works | works | works | works | works | works |
 //! | The role has a `statement_timeout` of 200 ms | works | works | works | works | works | works | works | works | works |
 //! | The role has a `lock_timeout` of 200 ms | works | works | works | works | works | works | works | works | works |
 //! | The role has an `idle_session_timeout` of 200 ms | works | works | works | works | works | works | works | works | works |
@@ -152,6 +153,7 @@
 //! | The server is killed, and comes back | `Unreachable` | `Unreachable` | works | `Unreachable` | `Unreachable` | `Unreachable` | `Unreachable` | `Unreachable` | `Unreachable` |
 //! | The server becomes read-only (`read_only`), and connections begin anew | `ReadOnly` | `ReadOnly` | works | `ReadOnly` | `ReadOnly` | `ReadOnly` | `ReadOnly` | `ReadOnly` | `ReadOnly` |
 //! | The server has reached its `max_connections`, and the client's have ended | `NotReady` | `NotReady` | works | `NotReady` | `NotReady` | `NotReady` | `NotReady` | `NotReady` | `NotReady` |
+//! | The process may open no more files | works | works | works | works | works | works | works | works | works |
 //! | A stranger has locked the rows of the locks (`SELECT .. FOR UPDATE`) | `NotReady` | `NotReady` | works | works | works | `NotReady` | `NotReady` | `NotReady` | `NotReady` |
 //!
 //! # ZooKeeper

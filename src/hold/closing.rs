@@ -53,19 +53,24 @@ impl ClientState {
         }
         let watchdog_ended = self.watchdog.stop(deadline);
         if watchdog_ended && os::now() < deadline {
-            let answers =
-                holds > 0 && unconfirmed.is_empty() && self.watchdog.unresolved().0.is_empty();
+            let answers = holds > 0 && unconfirmed.is_empty() && self.watchdog.open_undos() == 0;
             self.watchdog.withdraw(answers);
         }
         let subscriber_ended = self.notifications.stop(deadline);
-        self.loss_callbacks.stop();
+        self.loss_callbacks.stop(deadline);
         self.store.close();
         self.tell_ends(closed, deadline);
         if !watchdog_ended || !subscriber_ended {
             also.push("a thread is still blocked in I/O and ends afterwards".to_owned());
         }
-        let (left, resolving_until) = self.watchdog.unresolved();
+        let left = self.watchdog.unresolved();
         let now = self.clock.now();
+        let dropped_until = self.watchdog.dropped_until().filter(|until| *until > now);
+        if dropped_until.is_some() {
+            also.push(
+                "there were too many unknown outcomes, and some were left as they are".into(),
+            );
+        }
         if watchdog_ended {
             // All others were released in the background after all, or their leases have ended.
             let stands = |one: &Unconfirmed| left.iter().any(|undo| one.is_of(undo));
@@ -83,7 +88,7 @@ impl ClientState {
             .iter()
             .filter(|one| one.has_lease)
             .map(|one| one.expires)
-            .chain(resolving_until)
+            .chain(dropped_until.filter(|until| *until != Moment::NEVER))
             .max();
         Err(not_all_released(&unconfirmed, also, ends.map(|ends| ends.since(now))))
     }

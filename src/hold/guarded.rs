@@ -76,6 +76,8 @@ impl Hold {
             Ok(()) => return Ok(self),
             Err(e) => e,
         };
+        // No user had it.
+        self.tenure.hush_end();
         let _ = self.release_all();
         Err(e.for_name(self.name()))
     }

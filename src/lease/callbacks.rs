@@ -17,10 +17,8 @@ use crate::signal::event::Event;
 
 pub(crate) enum Callback {
     Run(Box<dyn FnOnce(&Loss) + Send>),
-    /// Dropping it disconnects receivers, or cancels a token.
-    Disconnect(Box<dyn Send>),
-    /// Never runs again, and is only dropped.
-    Drop(TroubleCallback),
+    /// Only dropped: that disconnects receivers, cancels a token, or frees what never runs again.
+    Drop(Box<dyn Send>),
 }
 
 pub(crate) type TroubleCallback = Arc<dyn Fn(&RenewalFailure) + Send + Sync>;
@@ -39,7 +37,7 @@ impl OnLost {
     /// Drops this when a lease is lost, or its guard is given up, at once: no callback can delay
     /// it.
     pub(crate) fn by_drop(what: impl Send + 'static) -> Self {
-        Self::of(Callback::Disconnect(Box::new(what)))
+        Self::of(Callback::Drop(Box::new(what)))
     }
 
     fn of(callback: Callback) -> Self {
@@ -138,7 +136,8 @@ impl Callbacks {
         let on_trouble = all
             .on_trouble
             .into_iter()
-            .filter_map(|one| one.callback.lock().take().map(Callback::Drop));
+            .filter_map(|one| one.callback.lock().take())
+            .map(|callback| Callback::Drop(Box::new(callback)));
         all.on_lost
             .into_iter()
             .filter_map(|OnLost(place)| place.lock().take())

@@ -211,15 +211,17 @@ impl LossCallbacks {
         self.enqueue(std::iter::once(DueCall::Observer(Box::new(call))));
     }
 
-    /// [`call_user`](Self::call_user) for each of these. Waits until all of them have returned, or
-    /// until the deadline.
+    /// [`call_user`](Self::call_user) for each of these, on threads of their own: all others may be
+    /// in callbacks that wait for the caller. Waits until all of them have returned, or until the
+    /// deadline. Without any thread it calls them itself, as long as there is time.
     pub(crate) fn call_user_until<C: FnOnce() + Send + 'static>(
-        self: &Arc<Self>,
+        &self,
         calls: impl Iterator<Item = C>,
         deadline: Instant,
     ) {
+        let own = Arc::new(Self::new(self.observer.clone()));
         let (returns, all_returned) = channel::<Infallible>();
-        self.enqueue(calls.map(|call| {
+        let has_threads = own.enqueue(calls.map(|call| {
             // Dropped when the call has returned, by a panic too.
             let returns = returns.clone();
             DueCall::Observer(Box::new(move || {
@@ -228,19 +230,28 @@ impl LossCallbacks {
             }))
         }));
         drop(returns);
+        while !has_threads && os::now() < deadline {
+            let Some(call) = own.due.lock().queue.pop_front() else { break };
+            let _ = catch_unwind(AssertUnwindSafe(|| call.run()));
+        }
+        drop(own);
         let _ = all_returned.recv_timeout(deadline.saturating_duration_since(os::now()));
     }
 
     /// Runs or drops the callbacks that a guard took back, after it was given up with this outcome.
+    /// If the value of a user panics when it is dropped, that ends here: the guard may be dropped
+    /// by a panic, and a second one would end the process.
     pub(crate) fn finish(
         self: &Arc<Self>,
         callbacks: Vec<Callback>,
         given_up: &Result<()>,
         loss: impl FnOnce() -> Loss,
     ) {
-        match given_up.as_ref().map_err(Error::kind) {
-            Err(ErrorKind::Lost | ErrorKind::Closed) => self.run_all(callbacks, loss),
-            _ => drop(callbacks),
+        if let Err(ErrorKind::Lost | ErrorKind::Closed) = given_up.as_ref().map_err(Error::kind) {
+            return self.run_all(callbacks, loss);
+        }
+        for callback in callbacks {
+            let _ = catch_unwind(AssertUnwindSafe(|| drop(callback)));
         }
     }
 
@@ -251,12 +262,8 @@ impl LossCallbacks {
         let loss = loss();
         self.enqueue(callbacks.into_iter().filter_map(|callback| match callback {
             Callback::Run(callback) => Some(DueCall::OnLost(callback, loss.clone())),
-            Callback::Disconnect(sender) => {
-                drop(sender);
-                None
-            }
-            Callback::Drop(callback) => {
-                drop(callback);
+            Callback::Drop(value) => {
+                let _ = catch_unwind(AssertUnwindSafe(|| drop(value)));
                 None
             }
         }));
@@ -273,13 +280,15 @@ impl LossCallbacks {
         );
     }
 
-    fn enqueue(self: &Arc<Self>, calls: impl Iterator<Item = DueCall>) {
+    /// Returns false if there is no thread for them: they run with those that come later.
+    fn enqueue(self: &Arc<Self>, calls: impl Iterator<Item = DueCall>) -> bool {
         // Collected before the mutex is taken: disconnecting a channel takes other mutexes.
         let calls: Vec<DueCall> = calls.collect();
-        if !calls.is_empty() {
-            self.due.lock().queue.extend(calls);
-            self.call();
+        if calls.is_empty() {
+            return true;
         }
+        self.due.lock().queue.extend(calls);
+        self.call()
     }
 
     /// Starts threads for the queued callbacks. Returns false if there are callbacks and no thread
@@ -341,7 +350,7 @@ impl LossCallbacks {
 
     /// Ends the thread that keeps deadlines. Called when every lease has ended; callbacks continue
     /// to run.
-    pub(crate) fn stop(&self) {
+    pub(crate) fn stop(&self, deadline: Instant) {
         let mut list = self.list.lock();
         list.stop = true;
         let thread = list.thread.take();
@@ -349,7 +358,7 @@ impl LossCallbacks {
         self.changed.notify_one();
         if let Some(thread) = thread {
             // It runs and drops no user code, so it ends, and this call is not on that thread.
-            let _ = thread.join();
+            os::join(thread, deadline);
         }
     }
 

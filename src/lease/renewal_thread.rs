@@ -208,8 +208,7 @@ impl Watchdog {
             }
             os::thread::sleep(pause);
         }
-        let left = self.table.lock().undos.waiting().to_vec();
-        for undo in &left {
+        for undo in &self.unresolved() {
             undo.warn_of_a_leak();
         }
     }

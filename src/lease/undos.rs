@@ -13,11 +13,13 @@ pub(super) struct Undos {
     under_way: Vec<Undo>,
     /// The back-off after a failure.
     not_before: Moment,
+    dropped_until: Option<Moment>,
 }
 
 impl Default for Undos {
     fn default() -> Self {
-        Self { waiting: Vec::new(), under_way: Vec::new(), not_before: Moment::from_nanos(0) }
+        let not_before = Moment::from_nanos(0);
+        Self { waiting: Vec::new(), under_way: Vec::new(), not_before, dropped_until: None }
     }
 }
 
@@ -26,23 +28,24 @@ impl Undos {
     pub(super) fn add(&mut self, undo: Undo) -> Option<Undo> {
         let is_full = self.open() >= MOST_UNDOS && !self.waiting.is_empty();
         let oldest = is_full.then(|| self.waiting.remove(0));
+        if let Some(undo) = &oldest {
+            let has_end = undo.permits_without_lease().is_none();
+            let until = if has_end { undo.expires } else { Moment::NEVER };
+            self.dropped_until = self.dropped_until.max(Some(until));
+        }
         self.waiting.push(undo);
         oldest
     }
 
-    /// The undos that wait to be resolved.
-    pub(super) fn waiting(&self) -> &[Undo] {
-        &self.waiting
+    /// Those that wait to be resolved, and those that are being resolved.
+    pub(super) fn all(&self) -> Vec<Undo> {
+        self.under_way.iter().chain(&self.waiting).cloned().collect()
     }
 
-    /// The latest moment at which an undo that is under way can still hold a lock in the store.
-    /// Permits without leases never end there by themselves.
-    pub(super) fn standing_until(&self) -> Option<Moment> {
-        self.under_way
-            .iter()
-            .filter(|undo| undo.name.kind.has_lease())
-            .map(|undo| undo.expires)
-            .max()
+    /// When the last lease ends of those that were dropped because there were too many; `NEVER` for
+    /// permits without leases.
+    pub(super) fn dropped_until(&self) -> Option<Moment> {
+        self.dropped_until
     }
 
     /// How many are not done.
@@ -110,30 +113,10 @@ mod tests {
         assert_eq!(dropped, 0);
         undos.begin();
         assert!(undos.add(undo()).is_none(), "those that are under way cannot be dropped");
+        assert_eq!(undos.dropped_until(), None);
         assert!(undos.add(undo()).is_some());
+        assert_eq!(undos.dropped_until(), Some(now));
         undos.end(None, now);
         assert!(undos.add(undo()).is_some() && undos.open() <= MOST_UNDOS + 1);
-    }
-
-    #[test]
-    fn permits_without_leases_do_not_lengthen_what_stands() {
-        let holder = ClientId::random(Duration::from_secs(1)).fresh_holder();
-        let name = |kind| Arc::new(LockName::new("", "n", kind).unwrap());
-        let now = Moment::from_nanos(1);
-        let ends = Moment::from_nanos(7);
-        let mut undos = Undos::default();
-        undos.add(Undo::of_permits(
-            name(Kind::CountingSemaphore),
-            holder.clone(),
-            1,
-            UnknownOutcomes::default(),
-            now,
-        ));
-        undos.begin();
-        assert_eq!(undos.standing_until(), None, "they have no lease that could end");
-        undos.end(Some(Vec::new()), now);
-        undos.add(Undo::of_attempt(name(Kind::Mutex), holder, 1, UnknownOutcomes::default(), ends));
-        undos.begin();
-        assert_eq!(undos.standing_until(), Some(ends));
     }
 }

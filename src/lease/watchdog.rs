@@ -208,9 +208,10 @@ impl Watchdog {
     /// Undoes an acquisition in the background, as soon as the server can be asked.
     pub(crate) fn undo(self: &Arc<Self>, undo: Undo) {
         let name = undo.name.name.clone();
-        match self.remember(undo) {
-            Ok(oldest) => log_dropped(oldest),
-            Err(e) => log::warn!("{name:?} stays locked until its lease ends: {}", e.chain()),
+        let (oldest, runs) = self.remember(undo);
+        log_dropped(oldest);
+        if let Err(e) = runs {
+            log::warn!("{name:?} stays as it is for now: {}", e.chain());
         }
     }
 
@@ -218,11 +219,11 @@ impl Watchdog {
     /// dropped because there were too many.
     ///
     /// # Errors
-    /// When the thread cannot be started: the lock stays taken until its lease ends.
-    pub(crate) fn remember(self: &Arc<Self>, undo: Undo) -> Result<Option<Undo>, Error> {
+    /// When the thread cannot be started: the next call that can start it does.
+    pub(crate) fn remember(self: &Arc<Self>, undo: Undo) -> (Option<Undo>, Result<(), Error>) {
         let mut table = self.table.lock();
-        self.ensure_runs(&mut table)?;
-        Ok(self.add_undo(&mut table, undo))
+        let oldest = self.add_undo(&mut table, undo);
+        (oldest, self.ensure_runs(&mut table))
     }
 
     /// Returns the oldest undo, if it was dropped because there were too many.
@@ -232,14 +233,17 @@ impl Watchdog {
         oldest
     }
 
-    /// The undos that wait to be resolved, and until when the last hold can remain of those that
-    /// the thread is resolving now.
-    pub(crate) fn unresolved(&self) -> (Vec<Undo>, Option<Moment>) {
-        let table = self.table.lock();
-        (table.undos.waiting().to_vec(), table.undos.standing_until())
+    /// The undos that are not done, including those that the thread is resolving.
+    pub(crate) fn unresolved(&self) -> Vec<Undo> {
+        self.table.lock().undos.all()
     }
 
-    /// How many undos are not done, including those that the thread is resolving.
+    /// See [`Undos::dropped_until`].
+    pub(crate) fn dropped_until(&self) -> Option<Moment> {
+        self.table.lock().undos.dropped_until()
+    }
+
+    /// How many undos are not [done](Self::unresolved).
     pub(crate) fn open_undos(&self) -> usize {
         self.table.lock().undos.open()
     }
@@ -310,11 +314,10 @@ impl Caretaker for Watchdog {
 /// Call it without the table's mutex: a logger may block, and nothing would be renewed until it
 /// returned.
 pub(super) fn log_dropped(undo: Option<Undo>) {
-    if let Some(Undo { name, .. }) = undo {
-        log::warn!(
-            "too many unknown outcomes: {:?} stays as it is until its lease ends",
-            name.name
-        );
+    if let Some(undo) = undo {
+        let name = &undo.name.name;
+        log::warn!("too many unknown outcomes: that of {name:?} is left as it is");
+        undo.warn_of_a_leak();
     }
 }
 

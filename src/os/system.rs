@@ -62,6 +62,19 @@ impl Condvar {
 
     pub(crate) fn notify_all(&self) {
         self.0.notify_all();
+
+/// Waits for a thread that has nothing left to do.
+#[cfg(not(windows))]
+pub(crate) fn join(thread: thread::JoinHandle<()>, _deadline: Instant) {
+    let _ = thread.join();
+}
+
+/// The caller may be the destructor of a thread-local. It has the loader lock, and no thread begins
+/// or ends entirely meanwhile: this waits for the thread's own code, and not beyond the deadline.
+#[cfg(windows)]
+pub(crate) fn join(thread: thread::JoinHandle<()>, deadline: Instant) {
+    while !thread.is_finished() && now() < deadline {
+        thread::sleep(Duration::from_millis(1));
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::os::thread::{self, JoinHandle};
-use crate::os::{Condvar, Mutex, MutexGuard};
+use crate::os::{self, Condvar, Mutex, MutexGuard};
 
 /// The phase of the thread, guarded by the mutex that it shares with its callers. The thread itself
 /// sets `Ended`, however it ends.
@@ -77,7 +77,7 @@ impl Worker {
         }
         drop(state);
         if let Some(handle) = handle {
-            let _ = handle.join();
+            os::join(handle, deadline);
         }
         true
     }

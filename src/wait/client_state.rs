@@ -225,9 +225,10 @@ impl RefUnwindSafe for ClientState {}
 impl Drop for ClientState {
     /// The last handle is gone, so there are no holds. Unknown outcomes get one I/O timeout to be
     /// resolved. It comes on top of the timeouts of the guard that was the last handle, because the
-    /// release by that guard may be the one whose outcome is unknown.
+    /// release by that guard may be the one whose outcome is unknown. After a close that panicked
+    /// this ends what that has left.
     fn drop(&mut self) {
-        if self.is_forked() || self.life.is_closed() {
+        if self.is_forked() || self.life.was_closed() {
             return;
         }
         let deadline = os::now() + self.config.io_timeout;
@@ -236,7 +237,7 @@ impl Drop for ClientState {
             self.watchdog.withdraw(false);
         }
         self.notifications.stop(deadline);
-        self.loss_callbacks.stop();
+        self.loss_callbacks.stop(deadline);
         self.store.close();
     }
 }
@@ -253,5 +254,24 @@ impl std::fmt::Debug for ClientState {
             .field("store", &self.store)
             .field("closed", &self.life.is_closed())
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_handle_ends_what_a_close_that_panicked_has_left() {
+        let in_memory = crate::LockClient::in_memory();
+        drop(in_memory.lock("job").unwrap());
+        let client = in_memory.state();
+        let watchdog = client.watchdog.clone();
+        let close = || client.life.close(os::now() + Duration::from_secs(10), || panic!("a store"));
+        std::panic::catch_unwind(close).unwrap_err();
+        assert!(client.life.close(os::now(), || Ok(())).is_err(), "nobody closes it again");
+        assert!(watchdog.begin().is_ok(), "its thread runs");
+        drop(in_memory);
+        assert!(watchdog.begin().is_err(), "its thread has ended");
     }
 }

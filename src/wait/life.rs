@@ -29,7 +29,8 @@ enum Closing {
     #[default]
     Open,
     UnderWay,
-    Done(Result<()>),
+    /// `None`: by a panic.
+    Done(Option<Result<()>>),
 }
 
 impl Life {
@@ -63,6 +64,11 @@ impl Life {
         &self.stops
     }
 
+    /// Whether a close has come to its end, whatever its outcome: not if it panicked.
+    pub(crate) fn was_closed(&self) -> bool {
+        matches!(*self.closing.lock(), Closing::Done(Some(_)))
+    }
+
     /// The last handle of the client is gone.
     pub(crate) fn end(&self) {
         self.closed.store(true, Ordering::Release);
@@ -81,7 +87,11 @@ impl Life {
         loop {
             match &*closing {
                 Closing::Open => break,
-                Closing::Done(outcome) => return outcome.clone(),
+                Closing::Done(Some(outcome)) => return outcome.clone(),
+                Closing::Done(None) => {
+                    let why = "the thread that closed the client panicked";
+                    return Err(Error::new(ErrorKind::Unreachable, why));
+                }
                 Closing::UnderWay if os::now() >= deadline => {
                     let why = "another thread is still closing the client: wait for it, or close with more time";
                     return Err(Error::new(ErrorKind::Unreachable, why));
@@ -147,10 +157,7 @@ struct CloseEnds<'l> {
 
 impl Drop for CloseEnds<'_> {
     fn drop(&mut self) {
-        let panicked = || {
-            Err(Error::new(ErrorKind::Unreachable, "the thread that closed the client panicked"))
-        };
-        *self.life.closing.lock() = Closing::Done(self.outcome.take().unwrap_or_else(panicked));
+        *self.life.closing.lock() = Closing::Done(self.outcome.take());
         self.life.closing_changed.notify_all();
     }
 }

@@ -176,7 +176,6 @@ mod tests {
             let in_memory = crate::LockClient::in_memory();
             let client = in_memory.state();
             let faults = Faults::of(&in_memory).unwrap();
-            // It stays in the list.
             faults.cut(LONGEST_MARKER);
             let name = Arc::new(LockName::new("", "x", kind).unwrap());
             let wanted = Wanted::permits(&name, 1, lease);
@@ -184,12 +183,7 @@ mod tests {
             attempt.traces.has_marker = has_marker;
             let now = client.clock.now();
             attempt.give_up();
-            let left = loop {
-                // Not while it is tried.
-                if let Some(undo) = client.watchdog.unresolved().0.pop() {
-                    break undo;
-                }
-            };
+            let left = client.watchdog.unresolved().pop().expect("it stays in the list");
             let least = now.plus(stands + client.config.io_timeout);
             assert!(left.expires >= least, "{kind:?}");
             assert!(left.expires < least.plus(Duration::from_secs(60)), "{kind:?}");

@@ -91,5 +91,7 @@ mod unheard;
 #[cfg(feature = "testing")]
 mod user_code;
 mod waiting;
+#[cfg(feature = "testing")]
+mod without_threads;
 
 use leasehold_rig as rig;

@@ -140,6 +140,44 @@ fn panicking_logger_process() {
     println!("@@all locks are free");
 }
 
+#[test]
+fn a_value_that_panics_when_its_callback_is_dropped_ends_no_process() {
+    let server = Server::start();
+    let url = server.url();
+    let mut child =
+        Child::spawn("panics::panicking_values_process", &[("LEASEHOLD_TEST_URL", &url)]);
+    child.expect("all locks are free");
+    child.wait();
+    server.assert_clean();
+}
+
+#[test]
+#[ignore = "a program for other tests"]
+fn panicking_values_process() {
+    struct Panics;
+    impl Drop for Panics {
+        fn drop(&mut self) {
+            panic!("on purpose");
+        }
+    }
+    std::panic::set_hook(Box::new(|_| ()));
+    let client = LockClient::open(&std::env::var("LEASEHOLD_TEST_URL").unwrap()).unwrap();
+    let work = std::panic::catch_unwind(|| {
+        let guard = client.lock("job").unwrap();
+        for value in [Panics, Panics] {
+            guard.on_lost(move |_| drop(value));
+        }
+        let value = Panics;
+        guard.on_renewal_failed(move |_| {
+            let _ = &value;
+        });
+        panic!("on purpose");
+    });
+    work.unwrap_err();
+    assert!(client.try_lock("job").unwrap().is_some(), "it was released");
+    println!("@@all locks are free");
+}
+
 struct PanickingListener;
 
 impl Listener for PanickingListener {

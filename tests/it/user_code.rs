@@ -1,7 +1,7 @@
 //! Code of the user that blocks or panics: only the call that it belongs to pays for it.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
@@ -164,5 +164,37 @@ fn a_close_notifies_its_listener_of_each_hold() {
     told.sort();
     assert_eq!(told, names);
     assert!(Faults::of(&client).unwrap().held().is_empty());
+    drop(guards);
+}
+
+/// Everything is lost in an outage, and each callback closes the client: they take up all threads
+/// for callbacks.
+#[test]
+fn a_close_by_each_callback_takes_no_longer_than_one() {
+    /// As many callbacks run at once.
+    const MOST: usize = 16;
+    struct Listens;
+    impl Listener for Listens {}
+    let client = LockClient::builder().listener(Arc::new(Listens)).build_in_memory().unwrap();
+    let guards: Vec<_> =
+        (0..MOST).map(|n| client.mutex(format!("n{n}")).lock_owned().unwrap()).collect();
+    let live = client.mutex("live").lock_owned().unwrap();
+    let [begun, ended] = [(); 2].map(|()| Arc::new(AtomicUsize::new(0)));
+    for guard in &guards {
+        let (client, begun, ended) = (client.clone(), begun.clone(), ended.clone());
+        guard.on_lost(move |_| {
+            begun.fetch_add(1, Ordering::SeqCst);
+            wait_until("each thread has one", || begun.load(Ordering::SeqCst) == MOST);
+            client.close(Duration::from_secs(3600)).unwrap();
+            ended.fetch_add(1, Ordering::SeqCst);
+        });
+    }
+    let other = LockClient::in_memory_shared(&client).unwrap();
+    for n in 0..MOST {
+        other.mutex(format!("n{n}")).force_unlock().unwrap();
+    }
+    Faults::of(&client).unwrap().advance(Duration::ZERO);
+    wait_until("each close has returned", || ended.load(Ordering::SeqCst) == MOST);
+    assert!(!live.is_held());
     drop(guards);
 }

@@ -23,6 +23,7 @@ pub use self::execution::{Check, Failure, Order, explore, replay};
 pub(crate) use self::once::OnceLock;
 pub use self::sync::Condvar;
 pub(crate) use self::sync::RwLock;
+pub(crate) use self::thread::join;
 pub(crate) use self::time::{boot_nanos, random_number};
 pub use self::time::{deadlines_race, now, since, wall};
 

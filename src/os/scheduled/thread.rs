@@ -53,6 +53,10 @@ impl Builder {
     }
 }
 
+pub(crate) fn join(thread: JoinHandle<()>, _deadline: Instant) {
+    let _ = thread.join();
+}
+
 /// Like [`Builder::spawn`], without a name.
 pub fn spawn<T: Send + 'static>(run: impl FnOnce() -> T + Send + 'static) -> JoinHandle<T> {
     Builder::new().spawn(run).expect("the scheduler can always run another thread")

@@ -133,6 +133,7 @@ impl<C: Database> Server<C> {
     /// that has lain idle may have ended unseen, and nobody would know whether it ran.
     /// `may_have_run`: what to say if nobody knows.
     pub(crate) fn ask_once(&self, request: &C::Request, may_have_run: &str) -> Result<C::Answer> {
+        let began = Instant::now();
         let outcome = match self.pool.connect_aside() {
             Ok(mut connection) => {
                 let request = std::slice::from_ref(request);
@@ -142,8 +143,11 @@ impl<C: Database> Server<C> {
                 }
                 outcome
             }
-            // The server is full, and the client has connections.
-            Err(error) if error.kind() == ErrorKind::NotReady => self.call(request.clone()),
+            // The server is full, or this process has too many open files, and the client has
+            // connections. Not after a connect that timed out: they would hang, too.
+            Err(_) if began.elapsed() < self.io_timeout && self.pool.reached().0 => {
+                self.call(request.clone())
+            }
             Err(error) => Err(Failure::NotSent(error)),
         };
         outcome.map_err(|failure| match failure {

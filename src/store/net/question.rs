@@ -12,6 +12,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::base::log;
 use crate::os::{self, Condvar, Mutex, MutexGuard};
 
 /// One question, which several threads may ask.
@@ -119,10 +120,13 @@ impl<T: Clone + Send + 'static> Question<T> {
     fn start(&self, question: impl FnOnce() -> T + Send + 'static) {
         // Dropped with the closure if there is no thread.
         let asking = Asking { shared: self.shared.clone(), answer: None };
-        let _ = os::thread::Builder::new().name(self.thread.to_owned()).spawn(move || {
+        let started = os::thread::Builder::new().name(self.thread.to_owned()).spawn(move || {
             let mut asking = asking;
             asking.answer = Some(question());
         });
+        if let Err(e) = started {
+            log::warn!("no thread for {}: {e}", self.thread);
+        }
     }
 
     /// Changes which answer is kept.

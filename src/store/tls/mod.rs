@@ -39,8 +39,10 @@ pub(crate) struct TlsClient {
 #[derive(Default)]
 struct TlsState {
     config: Option<Arc<ClientConfig>>,
-    /// The files as they were when they were last read.
+    /// The files as they were when the configuration in use was read.
     stamps: Vec<Stamp>,
+    /// The files as they were when they could not be used.
+    refused: Vec<Stamp>,
     /// Read once: that takes milliseconds.
     system: Option<Vec<CertificateDer<'static>>>,
 }
@@ -114,7 +116,9 @@ impl TlsClient {
         Ok(config)
     }
 
-    /// Also returns why changed files were not used.
+    /// Also returns why changed files were not used, once for each change. They are read again each
+    /// time until they can be used: what was wrong may end without a trace in a stamp (the rights
+    /// to a file, the number of open files).
     fn read_if_changed(&self) -> Result<(Arc<ClientConfig>, Option<Error>)> {
         let mut state = self.state.lock();
         // Taken before the files are read: a file that changes meanwhile is read again next time.
@@ -124,14 +128,19 @@ impl TlsClient {
         {
             return Ok((config.clone(), None));
         }
-        let (config, trouble) = match (self.load(&mut state.system), &state.config) {
-            (Ok(config), _) => (Arc::new(config), None),
-            (Err(error), Some(config)) => (config.clone(), Some(error)),
+        let config = match (self.load(&mut state.system), &state.config) {
+            (Ok(config), _) => Arc::new(config),
+            (Err(error), Some(config)) => {
+                let config = config.clone();
+                let is_new = std::mem::replace(&mut state.refused, stamps.clone()) != stamps;
+                return Ok((config, is_new.then_some(error)));
+            }
             (Err(error), None) => return Err(error),
         };
-        state.stamps = stamps;
         state.config = Some(config.clone());
-        Ok((config, trouble))
+        state.stamps = stamps;
+        state.refused.clear();
+        Ok((config, None))
     }
 
     fn stamps(&self) -> Vec<Stamp> {

@@ -5,7 +5,9 @@ use std::time::Duration;
 use leasehold::ErrorKind::{NotReady, ReadOnly};
 use leasehold::{Builder, LockClient};
 
-use super::row::{Answers, Class, DONE, Stage, if_it_asks, row, unreachable};
+use super::row::{
+    Answers, Class, DONE, NO_MORE_FILES, Stage, if_it_asks, may_open_files, row, unreachable,
+};
 use super::rows;
 use super::runner::IO;
 use crate::rig::mysql::Client;
@@ -224,6 +226,11 @@ rows! {
         ]);
         OnMysql { counts: false, ..stage }
     }).failing(not_ready, &["max_connections"]);
+
+    no_more_files: row(NO_MORE_FILES, || {
+        let stage = OnMysql::stage(&[], [|_| may_open_files(false), |_| may_open_files(true)]);
+        OnMysql { counts: false, ..stage }
+    }).alone();
 
     rows_locked: row("A stranger has locked the rows of the locks (`SELECT .. FOR UPDATE`)", || {
         let stage = OnMysql::stage(&[], [

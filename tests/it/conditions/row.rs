@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use leasehold::observe::Listener;
 use leasehold::{Builder, ErrorKind, LockClient};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
 /// What a call does, which decides what it may answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -108,6 +109,15 @@ impl Row {
         (self.answers, self.says) = (answers, says);
         self
     }
+}
+
+pub(super) const NO_MORE_FILES: &str = "The process may open no more files";
+
+/// Those that are open stay open, whatever the limit.
+pub(super) fn may_open_files(may: bool) {
+    let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).expect("a limit");
+    let soft = if may { hard } else { 3 };
+    setrlimit(Resource::RLIMIT_NOFILE, soft, hard).expect("it may be changed");
 }
 
 /// A deployment, and what happens to it.

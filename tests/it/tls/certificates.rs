@@ -259,6 +259,33 @@ fn certificates_are_rotated_while_a_client_lives() {
     let _ = std::fs::remove_dir_all(dir);
 }
 
+/// What was wrong may end without a trace: the rights to a file, the number of open files.
+#[test]
+fn a_file_that_could_not_be_used_is_read_again_though_it_looks_the_same() {
+    let [certificates, other] = [(); 2].map(|()| Certificates::new());
+    let server = Server::start_tls(&certificates, &[]);
+    let dir = fresh_dir();
+    let ca = dir.join("ca.pem");
+    std::fs::copy(certificates.ca_file(), &ca).unwrap();
+    let client = client(&server, Tls::new().ca_file(&ca));
+    let reconnects = || {
+        server.cmd::<u32>(&["CLIENT", "KILL", "TYPE", "normal"]);
+        client.try_lock("job").map(|guard| guard.expect("it is free").unlock().unwrap())
+    };
+    let good = std::fs::read(other.ca_file()).unwrap();
+    std::fs::write(&ca, vec![b'x'; good.len()]).unwrap();
+    let written_at = std::fs::metadata(&ca).unwrap().modified().unwrap();
+    reconnects().expect("the certificates that were read before stay in use");
+
+    std::fs::write(&ca, good).unwrap();
+    std::fs::File::options().write(true).open(&ca).unwrap().set_modified(written_at).unwrap();
+    server.present(other.server());
+    reconnects().expect("it trusts the other authority");
+    drop(client);
+    server.assert_clean();
+    let _ = std::fs::remove_dir_all(dir);
+}
+
 #[test]
 fn a_port_without_tls_asked_in_tls_and_the_other_way_round() {
     let certificates = Certificates::new();

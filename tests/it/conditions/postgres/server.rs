@@ -1,6 +1,7 @@
 //! The server itself.
 
 use super::*;
+use crate::conditions::row::{NO_MORE_FILES, may_open_files};
 use crate::conditions::rows;
 
 /// The role has this setting, in sessions that begin from then on; and all begin anew.
@@ -108,6 +109,10 @@ rows! {
             stage.proxy().refuse(false);
         }, |stage, _| stage.strangers_end()).for_a_role()
     }).failing(not_ready, &["max_connections"]);
+
+    no_more_files: row(NO_MORE_FILES, || {
+        OnPostgres::stage("", |_, _| may_open_files(false), |_, _| may_open_files(true))
+    }).alone();
 
     statement_timeout: row("The role has a `statement_timeout` of 200 ms", || with_setting("statement_timeout = 200"));
 

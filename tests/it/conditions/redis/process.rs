@@ -2,10 +2,9 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use nix::sys::resource::{Resource, getrlimit, setrlimit};
-
 use super::around::Behaviour;
 use super::*;
+use crate::conditions::row::{NO_MORE_FILES, may_open_files};
 use crate::conditions::rows;
 
 /// A logger or a tracer of the user, on each thread that calls it while the condition lasts.
@@ -97,22 +96,19 @@ fn traced_by(behaviour: Behaviour) -> OneRedis {
     })
 }
 
-/// The process may open no more files than it has open.
 fn without_more_files(begins: impl Fn(&mut OneRedis) + 'static) -> OneRedis {
-    let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).expect("a limit");
     OneRedis::stage(
         &[],
         move |stage, _| {
-            // Those that are open stay open, whatever the limit.
-            setrlimit(Resource::RLIMIT_NOFILE, 3, hard).expect("it may be lowered");
+            may_open_files(false);
             begins(stage);
         },
-        move |_, _| setrlimit(Resource::RLIMIT_NOFILE, soft, hard).expect("it may be raised"),
+        |_, _| may_open_files(true),
     )
 }
 
 rows! {
-    no_more_files: row("The process may open no more files", || without_more_files(|_| ())).alone();
+    no_more_files: row(NO_MORE_FILES, || without_more_files(|_| ())).alone();
 
     no_files: row("The process may open no more files, and its connections end", || {
         without_more_files(|stage| stage.proxy().cut_all())
