@@ -125,11 +125,11 @@
 //!    may have ended, even when the process was stopped or the machine was asleep (see
 //!    [Versions](#versions) for the clocks).
 //! 2. **Nothing is left behind.** A lost reply, a dead server, a wait that timed out, a panic or a
-//!    killed process leaves no lock for longer than one lease (permits: two seconds more), and no
-//!    place in a queue for longer than [`waiter_timeout`](Builder::waiter_timeout) ([longer beside
-//!    Java](FairMutex#order)). While the process lives, it undoes what is left as soon as the
-//!    server answers again. Latches and counting semaphores have no lease: what a killed process
-//!    leaves there stays.
+//!    killed process leaves no lock for longer than one lease (permits on Redis: two seconds more),
+//!    and no place in a queue for longer than [`waiter_timeout`](Builder::waiter_timeout) ([longer
+//!    beside Java](FairMutex#order)). While the process lives, it undoes what is left as soon as
+//!    the server answers again. Latches and counting semaphores have no lease: what a killed
+//!    process leaves there stays.
 //! 3. **It speaks Redisson's protocol.** Keys, values, channels and messages are Redisson's own.
 //! 4. **One round trip per call, and no polling.** Two background threads of a client serve any
 //!    number of locks and waiters. [`on_lost`](ReentrantMutexGuard::on_lost) and

@@ -1,15 +1,19 @@
 //! `leasehold once`: what the store keeps of a job, for operators.
 
+use std::time::Duration;
+
 use leasehold::ScheduledJob;
 
+use crate::duration;
 use crate::failure::{Failure, say, status};
 use crate::run::Once;
 use crate::store::StoreArgs;
-use crate::text::visible;
+use crate::text::{time, visible};
 
 const DETAILS: &str = "\
 forget: lets an occurrence run again, although it or a newer one was done, and with all its attempts. A run that is under
-way goes on. The status is 0, also if nothing was known of the occurrence.
+way goes on. If a newer one was done, it may run again for the time of --keep only: then its time has passed as before.
+The status is 0, also if nothing was known of the occurrence.
 
 force-out: ends the lease of the run that is under way, whichever occurrence it is for. Its command is ended, and its
 success is not recorded; the next run may begin at once, before that command has noticed. The status is 75 if nothing
@@ -32,6 +36,10 @@ enum What {
         /// The job, and the label of the occurrence
         #[arg(value_name = "KEY=OCCURRENCE")]
         once: Once,
+
+        /// For how long it may run again if a newer occurrence was done
+        #[arg(long, value_name = "TIME", value_parser = duration::parse, default_value = "1d")]
+        keep: Duration,
     },
     /// End the lease of the run that is under way
     ForceOut {
@@ -42,12 +50,13 @@ enum What {
 
 pub(crate) fn once(store: &StoreArgs, args: &OnceArgs) -> Result<u8, Failure> {
     match &args.what {
-        What::Forget { once } => {
+        What::Forget { once, keep } => {
             let Some(label) = &once.label else {
                 let why = "an occurrence is missing: leasehold once forget KEY=OCCURRENCE";
                 return Err(Failure::new(status::USAGE, why));
             };
-            forget(&store.builder()?.build()?.once(&once.key, label), label)
+            let job = store.builder()?.build()?.once(&once.key, label).keep(*keep);
+            forget(&job, label, *keep)
         }
         What::ForceOut { key } => {
             // The lease is that of all occurrences.
@@ -56,11 +65,12 @@ pub(crate) fn once(store: &StoreArgs, args: &OnceArgs) -> Result<u8, Failure> {
     }
 }
 
-fn forget(job: &ScheduledJob, label: &str) -> Result<u8, Failure> {
+fn forget(job: &ScheduledJob, label: &str, keep: Duration) -> Result<u8, Failure> {
     let was_known = job.forget()?;
     let name = visible(job.name());
     say(format_args!(
-        "{name}: {label} may run again{}",
+        "{name}: {label} may run again, for {} if a newer one was done{}",
+        time(keep),
         if was_known { "" } else { "; nothing was known of it" }
     ));
     Ok(0)

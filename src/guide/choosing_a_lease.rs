@@ -90,7 +90,7 @@
 //!
 //! # Permits
 //!
-//! A [semaphore](crate::Semaphore)'s permits come back two seconds after their lease has ended,
-//! because each Java client judges it by its own clock.
+//! A [semaphore](crate::Semaphore)'s permits come back when their lease has ended; on Redis two
+//! seconds later, because each Java client judges it by its own clock.
 #![cfg_attr(not(feature = "redis"), doc = include_str!("../links/redis.md"))]
 #![cfg_attr(not(feature = "redlock"), doc = include_str!("../links/redlock.md"))]

@@ -5,10 +5,10 @@
 //! | you want to | call | it notices |
 //! |---|---|---|
 //! | check before a step that must not overlap | [`is_held`](crate::ReentrantMutexGuard::is_held), or [`ensure_held`](crate::ReentrantMutexGuard::ensure_held) with `?` | from the first instruction after the lease may have ended; no I/O |
-//! | wait for a loss on another thread | [`wait_lost(time)`](crate::ReentrantMutexGuard::wait_lost) | within about a millisecond of the end of the lease; it returns whether the lock is [lost, still held, or released](crate::LossWait) |
+//! | wait for a loss on another thread | [`wait_lost(time)`](crate::ReentrantMutexGuard::wait_lost) | within about a millisecond of the end of the lease (after the machine was asleep within a tenth of the lease, 1 s at most); it returns whether the lock is [lost, still held, or released](crate::LossWait) |
 //! | the same, until the job is done or asked to stop | [`wait_lost_or_cancelled`](crate::ReentrantMutexGuard::wait_lost_or_cancelled) | the same, or as soon as its [token](crate::CancelToken) is cancelled |
 //! | be called | [`on_lost`](crate::ReentrantMutexGuard::on_lost) | the same; callbacks run on threads of their own and can be late |
-//! | wait for jobs and for a loss at once | [`lost`](crate::ReentrantMutexGuard::lost) with `select!` | within about a millisecond |
+//! | wait for jobs and for a loss at once | [`lost`](crate::ReentrantMutexGuard::lost) with `select!` | the same |
 //! | act before it is lost | [`on_renewal_failed`](crate::ReentrantMutexGuard::on_renewal_failed) | when the first renewal fails |
 //! | know why | [`loss`](crate::ReentrantMutexGuard::loss) | |
 //!
@@ -125,7 +125,7 @@
 //!
 //! | | pauses for longer than the lease | dies | loses the server, or the server loses its data |
 //! |---|---|---|---|
-//! | holder of `mutex`, `multi`, `fair`, `rw_lock`, `semaphore` | learns of the loss at its first check; others may have the lock meanwhile | the lock is free when the lease ends (permits two seconds later) | learns of the loss when the lease ends, or at the next renewal |
+//! | holder of `mutex`, `multi`, `fair`, `rw_lock`, `semaphore` | learns of the loss at its first check; others may have the lock meanwhile | the lock is free when the lease ends (permits on Redis two seconds later) | learns of the loss when the lease ends, or at the next renewal |
 //! | waiter of `fair` | keeps its turn if nobody was served meanwhile, otherwise it moves to the front | delays those behind it for [`waiter_timeout`](crate::Builder::waiter_timeout); [beside Java](crate::FairMutex#order) it can be longer | keeps waiting; after a loss of data the order starts anew |
 //! | waiting writer of `rw_lock` | readers get in before it | keeps new readers out for `waiter_timeout` | keeps waiting |
 //! | user of `latch` | nothing happens: a latch has no lease | its remaining counts never arrive: wait with a timeout | keeps waiting; a latch that the server forgot is open |

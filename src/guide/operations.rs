@@ -319,15 +319,16 @@
 //! | `free` | nobody has the lock: the job waits for something else, or for another name | `leasehold ls`: is there a similar name? Then the snapshot below |
 //! | `held by`, for long, and its lease is renewed (`leasehold watch NAME` shows it) | that process is alive and does not finish | take its snapshot or a thread dump: its host and process id are in the output |
 //! | `held by` an id without a name | a Redisson client, or one that does not announce its owner | the id is in Redisson's own logs; `CLIENT LIST` has the addresses |
-//! | `its lease ends in` falls and never rises | the holder was killed or cannot reach the server: the lock is released when its lease ends | wait that long; for a long lease `leasehold unlock NAME --ask` |
+//! | `its lease ends in` falls and never rises | the holder was killed, cannot reach the server, or has a fixed lease, which is never renewed: the lock is released when its lease ends | wait that long; for a long lease `leasehold unlock NAME --ask` |
 //! | some places in the queue are `expired` | waiters were killed; the others pass them | nothing |
 //! | the holder changes all the time (`leasehold top`, column RATE/s) | the lock is not stuck, but contended | protect less with one name |
 //! | `leasehold: ..`, status 69 | the store is down, cut off, not ready or full | `leasehold doctor`: it says which server, and what to do |
 //! | everything is in order, but slow | latency, a full server, a throttled disk | `leasehold doctor`, which times round trips |
 //!
-//! `leasehold unlock` frees a lock by force. It names the holder and says what happens to it, and
-//! refuses while the holder lives. Only [fencing tokens](crate::fencing) can refuse what the holder
-//! does until it notices.
+//! `leasehold unlock` frees a lock by force. It names the holder and says what happens to it. It
+//! refuses while the holder lives and, without `--force`, if that cannot be seen, as with a fixed
+//! lease of a Java client. Only [fencing tokens](crate::fencing) can refuse what the holder does
+//! until it notices.
 //!
 //! Then look inside. [`LockClient::snapshot`](crate::LockClient::snapshot) shows what the client
 //! holds and waits for now, with threads and times. It asks no server, so it works while one hangs.

@@ -60,7 +60,7 @@
 //! | the last handle of a client is dropped | the background threads end. The drop blocks for up to two I/O timeouts if a server hangs |
 //! | `main` returns | guards on other threads are not dropped; their locks stay until the leases end |
 //! | `std::process::exit` | no guard is dropped; all locks stay until their leases end |
-//! | the process is killed, or aborts | locks stay until their leases end, permits two seconds longer, places in a queue for [`waiter_timeout`](crate::Builder::waiter_timeout). Permits of a [counting semaphore](crate::CountingSemaphore), and counts that a [latch](crate::CountDownLatch) still waits for, stay for ever. Permits of a [rate limiter](crate::RateLimiter) come back when their interval is over |
+//! | the process is killed, or aborts | locks stay until their leases end, permits on Redis two seconds longer, places in a queue for [`waiter_timeout`](crate::Builder::waiter_timeout). Permits of a [counting semaphore](crate::CountingSemaphore), and counts that a [latch](crate::CountDownLatch) still waits for, stay for ever. Permits of a [rate limiter](crate::RateLimiter) come back when their interval is over |
 //! | the process is suspended | locks stay for a lease; when the process resumes, its guards report the loss |
 //!
 //! After a crash an operator can free a lock with

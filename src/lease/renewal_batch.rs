@@ -207,12 +207,15 @@ impl Watchdog {
         let state = if lease.is_zero() {
             hold.state()
         } else {
-            // A fixed lease was only confirmed.
+            // A fixed lease was only confirmed. Counted from a request that was sent late, what was
+            // left of it would end later, with each visit.
+            let mut granted = Duration::ZERO;
             if hold.asked.is_renewed {
                 let observer = &self.loss_callbacks.observer;
                 observer.renewed(hold.asked.primitive, &hold.asked.name, true);
+                granted = lease;
             }
-            hold.confirmed(sent_at, lease)
+            hold.confirmed(sent_at, granted)
         };
         match state {
             LeaseState::Lost => {
@@ -385,3 +388,7 @@ impl StoreHold {
         })
     }
 }
+
+#[cfg(test)]
+#[path = "renewal_batch_tests.rs"]
+mod tests;

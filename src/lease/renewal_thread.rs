@@ -4,7 +4,8 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
-use crate::base::lease::{LeaseState, Moment};
+use crate::base::lease::{LeaseState, Moment, margin};
+use crate::base::limits::SHORTEST_LEASE;
 use crate::base::log;
 use crate::base::random::Backoff;
 use crate::lease::announcer::{Announcer, HeldNow};
@@ -160,6 +161,9 @@ impl Watchdog {
     /// Detects a wall clock that ran ahead of the boot-time clock by more than the margin. The
     /// machine was paused in a way that its boot-time clock did not count, so leases may end sooner
     /// than this client believes: all of them become due now. Returns how far it jumped.
+    ///
+    /// A jump that endangers none of them is noted for grants that are on their way: their leases
+    /// may be shorter.
     fn mistrust_a_jump(
         &self,
         table: &mut RenewalTable,
@@ -169,11 +173,12 @@ impl Watchdog {
         let reading = ClockReading::at(&*self.clock, now);
         let ahead = reading.jumped_since(&round.seen);
         round.seen = reading;
-        if !table.due.is_endangered_by(ahead) {
+        if ahead <= margin(SHORTEST_LEASE) {
             return None;
         }
-        self.mistrust(table, || self.holds.all_holds());
-        Some(ahead)
+        let is_endangered = table.due.is_endangered_by(ahead, now);
+        self.mistrust(table, || if is_endangered { self.holds.all_holds() } else { Vec::new() });
+        is_endangered.then_some(ahead)
     }
 
     /// Another server has the holds now, and may have missed their last renewals.

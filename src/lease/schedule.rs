@@ -117,9 +117,10 @@ impl Schedule {
     }
 
     /// Whether a lease can have ended while the machine was paused for this long without its
-    /// boot-time clock counting it.
-    pub(crate) fn is_endangered_by(&self, jump: Duration) -> bool {
-        !self.due.is_empty() && jump > margin(self.shortest_lease())
+    /// boot-time clock counting it. What is left counts, and not what was asked for: a lock that a
+    /// release has granted ends with its [place](StoreHold::ending_at).
+    pub(crate) fn is_endangered_by(&self, jump: Duration, now: Moment) -> bool {
+        self.due.values().any(|hold| jump > margin(hold.lease.until().since(now)))
     }
 }
 
@@ -170,8 +171,9 @@ impl StoreHold {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lease::store_hold::tests::tenure;
-    use crate::signal::clock::FakeClock;
+    use crate::base::lock_name::Kind;
+    use crate::lease::store_hold::tests::{granted, tenure};
+    use crate::signal::clock::{Clock, FakeClock};
 
     #[test]
     fn a_short_lease_counts_only_while_its_hold_is_here() {
@@ -206,5 +208,22 @@ mod tests {
         visited.sort_by_key(|hold| hold.asked.name.name.clone());
         assert!(Arc::ptr_eq(&visited[0], &a) && Arc::ptr_eq(&visited[1], &c) && visited.len() == 2);
         assert!(schedule.leave(&a).is_none() && schedule.take_all().is_empty());
+    }
+
+    #[test]
+    fn a_place_that_a_release_has_granted_is_endangered_sooner_than_a_lease() {
+        let clock = Arc::new(FakeClock::default());
+        let seconds = Duration::from_secs;
+        let now = clock.now();
+        let [lease, place] = [600, 5].map(|end| {
+            let hold = granted("a", Kind::Fair, &clock, seconds(600));
+            let mut schedule = Schedule::default();
+            schedule.enter(&Arc::new(hold.ending_at(now.plus(seconds(end)))), now);
+            schedule
+        });
+        assert!(place.is_endangered_by(seconds(3), now));
+        assert!(!lease.is_endangered_by(seconds(3), now));
+        assert!(lease.is_endangered_by(seconds(7), now));
+        assert!(!Schedule::default().is_endangered_by(seconds(7), now));
     }
 }

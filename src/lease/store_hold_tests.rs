@@ -19,7 +19,12 @@ pub(crate) fn granted(
     granted_by(&watchdog(clock), name, kind, lease)
 }
 
-fn granted_by(watchdog: &Arc<Watchdog>, name: &str, kind: Kind, lease: Duration) -> StoreHold {
+pub(crate) fn granted_by(
+    watchdog: &Arc<Watchdog>,
+    name: &str,
+    kind: Kind,
+    lease: Duration,
+) -> StoreHold {
     let name = Arc::new(LockName::new("", name, kind).unwrap());
     let holder = ClientId::random(Duration::from_secs(5)).fresh_holder();
     let primitive = kind.into();

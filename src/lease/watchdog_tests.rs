@@ -90,3 +90,26 @@ fn a_hold_that_enters_after_a_jump_of_the_clock_is_asked_for_at_once() {
     assert!(is_lost_soon(&late, || ()));
     assert!(watchdog.stop(Instant::now() + Duration::from_secs(10)));
 }
+
+/// The jump is longer than the margin of the lease whose reply is on its way. Nothing is in the
+/// table, or only a lease that is much longer.
+#[test]
+fn a_jump_that_endangers_no_hold_here_counts_for_what_is_on_its_way() {
+    for others in [&[][..], &["long"]] {
+        let clock = Arc::new(FakeClock::default());
+        let watchdog = watchdog(&clock);
+        let late = hold_of(&watchdog, "late", Duration::from_secs(10));
+        watchdog.begin().unwrap();
+        for name in others {
+            watchdog.watch(&hold_of(&watchdog, name, SPAN)).unwrap();
+        }
+        clock.jump_wall(Duration::from_secs(3));
+        watchdog.visit_all();
+        while watchdog.table.lock().visit_all {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        watchdog.watch(&late).unwrap();
+        assert!(is_lost_soon(&late, || ()), "beside {others:?}");
+        assert!(watchdog.stop(Instant::now() + Duration::from_secs(10)));
+    }
+}

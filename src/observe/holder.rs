@@ -25,8 +25,8 @@ const MOST_LOOKUPS: usize = 16;
 /// in 21 s`. What is not known is left out; a holder whose owner is not known is named by its id.
 ///
 /// [As JSON](crate::observe#as-json) it is an object with `id`, `hold_count`, `remaining_ms`,
-/// `held_for_ms`, `lease_ms`, `owner`, `foreign`, `kept`, `this_client` and `data`: a string, in
-/// which `\u{fffd}` replaces what is not UTF-8.
+/// `held_for_ms`, `lease_ms`, `announced_ago_ms`, `owner`, `foreign`, `kept`, `this_client` and
+/// `data`: a string, in which `\u{fffd}` replaces what is not UTF-8.
 ///
 /// # Examples
 /// ```
@@ -59,6 +59,27 @@ pub(super) struct Known {
     pub(super) owner: Option<HolderOwner>,
     pub(super) held_for: Option<Duration>,
     pub(super) lease: Option<Duration>,
+    pub(super) announced_ago: Option<Duration>,
+}
+
+impl Known {
+    fn announced(one: &Announcement, left: Duration, held_for: Option<Duration>) -> Self {
+        Self {
+            owner: Some(one.owner.clone()),
+            held_for,
+            lease: Some(one.ttl),
+            announced_ago: Some(one.ttl.saturating_sub(left)),
+        }
+    }
+
+    fn of_this_client(client: &ClientState, held_for: Option<Duration>) -> Self {
+        Self {
+            owner: client.config.owner.clone(),
+            held_for,
+            lease: Some(client.config.lease),
+            announced_ago: Some(Duration::ZERO),
+        }
+    }
 }
 
 impl LockHolder {
@@ -145,6 +166,14 @@ impl LockHolder {
     #[must_use]
     pub fn lease(&self) -> Option<Duration> {
         self.known.lease
+    }
+
+    /// How long ago its client last announced who it is, known whenever its [lease](Self::lease)
+    /// is. A client that holds anything does so every third of that lease, so one that did it more
+    /// recently is alive, also if the hold has a fixed lease, which nobody renews.
+    #[must_use]
+    pub fn announced_ago(&self) -> Option<Duration> {
+        self.known.announced_ago
     }
 
     /// What the holder has written beside its hold
@@ -237,11 +266,7 @@ impl<'s> Lookups<'s> {
             let is_this_client = ours.is_some() || self.client.who.id.owns(&id);
             let known = if is_this_client {
                 let held_for = ours.map(|hold| now.since(hold.asked.at));
-                Known {
-                    owner: self.client.config.owner.clone(),
-                    held_for,
-                    lease: Some(self.client.config.lease),
-                }
+                Known::of_this_client(self.client, held_for)
             } else {
                 self.known_of(&id, owners)
             };
@@ -269,8 +294,7 @@ impl<'s> Lookups<'s> {
     /// What another client announces, with its holds or in a record of its own.
     pub(super) fn known_of(&mut self, id: &str, owners: &[(String, HolderOwner)]) -> Known {
         if self.client.who.id.owns(id) {
-            let owner = self.client.config.owner.clone();
-            return Known { owner, held_for: None, lease: Some(self.client.config.lease) };
+            return Known::of_this_client(self.client, None);
         }
         let beside =
             owners.iter().find(|(holder, _)| *holder == id).map(|(_, owner)| owner.clone());
@@ -294,11 +318,7 @@ impl<'s> Lookups<'s> {
             }
         };
         let Some((announcement, left)) = &self.known[place].1 else { return Known::default() };
-        Known {
-            owner: Some(announcement.owner.clone()),
-            held_for: announcement.age_of(number, *left),
-            lease: Some(announcement.ttl),
-        }
+        Known::announced(announcement, *left, announcement.age_of(number, *left))
     }
 
     /// The id of permits does not contain the client: they belong to the client that lists them
@@ -315,11 +335,7 @@ impl<'s> Lookups<'s> {
         let Some((_, Some((announcement, left)))) = self.known.iter().find(holds) else {
             return Known::default();
         };
-        Known {
-            owner: Some(announcement.owner.clone()),
-            held_for: announcement.age_of_hold(id, *left),
-            lease: Some(announcement.ttl),
-        }
+        Known::announced(announcement, *left, announcement.age_of_hold(id, *left))
     }
 
     /// Takes over the announcements of all clients, so that none of them is queried again.
@@ -374,7 +390,7 @@ mod tests {
             let id = "a8a5ef81:30".to_owned();
             let hold_count = 1;
             let is_this_client = false;
-            let known = Known { owner, held_for, lease: None };
+            let known = Known { owner, held_for, ..Known::default() };
             let data = None;
             LockHolder { id, hold_count, remaining, is_this_client, known, data }.to_string()
         };

@@ -65,6 +65,7 @@ object!(LockHolder as holder {
     remaining_ms: holder.remaining().map(millis),
     held_for_ms: holder.held_for().map(millis),
     lease_ms: holder.lease().map(millis),
+    announced_ago_ms: holder.announced_ago().map(millis),
     owner: holder.owner(),
     foreign: holder.is_foreign(),
     kept: holder.is_kept(),

@@ -27,7 +27,12 @@ fn owner() -> HolderOwner {
 const OWNER: &str = r#"{"label":"billing-7","pid":4711,"host":"host-a"}"#;
 
 fn holder() -> LockHolder {
-    let known = Known { owner: Some(owner()), held_for: Some(MS(12_000)), lease: Some(MS(30_000)) };
+    let known = Known {
+        owner: Some(owner()),
+        held_for: Some(MS(12_000)),
+        lease: Some(MS(30_000)),
+        announced_ago: Some(MS(9_000)),
+    };
     LockHolder {
         id: "a8a5ef81-7b21-8f02-9b43-cfe1a3d3b2a1:30".to_owned(),
         hold_count: 2,
@@ -45,7 +50,7 @@ fn foreign_holder() -> LockHolder {
 }
 
 const FOREIGN: &str = r#"{"id":"0f2e5d3c-9f1f-4d3e-8b43-cfe1a3d3b2a1:9","hold_count":1,"remaining_ms":null,
-    "held_for_ms":null,"lease_ms":null,"owner":null,"foreign":true,"kept":false,"this_client":false,
+    "held_for_ms":null,"lease_ms":null,"announced_ago_ms":null,"owner":null,"foreign":true,"kept":false,"this_client":false,
     "data":null}"#;
 
 fn lock(primitive: Primitive) -> LockSummary {
@@ -100,7 +105,7 @@ fn holders_say_who_they_are() {
     is(
         &holder(),
         &format!(
-            r#"{{"id":"a8a5ef81-7b21-8f02-9b43-cfe1a3d3b2a1:30","hold_count":2,"remaining_ms":21999,"held_for_ms":12000,"lease_ms":30000,
+            r#"{{"id":"a8a5ef81-7b21-8f02-9b43-cfe1a3d3b2a1:30","hold_count":2,"remaining_ms":21999,"held_for_ms":12000,"lease_ms":30000,"announced_ago_ms":9000,
             "owner":{OWNER},"foreign":false,"kept":false,"this_client":true,"data":"build \"812\"�"}}"#
         ),
     );

@@ -62,6 +62,8 @@ impl Condvar {
 
     pub(crate) fn notify_all(&self) {
         self.0.notify_all();
+    }
+}
 
 /// Waits for a thread that has nothing left to do.
 #[cfg(not(windows))]

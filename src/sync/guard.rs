@@ -391,10 +391,11 @@ macro_rules! guard_methods {
             /// passed; the [result](crate::LossWait) says which. [`loss`](Self::loss) returns the
             /// cause of a loss. No I/O.
             ///
-            /// It notices the end of the lease within about a millisecond. If the server has
-            /// forgotten the hold, it notices that at the next renewal: up to a third of the lease
-            /// later, and at most 10 s later for a fixed lease. Call it from a second thread that
-            /// borrows the guard.
+            /// It notices the end of the lease within about a millisecond; if the machine was
+            /// asleep then, within a tenth of the lease after it is awake, 1 s at most. If the
+            /// server has forgotten the hold, it notices that at the next renewal: up to a third of
+            /// the lease later, and at most 10 s later for a fixed lease. Call it from a second
+            /// thread that borrows the guard.
             pub fn wait_lost(&self, timeout: std::time::Duration) -> $crate::LossWait {
                 self.0.wait_lost(timeout)
             }
@@ -506,8 +507,8 @@ macro_rules! guard_methods {
             /// # Errors
             /// [`Lost`](crate::ErrorKind::Lost) when the hold is gone;
             /// [`InvalidInput`](crate::ErrorKind::InvalidInput) for a lease out of range; any
-            /// failure of the request, which leaves the lease as it was (of several locks, some may
-            /// be extended).
+            /// failure of the request, which leaves the lease as it was: in the store it may be
+            /// longer if the reply was lost (of several locks, some may be extended).
             #[doc(alias = "renew")]
             #[doc(alias = "expire")]
             #[doc(alias = "refresh")]

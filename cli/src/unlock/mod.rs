@@ -19,9 +19,12 @@ const DETAILS: &str = "\
 For a lock whose holder is gone or hangs. It shows who will lose the lock and how they notice, and frees the lock; the
 next waiter gets it.
 
-It refuses, with status 75, while a holder is alive: if it renewed the lock less than a third of its lease ago. Where
-that cannot be seen at once, it watches for up to 11 s whether the holder renews the lock. A hold that ends with a
-session (ZooKeeper), one without a lease, and one with more than 30 s left whose lease is not known need --force.
+It refuses, with status 75, while a holder is alive: if it renewed the lock, or its client announced itself, less than a
+third of its lease ago. Where that cannot be seen at once, it watches for up to 11 s whether the holder does so.
+
+--force is needed for a hold that ends with a session (ZooKeeper), for one without a lease, and for one whose lease is not
+known: of another library, of a client that announces nothing, or longer than that of its client. It may be a fixed lease,
+which is never renewed, so its holder cannot be told from one that was killed. Such a lock is free when its lease ends.
 
 It also refuses if another holder has taken the lock since it was shown or, without --force, if it was renewed since;
 only a change in the last round trip before the lock is freed goes unnoticed.

@@ -1,9 +1,11 @@
-//! Whether the holders of a lock still renew it.
+//! Whether the holders of a lock live.
 //!
-//! A watchdog renews at a third of the lease, so a living holder has more than two thirds left. But
-//! only some holders announce how long the lease is. For the others, this watches whether the
-//! remaining time grows: that must happen within half of the remaining time, because at least two
-//! thirds of the lease were left.
+//! A watchdog renews at a third of the lease, so a hold that is renewed has more than two thirds
+//! left. That must happen within half of the remaining time, and this watches for it.
+//!
+//! A fixed lease is never renewed: its holder looks like a dead one. So a holder also lives if its
+//! client has announced itself within a third of the lease. Of a holder that announces no lease, or
+//! has a longer one, nothing is known: it is not taken for dead.
 
 use std::time::{Duration, Instant};
 
@@ -14,10 +16,7 @@ use crate::failure::{Failure, say};
 use crate::holders::who;
 use crate::text::{time, visible};
 
-/// The default lease of Redisson and of this library: a holder that announces no lease is expected
-/// to have none that is longer.
-const USUAL_LEASE: Duration = Duration::from_secs(30);
-/// A third of the usual lease, and the delay that a busy holder may have.
+/// A third of the default lease, and the delay that a busy holder may have.
 const LONGEST_WATCH: Duration = Duration::from_secs(11);
 const LOOK: Duration = Duration::from_millis(100);
 /// A smaller difference is the noise of two requests.
@@ -35,8 +34,10 @@ pub(super) fn sign_of_life(
     for holder in lock.holders().iter().filter(|holder| !holder.is_kept()) {
         match look_at(holder) {
             Look::Lives(sign) => return Ok(Some(sign)),
-            Look::Unclear(longest) => watch = watch.max(longest),
-            Look::Unknown(why) => (watch, doubt) = (LONGEST_WATCH, Some(why)),
+            Look::Unclear { longest, why_doubt } => {
+                watch = watch.max(longest);
+                doubt = doubt.or(why_doubt);
+            }
         }
     }
     if watch > NOISE {
@@ -66,38 +67,52 @@ pub(super) fn sign_of_life(
 
 enum Look {
     Lives(String),
-    /// To be watched for this long: if nothing is renewed, the holder is gone.
-    Unclear(Duration),
-    /// To be watched; if nothing is renewed, it is still not known whether the holder is gone.
-    Unknown(String),
+    /// To be watched for this long. If nothing is renewed, the holder is gone, unless there is a
+    /// doubt.
+    Unclear {
+        longest: Duration,
+        why_doubt: Option<String>,
+    },
 }
 
 fn look_at(holder: &LockHolder) -> Look {
+    let who = who(holder);
     let Some(left) = holder.remaining() else {
-        let why = format!("{} holds it without a lease, or until its session ends", who(holder));
-        return Look::Lives(why);
+        return Look::Lives(format!("{who} holds it without a lease, or until its session ends"));
     };
-    match holder.lease() {
-        Some(lease) if left <= lease && lease - left < lease / 3 => {
-            Look::Lives(format!("{} renewed it {} ago", who(holder), time(lease - left)))
-        }
-        Some(lease) if left <= lease => Look::Unclear((left / 2 + NOISE).min(LONGEST_WATCH)),
-        _ if left > USUAL_LEASE => {
-            let why = format!("its lease is longer than {} and not known", time(USUAL_LEASE));
-            Look::Unknown(format!("{} may be alive: {why}", who(holder)))
-        }
-        _ => Look::Unclear((left / 2 + NOISE).min(LONGEST_WATCH)),
+    let longest = (left / 2 + NOISE).min(LONGEST_WATCH);
+    let Some((lease, ago)) = holder.lease().zip(holder.announced_ago()) else {
+        let why = "its lease is not known, and may be a fixed one, which nobody renews";
+        return Look::Unclear { longest, why_doubt: Some(format!("{who} may be alive: {why}")) };
+    };
+    let unrenewed = lease.saturating_sub(left);
+    if left <= lease && unrenewed < lease / 3 {
+        Look::Lives(format!("{who} renewed it {} ago", time(unrenewed)))
+    } else if ago < lease / 3 {
+        let what = "and may have taken it with a fixed lease, which nobody renews";
+        Look::Lives(format!("{who} announced itself {} ago, {what}", time(ago)))
+    } else {
+        let is_longer = left > lease;
+        let why = || format!("{who} may be alive: its lease is longer than that of its client");
+        Look::Unclear { longest, why_doubt: is_longer.then(why) }
     }
 }
 
-/// A holder that has more time left than at the poll before, if there is one.
+/// The sign of a holder that has more time left than at the poll before, or whose client has
+/// announced itself since.
 pub(super) fn renewed_since(before: &[LockHolder], now: &[LockHolder]) -> Option<String> {
-    let left_before =
-        |id: &str| before.iter().find(|one| one.id() == id).and_then(LockHolder::remaining);
-    let is_renewed = |holder: &&LockHolder| {
-        left_before(holder.id())
-            .zip(holder.remaining())
-            .is_some_and(|(before, now)| now > before + NOISE)
-    };
-    now.iter().find(is_renewed).map(|holder| format!("{} has just renewed it", who(holder)))
+    now.iter().find_map(|holder| {
+        let earlier = before.iter().find(|one| one.id() == holder.id())?;
+        let grows = |from: Option<Duration>, to: Option<Duration>| {
+            from.zip(to).is_some_and(|(from, to)| to > from + NOISE)
+        };
+        let what = if grows(earlier.remaining(), holder.remaining()) {
+            "renewed it"
+        } else if grows(holder.announced_ago(), earlier.announced_ago()) {
+            "announced itself"
+        } else {
+            return None;
+        };
+        Some(format!("{} has just {what}", who(holder)))
+    })
 }

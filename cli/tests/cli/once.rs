@@ -31,11 +31,25 @@ fn a_command_runs_once_for_each_occurrence() {
     let free = "report: free\n  done     2026-11-23, the newest occurrence of this job";
     assert_eq!(say(&server, &["show", "report"]), (1, free.to_owned()));
     let forget = |once: &str| say(&server, &["once", "forget", once]);
-    let again = "leasehold: report: 2026-11-23 may run again";
+    let again = "leasehold: report: 2026-11-23 may run again, for 1d00h if a newer one was done";
     assert_eq!(forget("report=2026-11-23"), (0, again.to_owned()));
     assert_eq!(said("report=2026-11-23"), (0, "report 2026-11-23 1".to_owned()));
     assert!(forget("report=2030-01-01").1.ends_with("; nothing was known of it"));
     assert_eq!(say(&server, &["show", "nothing"]), (1, "nothing: free".to_owned()));
+    server.assert_clean();
+}
+
+/// A newer one was done: the record that lets it run again is the only one of it.
+#[test]
+fn an_occurrence_may_run_again_for_the_time_that_is_asked_for() {
+    let server = Server::start();
+    assert_eq!(echo(&server, "report=2", &[]), (0, "report 2 1".to_owned()));
+    let (status, said) = say(&server, &["once", "forget", "report=1", "--keep", "3h"]);
+    assert!(status == 0 && said.contains("may run again, for 3h00m"), "{said}");
+    let record = server.cmd::<Vec<String>>(&["KEYS", "leasehold_done:*/1"]).remove(0);
+    let left = server.cmd::<u64>(&["PTTL", &record]);
+    assert!((1..=3 * 3_600_000).contains(&left), "{left}");
+    assert_eq!(echo(&server, "report=1", &[]), (0, "report 1 1".to_owned()));
     server.assert_clean();
 }
 

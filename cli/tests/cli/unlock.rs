@@ -2,6 +2,7 @@
 
 use std::io::{Read, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
@@ -45,18 +46,54 @@ fn a_holder_that_lives_is_thrown_out_by_force_only() {
     assert_eq!(run(leasehold(&server, &["unlock", "job"])).2, "leasehold: job: it was free");
 }
 
-/// It has less than two thirds of the usual lease left and is not renewed; a hold with a short
-/// lease may be renewed, which can be observed.
+/// What a client with a lease of 30 s leaves behind that was killed: its hold and its announcement.
+fn hold_of_a_dead_client(server: &Server, name: &str, left_ms: u32, announced_for_ms: u32) {
+    let client = server.builder().owner("billing-7").build().unwrap();
+    let guard = client.lock(name).unwrap();
+    let id = server.cmd::<Vec<String>>(&["HKEYS", name]).remove(0);
+    let of_client = format!("leasehold_client:*{}*", id.rsplit_once(':').unwrap().0);
+    let records = || server.cmd::<Vec<String>>(&["KEYS", &of_client]);
+    wait_until("it is announced", || !records().is_empty());
+    let record = records().remove(0);
+    let text = server.cmd::<String>(&["GET", &record]);
+    drop(guard);
+    client.close(CAP).unwrap();
+    server.cmd::<()>(&["SET", &record, &text, "PX", &announced_for_ms.to_string()]);
+    server.cmd::<()>(&["HSET", name, &id, "1"]);
+    server.cmd::<()>(&["PEXPIRE", name, &left_ms.to_string()]);
+}
+
 #[test]
-fn who_is_not_renewed_is_gone() {
+fn who_neither_renews_nor_announces_is_gone() {
     let server = Server::start();
-    hold_as_java(&server, "dead", 4000);
+    hold_of_a_dead_client(&server, "dead", 4000, 15_000);
     let (status, out, err) = run(leasehold(&server, &["unlock", "dead"]));
     assert_eq!(status, Some(0), "{err}");
-    assert!(out.contains(JAVA) && out.contains("another library"), "{out}");
+    assert!(out.contains("billing-7") && err.contains("whether it is renewed"), "{out} {err}");
     assert!(err.ends_with("dead: freed"), "{err}");
     assert_eq!(server.cmd::<u32>(&["EXISTS", "dead"]), 0);
+}
 
+/// Nobody renews it: only its client is seen to be alive.
+#[test]
+fn a_fixed_lease_of_a_client_that_lives_stays() {
+    let server = Server::start();
+    let client =
+        server.builder().owner("billing-7").lease(Duration::from_secs(30)).build().unwrap();
+    let guard = client.mutex("job").with_lease(Duration::from_secs(15)).lock_owned().unwrap();
+    wait_until("it is announced", || {
+        run(leasehold(&server, &["show", "job"])).1.contains("billing-7")
+    });
+    let (status, _, err) = run(leasehold(&server, &["unlock", "job"]));
+    assert!(status == Some(75) && err.contains("announced itself"), "{err}");
+    assert!(guard.is_held());
+}
+
+/// It may have been taken with a fixed lease. A hold with a short lease may be renewed, which can
+/// be observed.
+#[test]
+fn a_holder_of_another_library_may_live() {
+    let server = Server::start();
     hold_as_java(&server, "long", 300_000);
     let long = Program::start(leasehold(&server, &["unlock", "long"]));
     hold_as_java(&server, "short", 4000);
@@ -64,10 +101,14 @@ fn who_is_not_renewed_is_gone() {
     looks.expect_said("whether it is renewed");
     server.cmd::<()>(&["PEXPIRE", "short", "6000"]);
     assert!(looks.ends_with(75).contains("has just renewed it"));
+    server.cmd::<()>(&["PEXPIRE", "short", "6000"]);
+    let (status, out, err) = run(leasehold(&server, &["unlock", "short"]));
+    assert!(out.contains(JAVA) && out.contains("another library"), "{out}");
+    assert!(status == Some(75) && err.contains("may be a fixed one"), "{err}");
 
     server.cmd::<()>(&["HSET", "endless", JAVA, "1"]);
     let said = long.ends_with(75);
-    assert!(said.contains("its lease is longer than 30.0 s and not known"), "{said}");
+    assert!(said.contains("may be a fixed one"), "{said}");
     let (status, _, err) = run(leasehold(&server, &["unlock", "endless"]));
     assert!(status == Some(75) && err.contains("without a lease"), "{err}");
     assert_eq!(run(leasehold(&server, &["unlock", "endless", "--force"])).0, Some(0));
@@ -166,7 +207,7 @@ impl Asked {
 #[test]
 fn a_lock_that_has_changed_hands_stays() {
     let server = Server::start();
-    hold_as_java(&server, "job", 3000);
+    hold_of_a_dead_client(&server, "job", 3000, 15_000);
     let looks = Program::start(leasehold(&server, &["unlock", "job"]));
     looks.expect_said("whether it is renewed");
     server.cmd::<()>(&["DEL", "job"]);
@@ -213,12 +254,13 @@ fn a_kept_lock_is_nobodys() {
 #[test]
 fn the_answer_is_for_what_was_shown() {
     let server = Server::start();
-    let renew: &dyn Fn() = &|| server.cmd(&["PEXPIRE", "job", "20000"]);
-    let take_again: &dyn Fn() = &|| server.cmd(&["INCR", "redisson_lock_token:{job}"]);
-    for (change, says) in [(renew, "has just renewed it"), (take_again, "its holder has changed")] {
-        server.cmd::<()>(&["SET", "redisson_lock_token:{job}", "100"]);
-        hold_as_java(&server, "job", 2000);
-        let mut terminal = Asked::start(&server, "unlock job --ask");
+    let renew: &dyn Fn() = &|| server.cmd(&["PEXPIRE", "renewed", "20000"]);
+    let take_again: &dyn Fn() = &|| server.cmd(&["INCR", "redisson_lock_token:{taken}"]);
+    for (name, change, says) in
+        [("renewed", renew, "has just renewed it"), ("taken", take_again, "its holder has changed")]
+    {
+        hold_of_a_dead_client(&server, name, 4000, 15_000);
+        let mut terminal = Asked::start(&server, &format!("unlock {name} --ask"));
         terminal.expect("[y/N]");
         change();
         assert!(terminal.answer("y\n", 75).contains(says));

@@ -25,8 +25,10 @@ use crate::sync::guard::{Guard, Movable};
 use crate::sync::handle::{Handle, handle_methods, without_deadline};
 use crate::wait::client_state::ClientState;
 
-/// The first pause after a leader has failed; it grows up to a lease.
+/// The first pause after a leader has failed, or no server could be reached.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
+/// The longest pause while no server can be reached: nobody may lead for so long after an outage.
+const LONGEST_RETRY: Duration = Duration::from_secs(2);
 
 /// The pauses between looks at whether another has led.
 const FIRST_LOOK: Duration = Duration::from_millis(10);
@@ -121,13 +123,13 @@ impl Election {
     /// |---|---|
     /// | returns `Ok` while it leads | the leadership is given up, and `run` returns the value, or stands [again](Self::again) |
     /// | returns `Ok` after its term has ended, or because it was told to end | `run` stands for election again |
-    /// | [resigns](Term::resign) | `run` stands back until another has led, or a lease has passed, and then stands again |
+    /// | [resigns](Term::resign), whatever it returns afterwards | `run` stands back until another has led, or a lease has passed, and then stands again |
     /// | returns an error, or panics | it is logged, and `run` stands again after a pause, which grows from 0.1 s to a lease and begins anew after a term of a lease |
     ///
     /// A closure is told to end when its lease is lost, when the client stops waiting or is closed,
     /// and when the token of [`with_cancel`](Self::with_cancel) is cancelled. See
     /// [`Term::cancel_token`]. While no server can be reached, `run` keeps trying, from its first
-    /// attempt on.
+    /// attempt on, with pauses of 2 s at most.
     ///
     /// # Errors
     /// - [`Closed`](ErrorKind::Closed) once the client [stops
@@ -148,7 +150,7 @@ impl Election {
         let _by_token = token.map(|token| token.wakes(Arc::new(stops.clone())));
         let mut pause = Backoff::new(FIRST_PAUSE, client.config.lease.max(FIRST_PAUSE));
         loop {
-            let Some(guard) = self.stand(&stops, &mut pause)? else { continue };
+            let guard = self.stand(&stops)?;
             let begun = os::now();
             let ended = self.lead_once(guard, &stops, &mut lead)?;
             if os::since(begun) >= client.config.lease {
@@ -211,20 +213,22 @@ impl Election {
         Err(Error::named(ErrorKind::InvalidInput, self.name(), why))
     }
 
-    /// The lock, or `None` after a pause: no server could be reached.
-    fn stand(
-        &self,
-        stops: &CancelToken,
-        pause: &mut Backoff,
-    ) -> Result<Option<Guard<Hold, Movable>>> {
-        match without_deadline(self.handle.owned(Kind::Mutex, Deadline::Never)) {
-            Ok(guard) => Ok(Some(guard)),
-            Err(e) if e.is_transient() => {
-                log::warn!("{:?} cannot be stood for, trying again: {}", self.name(), e.chain());
-                let _ = stops.wait_timeout(pause.next());
-                Ok(None)
+    /// The lock. Tries again while no server can be reached.
+    fn stand(&self, stops: &CancelToken) -> Result<Guard<Hold, Movable>> {
+        let lease = self.handle.client.config.lease;
+        let mut pause = Backoff::new(FIRST_PAUSE, lease.clamp(FIRST_PAUSE, LONGEST_RETRY));
+        let mut level = log::Level::Warn;
+        loop {
+            match without_deadline(self.handle.owned(Kind::Mutex, Deadline::Never)) {
+                Err(e) if e.is_transient() => {
+                    let name = self.name();
+                    log::line!(level, "{name:?} cannot be stood for, trying again: {}", e.chain());
+                    // A warning for each outage, not for each attempt.
+                    level = log::Level::Debug;
+                    let _ = stops.wait_timeout(pause.next());
+                }
+                stood => return stood,
             }
-            Err(e) => Err(e),
         }
     }
 

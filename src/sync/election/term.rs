@@ -97,8 +97,9 @@ impl Term {
     /// [resigns](Self::resign), the closure has returned. Use it for the pauses and the waits of
     /// the leader. Cancelling it ends the term without standing back.
     ///
-    /// It is cancelled within about a millisecond of the end of the lease. Whoever must not be late
-    /// asks [`is_leader`](Self::is_leader).
+    /// It is cancelled within about a millisecond of the end of the lease; if the machine was
+    /// asleep then, within a tenth of the lease after it is awake, 1 s at most. Whoever must not be
+    /// late asks [`is_leader`](Self::is_leader).
     #[must_use]
     pub fn cancel_token(&self) -> CancelToken {
         self.0.ends.clone()

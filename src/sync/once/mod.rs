@@ -50,6 +50,9 @@ use crate::wait::client_state::ClientState;
 /// occurrence may run again. [`Redis::replicas`][crate::Redis::replicas] covers the record of a
 /// success as it covers grants.
 ///
+/// With ZooKeeper a call that only looks counts `keep` by the clock of its machine: if that is
+/// ahead by more, it returns [`Once::Passed`] and not [`Once::AlreadyDone`].
+///
 /// # Stores
 /// Redis (one server, behind sentinels, a cluster), PostgreSQL, ZooKeeper and [in
 /// memory](crate::LockClient::in_memory). With MySQL and Redlock every call returns
@@ -134,8 +137,9 @@ impl ScheduledJob {
     /// attempts. Returns whether anything was known of it. One round trip; the request is sent only
     /// once. A run that is under way goes on, and its success counts.
     ///
-    /// If it is the newest that was done, what counts as the newest afterwards is an older one, or
-    /// none, depending on the store.
+    /// If a newer one was done, it may run again for as long as this handle [keeps](Self::keep)
+    /// records: then its time has [passed](Once::Passed) as before. If it is the newest that was
+    /// done, what counts as the newest afterwards is an older one, or none, depending on the store.
     ///
     /// # Errors
     /// When the request fails; it may have run all the same. Do not repeat the call blindly: it

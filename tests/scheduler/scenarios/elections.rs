@@ -77,3 +77,17 @@ pub(crate) fn ends_of_terms() {
     assert_eq!(wrong.load(Ordering::SeqCst), 0, "it was not told to end");
     stage.close();
 }
+
+/// No server answers for two leases, and the first term fails: somebody leads soon after the
+/// outage, and again soon after that failure.
+pub(crate) fn after_an_outage() {
+    let stage = Stage::new();
+    stage.faults.cut(Duration::from_secs(60));
+    let terms = AtomicU32::new(0);
+    let ended = stage.one.election("job").run(|_| {
+        let is_first = terms.fetch_add(1, Ordering::SeqCst) == 0;
+        if is_first { Err("a failure") } else { Ok(()) }
+    });
+    ended.expect("it leads in the end");
+    stage.end();
+}

@@ -78,6 +78,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     within(20, "data::lost_replies", data::lost_replies),
     within(20, "elections::follow_each_other", elections::follow_each_other),
     soon("elections::ends_of_terms", elections::ends_of_terms),
+    within(65, "elections::after_an_outage", elections::after_an_outage),
     soon("rates::paced", rates::paced),
     soon("rates::set_anew", rates::set_anew),
     within(20, "rates::lost_replies", rates::lost_replies),

@@ -110,9 +110,14 @@ fn in_millis(time: Duration) -> String {
     format!("{}ms", time.as_millis())
 }
 
-/// The same in all processes, unlike an [`Instant`].
+/// The same in all processes, unlike an [`Instant`]. It counts the time that the machine sleeps, as
+/// leases do.
 fn clock() -> Duration {
-    Duration::try_from(clock_gettime(ClockId::Monotonic)).unwrap_or_default()
+    #[cfg(any(target_os = "linux", target_os = "android", target_os = "openbsd"))]
+    const COUNTS_SLEEP: ClockId = ClockId::Boottime;
+    #[cfg(not(any(target_os = "linux", target_os = "android", target_os = "openbsd")))]
+    const COUNTS_SLEEP: ClockId = ClockId::Monotonic;
+    Duration::try_from(clock_gettime(COUNTS_SLEEP)).unwrap_or_default()
 }
 
 /// Also after the file was replaced or removed, by an upgrade.
@@ -142,7 +147,7 @@ pub(crate) fn be_backstop() -> Option<ExitCode> {
         if stderr::write_on_a_thread().is_ok() {
             say(format_args!("{name}: this run was killed, so the command is ended"));
         }
-        left.end(group, grace);
+        left.end(group, grace, clock);
         stderr::wait_until_written(stderr::PATIENCE);
     }
     Some(ExitCode::SUCCESS)
@@ -171,14 +176,15 @@ impl Left {
     }
 
     /// Half of what is left of the lease is for a slow machine, and for runs below.
-    fn end(&self, group: Pid, grace: Duration) {
-        let grace = grace.min(self.lease_end.saturating_sub(clock()) / 2);
+    fn end(&self, group: Pid, grace: Duration, clock: impl Fn() -> Duration) {
+        let now = clock();
+        let grace = grace.min(self.lease_end.saturating_sub(now) / 2);
         // Others may have the lock by now: a command that is stopped must not go on.
         if !grace.is_zero() {
             group::ask_to_end(group);
         }
         // Who has inherited its processes waits for them.
-        group::end(group, Instant::now() + grace, || ());
+        group::end(group, || clock() >= now + grace, || ());
     }
 }
 
@@ -189,6 +195,11 @@ fn left_by_a_run(pipe: impl BufRead) -> Option<Left> {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+    use std::io::BufReader;
+    use std::sync::mpsc;
+    use std::thread;
+
     use super::*;
 
     #[test]
@@ -205,5 +216,29 @@ mod tests {
         ] {
             assert_eq!(left_by_a_run(said.as_bytes()), expected, "{said:?}");
         }
+    }
+
+    /// The machine slept for an hour after the command was asked to end, which it ignores.
+    #[test]
+    fn a_grace_goes_on_while_the_machine_sleeps() {
+        const HOUR: Duration = Duration::from_secs(3600);
+        let mut command = Command::new("sh");
+        command.args(["-c", "trap '' TERM; echo ready; read end"]).process_group(0);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut process = command.spawn().unwrap();
+        let _ = BufReader::new(process.stdout.take().unwrap()).read_line(&mut String::new());
+        let group = Pid::from_child(&process);
+        let (ended, end) = mpsc::channel();
+        thread::spawn(move || {
+            let now = Cell::new(HOUR);
+            let left = Left { group: Some(group), lease_end: HOUR * 3 };
+            left.end(group, HOUR, || now.replace(now.get() + HOUR));
+            let _ = ended.send(());
+        });
+        let has_ended = end.recv_timeout(Duration::from_secs(60));
+        let _ = process.kill();
+        // Another test of this process may have waited for all children, as a run does.
+        let _ = process.wait();
+        assert_eq!(has_ended, Ok(()));
     }
 }

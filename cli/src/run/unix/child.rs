@@ -107,7 +107,7 @@ impl Child {
     /// Blocks until the whole group has ended; kills what is left of it at `kill_at`.
     pub(super) fn end_group(&mut self, kill_at: Instant) {
         // Processes that this one has inherited stay in the group until they are waited for.
-        group::end(self.pid, kill_at, || drop(self.change()));
+        group::end(self.pid, || Instant::now() >= kill_at, || drop(self.change()));
     }
 
     /// What has happened to the process since the last call; `None` if nothing has. Waits for all

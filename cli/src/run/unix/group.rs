@@ -18,18 +18,20 @@ pub(super) fn ask_to_end(group: Pid) {
     let _ = kill_process_group(group, Signal::CONT);
 }
 
-/// Blocks until the group has ended. Kills what is left of it at `kill_at`. `reap` waits for those
-/// children that have ended: until then, they count as processes of the group.
+/// Blocks until the group has ended. Kills what is left of it once it `is_time`. `reap` waits for
+/// those children that have ended: until then, they count as processes of the group.
 ///
 /// The id of the group cannot belong to another one: the system gives out all other ids first.
-pub(super) fn end(group: Pid, kill_at: Instant, mut reap: impl FnMut()) {
+pub(super) fn end(group: Pid, is_time: impl Fn() -> bool, mut reap: impl FnMut()) {
+    let mut killed_at: Option<Instant> = None;
     loop {
         reap();
-        let now = Instant::now();
-        if test_kill_process_group(group).is_err() || now >= kill_at + LONGEST_DEATH {
+        let is_dying_long = killed_at.is_some_and(|at| at.elapsed() >= LONGEST_DEATH);
+        if test_kill_process_group(group).is_err() || is_dying_long {
             return;
         }
-        if now >= kill_at {
+        if killed_at.is_some() || is_time() {
+            killed_at.get_or_insert_with(Instant::now);
             let _ = kill_process_group(group, Signal::KILL);
         }
         std::thread::sleep(LOOK);
