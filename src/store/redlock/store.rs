@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::lacking::Lacking;
 use super::node::{Node, error_of, single};
 use super::quarantine::{Quarantine, QuarantineSettings};
-use super::quorum::{NodeSet, UnknownNodes, majority};
+use super::quorum::{NodeSet, UnknownNodes, is_final, majority};
 use super::scatter::{LateMaster, NodeOutcome, Round, ask_all};
 use crate::base::error::{Error, ErrorKind, Result, invalid};
 use crate::base::holder::Holder;
@@ -250,8 +250,8 @@ impl RedlockStore {
     /// The answers of those masters that have answered.
     ///
     /// # Errors
-    /// If they are no majority: an error about the request itself if a master returned one,
-    /// otherwise `NoQuorum` with the answer of each master.
+    /// If they are no majority: the [fault](Self::fault) of the request, or `NoQuorum` with the
+    /// answer of each master.
     pub(super) fn of_a_majority<T>(&self, answers: Vec<Result<T>>) -> Result<Vec<T>> {
         if answers.iter().flatten().count() >= majority(self.nodes.len()) {
             return Ok(answers.into_iter().flatten().collect());
@@ -260,21 +260,25 @@ impl RedlockStore {
             .iter()
             .map(|answer| answer.as_ref().err().map_or("answered", Error::message).to_owned())
             .collect();
-        let refused =
-            answers.into_iter().filter_map(Result::err).find(|error| !error.kind().is_outage());
-        Err(refused.unwrap_or_else(|| self.no_quorum_with(&texts)))
+        let fault = self.fault(answers.iter().filter_map(|answer| answer.as_ref().err()));
+        Err(fault.unwrap_or_else(|| self.no_quorum_with(&texts)))
     }
 
-    /// `describe`: the text for a master whose request did not fail.
+    /// The error about the request itself, if the masters that did not return one are no majority.
+    /// Otherwise the end of an outage can bring one, and whoever waits goes on.
+    pub(super) fn fault<'e>(&self, errors: impl Iterator<Item = &'e Error>) -> Option<Error> {
+        let mut faults = errors.filter(|error| !error.kind().is_outage());
+        let first = faults.next()?;
+        is_final(1 + faults.count(), self.nodes.len()).then(|| first.clone())
+    }
+
+    /// `describe`: the text for a master that has not failed or refused.
     pub(super) fn no_quorum(
         &self,
         outcomes: &[NodeOutcome],
         describe: impl Fn(&NodeOutcome) -> &'static str,
     ) -> Error {
-        let text = |outcome: &NodeOutcome| match outcome {
-            NodeOutcome::Failed(failure) => error_of(failure).message().to_owned(),
-            other => describe(other).to_owned(),
-        };
+        let text = |outcome: &NodeOutcome| text_of(outcome, describe(outcome));
         let texts: Vec<String> = outcomes.iter().map(text).collect();
         self.no_quorum_with(&texts)
     }
@@ -294,6 +298,16 @@ impl RedlockStore {
             format!("no majority ({quorum} of {all}): {}", each.join("; ")),
         )
     }
+}
+
+/// Why a master has failed or refused, or this.
+pub(super) fn text_of(outcome: &NodeOutcome, otherwise: &str) -> String {
+    let error = match outcome {
+        NodeOutcome::Failed(failure) => Some(error_of(failure).clone()),
+        NodeOutcome::Replies(replies) => single(replies.clone()).err(),
+        NodeOutcome::Unread(_) | NodeOutcome::Skipped => None,
+    };
+    error.map_or_else(|| otherwise.to_owned(), |error| error.message().to_owned())
 }
 
 /// Whose answers a round waits for.
