@@ -10,6 +10,7 @@ use crate::base::lock_name::{Kind, LockName};
 use crate::base::node_status::NodeState;
 use crate::store::{LockStore, Renewal, Renewed};
 
+const DENIED: &str = "NOPERM No permissions to access a key";
 const WRONG_TYPE: &str = "-WRONGTYPE Operation against a key holding the wrong kind of value\r\n";
 
 fn only(mut renewed: Vec<Renewed>) -> Renewed {
@@ -18,7 +19,7 @@ fn only(mut renewed: Vec<Renewed>) -> Renewed {
 }
 
 /// What a renewal answers when the hold is at a master as its letter says: held, lost, down, no
-/// vote, an error about the request, an error about the lock. And the hold's number of masters
+/// vote, busy, denied, an error about the lock. And the hold's number of masters
 /// after it.
 fn renew(holds: &str) -> (Renewed, usize, Stage) {
     let stage = Stage::new(holds.len());
@@ -31,6 +32,7 @@ fn renew(holds: &str) -> (Renewed, usize, Stage) {
             'd' => master.goes_down(),
             'q' => master.set_votes(false),
             'e' => master.next("redlock_renew", [error("BUSY Redis is busy running a script.")]),
+            'n' => master.next("redlock_renew", [error(DENIED)]),
             'w' => {
                 master.next("redlock_renew", [Does::Says(list(&[WRONG_TYPE.to_owned()]))]);
             }
@@ -71,7 +73,10 @@ fn a_renewal_without_a_majority_has_failed() {
         ("hdl", ErrorKind::NoQuorum, "answered"),
         ("hqq", ErrorKind::NoQuorum, "has no vote"),
         ("hww", ErrorKind::WrongType, "something else"),
-        ("hlwd", ErrorKind::WrongType, "something else"),
+        ("hlwd", ErrorKind::NoQuorum, "something else"),
+        ("eee", ErrorKind::NoQuorum, "BUSY"),
+        ("nnn", ErrorKind::Denied, "NOPERM"),
+        ("hnd", ErrorKind::NoQuorum, "NOPERM"),
         ("hhdd", ErrorKind::NoQuorum, "answered"),
     ] {
         let (renewed, ..) = renew(holds);
@@ -190,6 +195,25 @@ fn each_of_many_holds_has_its_own_outcome() {
     assert_eq!(stage.asked("redlock_renew"), [3, 3, 3]);
     let restored = (0..401).filter(|n| n % 5 > 0 && n % 7 == 0).count();
     assert_eq!(stage.asked("redlock_acquire"), [restored, 0, 0]);
+}
+
+/// One name that the user may not use any more refuses the script for all: each is asked for again.
+#[test]
+fn a_name_that_is_denied_troubles_no_other_hold() {
+    let stage = Stage::new(3);
+    let holder = stage.holder();
+    let token = stage.locked(&holder);
+    let denied = Arc::new(LockName::new("", "denied", Kind::Mutex).unwrap());
+    let others = Renewal { name: denied, ..stage.renewal(&holder, token) };
+    for master in &stage.masters {
+        master.next("redlock_renew", [error(DENIED), error(DENIED), Does::Runs]);
+    }
+    let renewed = stage.store.renew(&[others, stage.renewal(&holder, token)]);
+    let [Renewed::Failed(refused), Renewed::Held { again: false, .. }] = &renewed[..] else {
+        panic!("{renewed:?}")
+    };
+    assert_eq!(refused.kind(), ErrorKind::Denied);
+    assert_eq!(stage.asked("redlock_renew"), [3, 3, 3]);
 }
 
 #[test]

@@ -426,3 +426,21 @@ fn a_renewal_that_is_refused_does_not_count() {
     assert!(!guard.wait_lost(CAP).is_still_held());
     drop(guard);
 }
+
+/// The server refuses the script that renews both, because of the name that is denied.
+#[test]
+fn a_name_that_is_denied_costs_no_other_hold_its_lease() {
+    let server = Server::start();
+    server.cmd::<()>(&["ACL", "SETUSER", "app", "on", ">pw", "~*", "&*", "+@all"]);
+    let client = settings(&format!("{}?user=app&pass=pw", server.url()))
+        .short_lease(ms(1500))
+        .build()
+        .unwrap();
+    let guards = ["app:a", "old:b", "app:c"].map(|name| client.lock(name).unwrap());
+    let [a, denied, c] = &guards;
+    server.cmd::<()>(&["ACL", "SETUSER", "app", "resetkeys", "~app:*"]);
+    assert!(!denied.wait_lost(CAP).is_still_held());
+    for (name, guard) in [("app:a", a), ("app:c", c)] {
+        wait_until(name, || guard.remaining() > ms(1000));
+    }
+}
