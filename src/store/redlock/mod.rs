@@ -259,7 +259,7 @@ impl LockStore for RedlockStore {
         for node in self.nodes.iter() {
             node.read_unread();
         }
-        self.lacking.note(NodeSet::of(&self.nodes, Node::take_refusal));
+        self.lacking.note(NodeSet::of(&self.nodes, |node| self.has_one_of(&node.take_refused())));
         let well = NodeSet::of(&self.nodes, Node::is_well);
         self.lacking.renew_what_is_missing(self.all_nodes(), well, now);
         let probes = self.nodes.iter().filter_map(Node::probe_at).min();

@@ -122,6 +122,12 @@ impl RedlockStore {
         self.holds.lock().get(holder).copied().unwrap_or_else(|| self.all_nodes())
     }
 
+    /// Whether one of them may hold a lock.
+    pub(super) fn has_one_of(&self, holders: &[Holder]) -> bool {
+        let holds = self.holds.lock();
+        holders.iter().any(|holder| holds.contains_key(holder))
+    }
+
     pub(super) fn forget(&self, holder: &Holder) {
         self.holds.lock().remove(holder);
     }
