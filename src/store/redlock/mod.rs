@@ -311,8 +311,8 @@ impl LockStore for RedlockStore {
         read_timeout: Duration,
     ) -> Result<(Box<dyn Subscriber>, Box<dyn SubscriptionSender>)> {
         let mut absent = Absent::new(self.nodes.clone());
-        let connections = absent.subscribe_to_all(read_timeout)?;
-        Ok(subscribe_to_several(connections, Box::new(move || absent.subscribe_to_one())))
+        let connections = absent.subscribe_to_all()?;
+        Ok(subscribe_to_several(connections, Box::new(absent), self.rights.clone(), read_timeout))
     }
 
     fn multi(&self) -> Result<&dyn MultiStore> {

@@ -15,8 +15,8 @@ use crate::os::atomic::{AtomicBool, AtomicU64};
 use crate::os::{self, Condvar, HashMap, Mutex};
 use crate::signal::clock::Clock;
 use crate::store::Release;
-use crate::store::redis::script;
 use crate::store::redis::wire::{Connection, Connector, Reply, Request, Shape};
+use crate::store::redis::{PatternRights, script};
 
 /// After a SIGSTOP and a SIGCONT, calls that wait for a round find that their time is over, while
 /// the thread of a round is about to end it. They wait this much longer.
@@ -41,6 +41,7 @@ pub(crate) struct RedlockStore {
     pub(super) token_rounds: AtomicU64,
     /// Whether a Redisson client has held a lock on these masters.
     pub(super) seen_redisson: AtomicBool,
+    pub(super) rights: Arc<PatternRights>,
 }
 
 impl RedlockStore {
@@ -64,6 +65,7 @@ impl RedlockStore {
             highest: AtomicU64::new(0),
             token_rounds: AtomicU64::new(0),
             seen_redisson: AtomicBool::new(false),
+            rights: Arc::default(),
         }
     }
 
