@@ -34,7 +34,7 @@ impl RedisStore {
         let chunks: Vec<&[usize]> = families.flat_map(|family| family.chunks(CHUNK)).collect();
         let mut outcomes: Vec<Option<Renewed>> = batch.iter().map(|_| None).collect();
         let refused = self.renew_chunks(server, batch, &chunks, &mut outcomes);
-        // One key that the user may not use, or not any more, must not cost the others their leases.
+        // A key that the user may not use, or not any more, must not cost the others their leases.
         let singles: Vec<&[usize]> = refused.iter().flat_map(|chunk| chunk.chunks(1)).collect();
         if !singles.is_empty() {
             self.renew_chunks(server, batch, &singles, &mut outcomes);

@@ -1,6 +1,6 @@
-//! Masters to which there is no subscription: they were down when it began, refused it, or have ended
-//! it. Each is subscribed to later, beside the others, which go on: a master that comes and goes must
-//! not make the waiters deaf to all.
+//! Masters to which there is no subscription: they were down when it began, refused it, or have
+//! ended it. Each is subscribed to later, beside the others, which go on: a master that comes and
+//! goes must not make the waiters deaf to all.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -29,7 +29,7 @@ impl RedlockStore {
             .collect();
         let mut answers: Answers = vec![vec![None; batch.len()]; all];
         let (round, refused) = self.renew_chunks(batch, &vec![chunks; all], &mut answers);
-        // One key that the user may not use, or not any more, must not cost the others their leases.
+        // A key that the user may not use, or not any more, must not cost the others their leases.
         self.renew_chunks(batch, &refused, &mut answers);
         let mut missing = vec![Vec::new(); all];
         let mut outcomes: Vec<Renewed> = (0..batch.len())

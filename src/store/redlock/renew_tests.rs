@@ -256,8 +256,8 @@ fn holds_are_renewed_when_a_master_is_back() {
     assert_eq!(renewals.load(Ordering::SeqCst), 1, "once");
 }
 
-/// One whose answer came after the round, and that is a refusal, or that another has the lock there,
-/// lacks the hold.
+/// One whose answer came after the round lacks the hold, if it is a refusal, or that another has
+/// the lock there.
 #[test]
 fn holds_are_renewed_after_a_late_refusal() {
     for late in [
