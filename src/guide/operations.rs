@@ -434,7 +434,9 @@
 //! after the other. While the server cannot be reached or refuses them, all threads of a client
 //! together try again after one pause, which grows to a quarter of a second. With Redlock, queries
 //! (`is_locked`, `inspect`, ...) and `force_unlock` ask all masters, and have at most half of the
-//! connections, so that a master that hangs keeps no lock call from its round.
+//! connections, so that a master that hangs keeps no lock call from its round. A query counts
+//! those that answer, and asks none that is late unless it needs it: a lock on just a majority, one
+//! of which is late or away, looks free.
 //!
 //! At `maxclients` a new client fails with [`NotReady`](crate::ErrorKind::NotReady). A client that
 //! has a connection keeps working: if the server or the system (open files) allows no more, lock

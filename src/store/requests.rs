@@ -189,7 +189,7 @@ pub(crate) struct Renewal {
     pub(crate) token: u64,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) enum Renewed {
     /// `again`: the hold was missing on some server and was taken anew there. If it was released in
     /// the meantime, that must be undone. `beside`: holders of another library share the lock, and

@@ -42,6 +42,8 @@ pub(crate) enum Received {
     /// From here on messages about these topics may be missed, until they are reported as watched
     /// again.
     Unwatched(Vec<Topic>),
+    /// The store does not permit to watch these: nothing comes before they are watched anew.
+    Refused(Vec<Topic>),
     /// Anything else that shows that the store answers.
     Alive,
     /// Nothing came within the read timeout.

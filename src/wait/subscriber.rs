@@ -312,6 +312,7 @@ impl SubscriberThread {
             }
             Received::Watching(topics) => self.confirm(&topics),
             Received::Unwatched(topics) => self.lose(&topics),
+            Received::Refused(topics) => self.note_refusal(&topics),
             Received::Alive | Received::Timeout => {}
         }
         true
@@ -340,6 +341,16 @@ impl SubscriberThread {
         }
     }
 
+    /// Nobody relies on them: they were not confirmed.
+    fn note_refusal(&self, topics: &[Topic]) {
+        let mut state = self.state.lock();
+        for topic in topics {
+            if let Some(watch) = state.topics.get_mut(topic) {
+                watch.refused = true;
+            }
+        }
+    }
+
     /// Ends the subscriptions that have had no waiter for a while, and pings a silent connection.
     fn maintain(&self) -> Result<()> {
         let mut state = self.state.lock();
@@ -356,10 +367,11 @@ impl SubscriberThread {
         let SubscriberState { topics, sender: Some(sender), .. } = &mut *state else {
             return Ok(());
         };
-        // A subscription that is not confirmed yet stays: its confirmation could be taken for that
+        // A subscription that has no answer yet stays: its confirmation could be taken for that
         // of a later subscription to the same topic.
         let is_over = |watch: &TopicWatch| {
-            watch.confirmed && watch.idle_since.is_some_and(|since| os::since(since) > LINGER)
+            (watch.confirmed || watch.refused)
+                && watch.idle_since.is_some_and(|since| os::since(since) > LINGER)
         };
         let idle: Vec<Topic> = topics
             .iter()

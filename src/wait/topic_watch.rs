@@ -14,6 +14,8 @@ pub(super) struct TopicWatch {
     /// Whether the store has confirmed the subscription on the present connection: from then on no
     /// message is missed.
     pub(super) confirmed: bool,
+    /// The store has refused it on the present connection.
+    pub(super) refused: bool,
 }
 
 impl TopicWatch {
@@ -27,6 +29,7 @@ impl TopicWatch {
     /// arrive for now, so that they poll.
     pub(super) fn lose(&mut self) {
         self.confirmed = false;
+        self.refused = false;
         self.notify();
     }
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use leasehold::{ErrorKind, LockClient, PermitId, SetPermits};
 
+use crate::lua::script;
 use crate::rig::{Child, Fault, PROMPT, Proxy, Server, ms, wait_until};
 use crate::support::{Clients, ShortLease};
 
@@ -101,6 +102,40 @@ fn bad_numbers_are_refused() {
     server.cmd::<()>(&["HSET", "hash", "x", "1"]);
     assert_eq!(kind(client.semaphore("hash").try_set_permits(1).map(drop)), ErrorKind::WrongType);
     assert_eq!(kind(client.counting_semaphore("hash").acquire().map(drop)), ErrorKind::WrongType);
+}
+
+/// However many leases have ended.
+#[test]
+fn all_permits_whose_leases_have_ended_can_be_taken_at_once() {
+    let server = Server::start();
+    let client = server.client();
+    let semaphore = client.semaphore("s");
+    assert_eq!(semaphore.try_set_permits(2500).unwrap(), SetPermits::New);
+    let take = "for n = 1, 2500 do redis.call('zadd', KEYS[1], 1, string.format('%016d', n)) end \
+                redis.call('set', KEYS[2], 0)";
+    server.cmd::<redis::Value>(&["EVAL", take, "2", LEASES, "s"]);
+    drop(semaphore.try_acquire_many(2500).unwrap().expect("all have ended"));
+    assert_eq!(semaphore.available_permits().unwrap(), 2500);
+}
+
+/// A sweep may end in the middle of an acquisition, whose request then runs once more.
+#[test]
+fn an_acquisition_that_is_half_swept_takes_each_permit_once() {
+    let server = Server::start();
+    assert_eq!(server.client().semaphore("s").try_set_permits(3).unwrap(), SetPermits::New);
+    let script = script("permit_acquire");
+    let acquire = || {
+        let args = ["acquisition.", "2", "60000", "channel", "0"];
+        let taken: (i64, i64) =
+            server.cmd(&[&["EVAL", script, "2", "s", LEASES], &args[..]].concat());
+        assert_eq!(taken, (1, 0));
+    };
+    acquire();
+    assert_eq!(server.cmd::<u32>(&["ZREM", LEASES, "acquisition.\0\0\0\u{1}"]), 1);
+    server.cmd::<u32>(&["INCR", "s"]);
+    acquire();
+    let (free, taken): (u32, u32) = (server.cmd(&["GET", "s"]), server.cmd(&["ZCARD", LEASES]));
+    assert_eq!((free, taken), (1, 2));
 }
 
 #[test]

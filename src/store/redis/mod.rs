@@ -30,10 +30,9 @@ pub(crate) use self::owners::{announce, clients, clients_answer, is_written, tex
 use self::script::WaiterTimeouts;
 use self::server::Server;
 use self::servers::Servers;
-use self::subscription::PatternRights;
-pub(crate) use self::subscription::subscribe_to;
+pub(crate) use self::subscription::{PatternRights, subscribe_to};
 #[cfg(feature = "redlock")]
-pub(crate) use self::subscription::subscribe_to_several;
+pub(crate) use self::subscription::{Several, subscribe_to_several};
 use self::wire::{Answer, Connector, RedisFailure, Replicas, Reply, Request};
 use crate::base::deadline::ceil_millis;
 use crate::base::error::{Error, Result};

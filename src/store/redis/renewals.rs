@@ -32,23 +32,48 @@ impl RedisStore {
         order.sort_by_key(|&at| Family::of(&batch[at]));
         let families = order.chunk_by(|&a, &b| Family::of(&batch[a]) == Family::of(&batch[b]));
         let chunks: Vec<&[usize]> = families.flat_map(|family| family.chunks(CHUNK)).collect();
-        let requests: Vec<Request> = chunks
-            .iter()
-            .map(|chunk| self.renewal_request(chunk.iter().map(|&at| &batch[at])))
-            .collect();
         let mut outcomes: Vec<Option<Renewed>> = batch.iter().map(|_| None).collect();
-        match server.background.exchange(&requests, &server.pool) {
-            Ok((replies, sent_at)) => {
-                for (chunk, reply) in chunks.iter().zip(replies) {
-                    put_outcomes(&mut outcomes, chunk, script::renew_answers(reply, sent_at));
-                }
-            }
-            Err(error) => outcomes.fill_with(|| Some(Renewed::Failed(error.clone()))),
+        let refused = self.renew_chunks(server, batch, &chunks, &mut outcomes);
+        // A key that the user may not use, or not any more, must not cost the others their leases.
+        let singles: Vec<&[usize]> = refused.iter().flat_map(|chunk| chunk.chunks(1)).collect();
+        if !singles.is_empty() {
+            self.renew_chunks(server, batch, &singles, &mut outcomes);
         }
         outcomes
             .into_iter()
             .map(|outcome| outcome.unwrap_or_else(|| Renewed::Failed(missing())))
             .collect()
+    }
+
+    /// Returns the chunks of several holds that the user's rights did not permit as a whole.
+    fn renew_chunks<'c>(
+        &self,
+        server: &Server,
+        batch: &[Renewal],
+        chunks: &[&'c [usize]],
+        outcomes: &mut [Option<Renewed>],
+    ) -> Vec<&'c [usize]> {
+        let request = |chunk: &&[usize]| self.renewal_request(chunk.iter().map(|&at| &batch[at]));
+        let requests: Vec<Request> = chunks.iter().map(request).collect();
+        let mut refused = Vec::new();
+        match server.background.exchange(&requests, &server.pool) {
+            Ok((replies, sent_at)) => {
+                for (&chunk, reply) in chunks.iter().zip(replies) {
+                    let answers = script::renew_answers(reply, sent_at);
+                    let is_denied = |e: &Error| e.kind() == ErrorKind::Denied;
+                    if chunk.len() > 1 && answers.as_ref().is_err_and(is_denied) {
+                        refused.push(chunk);
+                    }
+                    put_outcomes(outcomes, chunk, answers);
+                }
+            }
+            Err(error) => {
+                for &at in chunks.iter().copied().flatten() {
+                    outcomes[at] = Some(Renewed::Failed(error.clone()));
+                }
+            }
+        }
+        refused
     }
 
     /// One request for each hold: a script cannot have keys of several slots, and two keys of a

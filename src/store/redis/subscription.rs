@@ -9,6 +9,7 @@ use std::time::Duration;
 use super::keys::{channel_of, channel_of_waiter, waiters_pattern};
 use super::wire::{Frame, PubSubReader, PubSubWriter};
 use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::log;
 use crate::os::atomic::{AtomicBool, Ordering};
 use crate::os::{self, Mutex};
 use crate::signal::event::Interrupt;
@@ -21,11 +22,37 @@ use crate::store::{Received, Subscriber, SubscriptionSender, Topic};
 /// have, subscribes each by itself: a request and a second attempt in each wait.
 const MANY_TURNS: usize = 16;
 
-/// Whether the user may subscribe to the pattern. With an ACL that lists channels it may not, and
-/// each waiter's channel is subscribed by itself.
+/// What is known of the user's rights. With an ACL that lists channels it may not subscribe to the
+/// pattern, and each waiter's channel is subscribed by itself.
 #[derive(Debug, Default)]
 pub(crate) struct PatternRights {
     denied: AtomicBool,
+    /// Whether a log line has already said that a channel, or a server, is denied.
+    warned: AtomicBool,
+}
+
+impl PatternRights {
+    /// An error other than a refusal is no reason for a warning.
+    fn log(&self, what: &str, error: &Error) {
+        let is_known =
+            error.kind() != ErrorKind::Denied || self.warned.swap(true, Ordering::Relaxed);
+        log_refusal(is_known, what, error);
+    }
+}
+
+/// Whether the user may subscribe, but not to a channel of the request.
+pub(super) fn is_about_channels(error: &Error) -> bool {
+    error.kind() == ErrorKind::Denied && error.message().contains("channel")
+}
+
+/// A refusal lasts, so it is logged as a warning, but only once.
+pub(super) fn log_refusal(is_known: bool, what: &str, error: &Error) {
+    let why = error.chain();
+    if is_known {
+        log::debug!("no release messages {what}: {why}");
+    } else {
+        log::warn!("release messages {what} cannot be received: {why}");
+    }
 }
 
 /// Both halves of a subscription.
@@ -38,18 +65,35 @@ pub(crate) fn subscribe_to(
     (Box::new(receiver), Box::new(sender))
 }
 
-/// Connects to one more server, if there is one and it is time.
-type OneMore = Box<dyn FnMut() -> Option<(PubSubReader, PubSubWriter)> + Send>;
+/// The servers of one subscription to several: each can end, and come back later. Positions are
+/// those of the reader.
+#[cfg(feature = "redlock")]
+pub(crate) trait Several: Send {
+    /// Connects to one more, if there is one and it is time. It is the last one then.
+    fn one_more(&mut self) -> Option<(PubSubReader, PubSubWriter)>;
 
-/// The same at several servers, to which more can come. No lock of a Redlock has a queue in Redis,
-/// so the pattern for a client's waiters is unused.
+    /// The next one that is to be pinged, or that has not answered a ping.
+    fn silent(&mut self) -> Option<(usize, Result<()>)>;
+
+    fn received(&mut self, at: usize, frame: &Frame);
+
+    /// It is subscribed to no more. Returns its address.
+    fn lost(&mut self, at: usize) -> String;
+}
+
+/// The same at several servers. No lock of a Redlock has a queue in Redis, so the pattern for a
+/// client's waiters is unused.
 #[cfg(feature = "redlock")]
 pub(crate) fn subscribe_to_several(
     connections: (PubSubReader, PubSubWriter),
-    one_more: OneMore,
+    several: Box<dyn Several>,
+    rights: Arc<PatternRights>,
+    read_timeout: Duration,
 ) -> (Box<dyn Subscriber>, Box<dyn SubscriptionSender>) {
-    let (mut receiver, sender) = halves(connections, "", Arc::default());
-    receiver.more = Some((one_more, sender.writer.clone()));
+    let (mut receiver, sender) = halves(connections, "", rights);
+    // Only the client's own thread reads.
+    receiver.waker = None;
+    receiver.several = Some((several, read_timeout));
     (Box::new(receiver), Box::new(sender))
 }
 
@@ -59,15 +103,15 @@ fn halves(
     rights: Arc<PatternRights>,
 ) -> (RedisSubscriber, RedisSender) {
     let topics = Arc::new(Mutex::new(Topics::new(waiters_pattern(client_id))));
-    // Of several servers only the client's own thread reads.
-    let waker = reader.is_of_one().then(Waker::new).and_then(|waker| waker.ok()).map(Arc::new);
     let writer = Arc::new(Mutex::new(writer));
     let receiver = RedisSubscriber {
         reader,
-        waker,
+        waker: Waker::new().ok().map(Arc::new),
+        writer: writer.clone(),
         topics: topics.clone(),
         rights: rights.clone(),
-        more: None,
+        #[cfg(feature = "redlock")]
+        several: None,
     };
     (receiver, RedisSender { writer, topics, rights, turns_alone: 0 })
 }
@@ -83,28 +127,22 @@ struct RedisSubscriber {
     reader: PubSubReader,
     /// Ends a read of a waiter that has something else to do.
     waker: Option<Arc<Waker>>,
+    writer: Arc<Mutex<PubSubWriter>>,
     topics: Arc<Mutex<Topics>>,
     rights: Arc<PatternRights>,
-    /// For several servers, with what sends to all of them.
-    more: Option<(OneMore, Arc<Mutex<PubSubWriter>>)>,
+    /// With the read timeout.
+    #[cfg(feature = "redlock")]
+    several: Option<(Box<dyn Several>, Duration)>,
 }
 
 impl Subscriber for RedisSubscriber {
     fn receive(&mut self) -> Result<Received> {
-        if let Some((one_more, all)) = &mut self.more
-            && let Some((reader, mut writer)) = one_more()
-        {
-            // What is asked for next goes to that server as well.
-            let topics = self.topics.lock();
-            let channels: Vec<&str> = topics.channels().collect();
-            if !channels.is_empty() {
-                writer.subscribe(&channels)?;
-            }
-            all.lock().join(writer);
-            self.reader.join(reader);
+        #[cfg(feature = "redlock")]
+        if self.several.is_some() {
+            return self.receive_from_several();
         }
         let received = self.reader.receive();
-        self.take_in(received)
+        self.take_in(0, received)
     }
 
     fn interrupt(&self) -> Option<Arc<dyn Interrupt>> {
@@ -114,19 +152,66 @@ impl Subscriber for RedisSubscriber {
     fn receive_within(&mut self, timeout: Duration) -> Result<Received> {
         let received = match &self.waker {
             Some(waker) => self.reader.receive_within(waker, timeout),
-            None => self.reader.receive(),
+            None => return self.receive(),
         };
-        self.take_in(received)
+        self.take_in(0, received)
     }
 }
 
 impl RedisSubscriber {
-    fn take_in(&mut self, received: Result<Frame>) -> Result<Received> {
+    /// What ends one of the servers ends none of the others.
+    #[cfg(feature = "redlock")]
+    fn receive_from_several(&mut self) -> Result<Received> {
+        let Some((several, timeout)) = &mut self.several else { return Ok(Received::Timeout) };
+        let timeout = *timeout;
+        if let Some((reader, mut writer)) = several.one_more() {
+            // What is asked for next goes to that server as well.
+            let topics = self.topics.lock();
+            let channels: Vec<&str> = topics.channels().collect();
+            if !channels.is_empty() {
+                // If that fails, the reader finds the end.
+                let _ = writer.subscribe(&channels);
+            }
+            self.writer.lock().join(writer);
+            self.reader.join(reader);
+        }
+        let mut received = None;
+        while received.is_none()
+            && let Some((at, answers)) = several.silent()
+        {
+            match answers {
+                Ok(()) => self.writer.lock().ping_one(at),
+                Err(error) => received = Some((at, Err(error))),
+            }
+        }
+        let Some((at, received)) = received.or_else(|| self.reader.receive_from_any(timeout))
+        else {
+            return Ok(Received::Timeout);
+        };
+        if let Ok(frame) = &received {
+            several.received(at, frame);
+        }
+        let taken = self.take_in(at, received);
+        if let Err(error) = &taken
+            && let Some((several, _)) = &mut self.several
+        {
+            self.rights.log(&format!("from {}", several.lost(at)), error);
+            self.writer.lock().leave(at);
+            if !self.reader.leave(at) {
+                return Ok(Received::Alive);
+            }
+        }
+        taken
+    }
+
+    /// `at`: the position of the server.
+    fn take_in(&mut self, at: usize, received: Result<Frame>) -> Result<Received> {
         match received {
             Ok(Frame::Message { channel, by_pattern, grant }) => {
                 Ok(Received::message(self.topics_of(&channel, by_pattern), grant))
             }
             Ok(Frame::Subscribed { topic }) => {
+                self.writer.lock().confirmed(at, &topic);
                 Ok(self.confirmed(&topic).map_or(Received::Alive, Received::Watching))
             }
             // The last two come only from a cluster.
@@ -139,6 +224,15 @@ impl RedisSubscriber {
                 let why =
                     "the pattern of fair waiters is not permitted, so each subscribes for itself";
                 Err(Error::new(ErrorKind::Unreachable, why).caused_by(e))
+            }
+            Err(e) if is_about_channels(&e) => {
+                let refused = self.writer.lock().refused(at);
+                for channel in &refused {
+                    self.rights.log(&format!("on {channel:?}"), &e);
+                }
+                let topics = self.topics.lock();
+                let topics = refused.iter().filter_map(|channel| topics.of(channel)).flatten();
+                Ok(Received::Refused(topics.collect()))
             }
             Err(e) => Err(e),
         }

@@ -197,13 +197,10 @@ impl RedlockStore {
         self.unreleased(nodes, holder, outcomes).store(unknowns);
     }
 
-    /// Why there was no majority: an error about the request itself if a master returned one,
-    /// otherwise the answer of each master.
+    /// Why there was no majority: the fault of the request, or the answer of each master.
     fn refused(&self, votes: &[Vote]) -> Error {
-        let about_request =
-            votes.iter().filter_map(|vote| vote.as_ref().err()).find(|e| !e.kind().is_outage());
-        if let Some(error) = about_request {
-            return error.clone();
+        if let Some(fault) = self.fault(votes.iter().filter_map(|vote| vote.as_ref().err())) {
+            return fault;
         }
         let texts: Vec<String> = votes.iter().map(|vote| in_words(vote).to_owned()).collect();
         let error = self.no_quorum_with(&texts);

@@ -615,7 +615,7 @@ fn read_request(input: &mut impl BufRead) -> Option<Vec<String>> {
     Some(words)
 }
 
-pub(super) fn wait_until(what: &str, is_true: impl Fn() -> bool) {
+pub(super) fn wait_until(what: &str, mut is_true: impl FnMut() -> bool) {
     let began = Instant::now();
     while !is_true() {
         assert!(began.elapsed() < Duration::from_secs(20), "{what}");

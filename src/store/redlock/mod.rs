@@ -260,7 +260,7 @@ impl LockStore for RedlockStore {
         for node in self.nodes.iter() {
             node.read_unread();
         }
-        self.lacking.note(NodeSet::of(&self.nodes, Node::take_refusal));
+        self.lacking.note(NodeSet::of(&self.nodes, |node| self.has_one_of(&node.take_refused())));
         let well = NodeSet::of(&self.nodes, Node::is_well);
         self.lacking.renew_what_is_missing(self.all_nodes(), well, now);
         let probes = self.nodes.iter().filter_map(Node::probe_at).min();
@@ -312,8 +312,8 @@ impl LockStore for RedlockStore {
         read_timeout: Duration,
     ) -> Result<(Box<dyn Subscriber>, Box<dyn SubscriptionSender>)> {
         let mut absent = Absent::new(self.nodes.clone());
-        let connections = absent.subscribe_to_all(read_timeout)?;
-        Ok(subscribe_to_several(connections, Box::new(move || absent.subscribe_to_one())))
+        let connections = absent.subscribe_to_all()?;
+        Ok(subscribe_to_several(connections, Box::new(absent), self.rights.clone(), read_timeout))
     }
 
     fn multi(&self) -> Result<&dyn MultiStore> {

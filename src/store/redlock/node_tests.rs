@@ -6,8 +6,9 @@ use crate::base::error::{Error, ErrorKind};
 use crate::base::lock_name::Kind;
 use crate::base::node_status::NodeState;
 use crate::store::net::KEEPALIVE_PAUSE;
+use crate::store::redis::script;
 use crate::store::redis::wire::{Connection, RedisFailure, Reply, Request, Shape};
-use crate::store::{Acquired, LockStore, Received, Renewed, Topic};
+use crate::store::{Acquired, LockStore, Received, Renewed, Subscriber, SubscriptionSender, Topic};
 
 /// A question to one master.
 fn ping(_: &Connection, _: &str) -> Vec<Request> {
@@ -269,23 +270,81 @@ fn a_master_that_refused_a_subscription_joins_the_others() {
     assert_eq!(connects(), [before[0], before[1], before[2] + 3], "less and less often");
     stage.masters[2].has_room();
     stage.clock.advance(Duration::from_secs(8));
-    let confirmed = (0..9).filter(|_| subscriber.receive().unwrap() == watching(&topic)).count();
-    assert_eq!(confirmed, 1);
+    wait_until("it has joined", || subscriber.receive().unwrap() == watching(&topic));
     assert_eq!(stage.asked("SUBSCRIBE"), [1, 1, 1]);
     // One that was slow and is well again has its subscription still.
+    stage.forget();
     let holder = stage.holder();
-    stage.masters[1].next("PING", [Does::Waits]);
-    stage.store.nodes[1].send(Some(&holder), ping).unwrap().leave_unread();
-    wait_until("it has come", || stage.asked("PING") == [0, 1, 0]);
+    stage.masters[1].next("redlock_acquire", [Does::Waits]);
+    stage.store.nodes[1]
+        .send(Some(&holder), |_, run_id| {
+            vec![script::acquire_on_node(&stage.acquire(&holder), WALL, run_id)]
+        })
+        .unwrap()
+        .leave_unread();
+    wait_until("it has come", || stage.asked("redlock_acquire") == [0, 1, 0]);
     stage.clock.advance(IO_TIMEOUT + Duration::from_secs(1));
     assert!(stage.store.nodes[1].probe() && stage.store.nodes[1].is_well());
     let before = connects();
     for _ in 0..5 {
-        assert_eq!(subscriber.receive().unwrap(), Received::Timeout);
+        subscriber.receive().unwrap();
     }
     assert_eq!(connects(), before);
     sender.watch(&[&Topic { key: "m".into(), ..topic }]).unwrap();
-    wait_until("all are asked", || stage.asked("SUBSCRIBE") == [2, 2, 2]);
+    wait_until("all are asked", || stage.asked("SUBSCRIBE") == [1, 1, 1]);
+}
+
+/// A subscription at three masters, and what it is to.
+fn subscribed(stage: &Stage) -> (Box<dyn Subscriber>, Box<dyn SubscriptionSender>, Topic) {
+    let (subscriber, mut sender) = stage.store.subscribe(Duration::from_millis(10)).unwrap();
+    let topic = Topic { kind: Kind::Mutex, key: "l".into(), turn_of: None };
+    sender.watch(&[&topic]).unwrap();
+    (subscriber, sender, topic)
+}
+
+/// What its end would cost is the messages of the others.
+#[test]
+fn a_master_that_denies_a_subscription_ends_no_other() {
+    let stage = Stage::new(3);
+    let denied = "NOPERM User u has no permissions to run the 'subscribe' command";
+    stage.masters[2].next("SUBSCRIBE", [error(denied), error(denied)]);
+    let (mut subscriber, _sender, topic) = subscribed(&stage);
+    let mut confirmed = 0;
+    let mut until = |all: usize| {
+        wait_until("it is confirmed", || {
+            confirmed += usize::from(subscriber.receive().unwrap() == watching(&topic));
+            stage.clock.advance(Duration::from_millis(100));
+            confirmed == all
+        });
+    };
+    until(2);
+    until(3);
+    assert_eq!(stage.asked("SUBSCRIBE"), [1, 1, 3]);
+    // It is subscribed to again in the same way when its connection has ended.
+    stage.masters[1].cut();
+    until(4);
+    assert_eq!(stage.asked("SUBSCRIBE"), [1, 2, 3]);
+}
+
+/// Others that answer say nothing about it.
+#[test]
+fn a_master_that_falls_silent_is_subscribed_to_again() {
+    let stage = Stage::new(3);
+    let (mut subscriber, _sender, topic) = subscribed(&stage);
+    let mut until = |what: &Received, all: usize| {
+        let mut count = 0;
+        wait_until("it is received", || {
+            count += usize::from(subscriber.receive().unwrap() == *what);
+            count == all
+        });
+    };
+    until(&watching(&topic), 3);
+    stage.masters[2].next("PING", [Does::Waits]);
+    stage.clock.advance(Duration::from_secs(6));
+    until(&Received::Alive, 2);
+    stage.clock.advance(IO_TIMEOUT + Duration::from_secs(1));
+    until(&watching(&topic), 1);
+    assert_eq!(stage.asked("SUBSCRIBE"), [1, 1, 2]);
 }
 
 fn watching(topic: &Topic) -> Received {

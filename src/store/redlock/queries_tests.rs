@@ -111,8 +111,12 @@ fn a_late_master_is_freed_by_force_as_well() {
 /// One that the user may not ask says why, if the others do not suffice.
 #[test]
 fn a_refusal_is_the_answer_if_there_is_no_majority() {
-    for (refusing, expected) in [(1, None), (2, Some(ErrorKind::Denied))] {
+    let (no_quorum, denied) = (Some(ErrorKind::NoQuorum), Some(ErrorKind::Denied));
+    for (refusing, down, expected) in
+        [(1, 0, None), (2, 0, denied), (1, 1, no_quorum), (2, 1, denied)]
+    {
         let stage = Stage::new(3);
+        stage.masters[3 - down..].iter().for_each(Master::goes_down);
         for master in &stage.masters[..refusing] {
             master.next("mutex_inspect", [error(DENIED)]);
         }

@@ -10,6 +10,7 @@ use crate::base::lock_name::{Kind, LockName};
 use crate::base::node_status::NodeState;
 use crate::store::{LockStore, Renewal, Renewed};
 
+const DENIED: &str = "NOPERM No permissions to access a key";
 const WRONG_TYPE: &str = "-WRONGTYPE Operation against a key holding the wrong kind of value\r\n";
 
 fn only(mut renewed: Vec<Renewed>) -> Renewed {
@@ -18,7 +19,7 @@ fn only(mut renewed: Vec<Renewed>) -> Renewed {
 }
 
 /// What a renewal answers when the hold is at a master as its letter says: held, lost, down, no
-/// vote, an error about the request, an error about the lock. And the hold's number of masters
+/// vote, busy, denied, an error about the lock. And the hold's number of masters
 /// after it.
 fn renew(holds: &str) -> (Renewed, usize, Stage) {
     let stage = Stage::new(holds.len());
@@ -31,6 +32,7 @@ fn renew(holds: &str) -> (Renewed, usize, Stage) {
             'd' => master.goes_down(),
             'q' => master.set_votes(false),
             'e' => master.next("redlock_renew", [error("BUSY Redis is busy running a script.")]),
+            'n' => master.next("redlock_renew", [error(DENIED)]),
             'w' => {
                 master.next("redlock_renew", [Does::Says(list(&[WRONG_TYPE.to_owned()]))]);
             }
@@ -71,7 +73,10 @@ fn a_renewal_without_a_majority_has_failed() {
         ("hdl", ErrorKind::NoQuorum, "answered"),
         ("hqq", ErrorKind::NoQuorum, "has no vote"),
         ("hww", ErrorKind::WrongType, "something else"),
-        ("hlwd", ErrorKind::WrongType, "something else"),
+        ("hlwd", ErrorKind::NoQuorum, "something else"),
+        ("eee", ErrorKind::NoQuorum, "BUSY"),
+        ("nnn", ErrorKind::Denied, "NOPERM"),
+        ("hnd", ErrorKind::NoQuorum, "NOPERM"),
         ("hhdd", ErrorKind::NoQuorum, "answered"),
     ] {
         let (renewed, ..) = renew(holds);
@@ -192,6 +197,25 @@ fn each_of_many_holds_has_its_own_outcome() {
     assert_eq!(stage.asked("redlock_acquire"), [restored, 0, 0]);
 }
 
+/// One name that the user may not use any more refuses the script for all: each is asked for again.
+#[test]
+fn a_name_that_is_denied_troubles_no_other_hold() {
+    let stage = Stage::new(3);
+    let holder = stage.holder();
+    let token = stage.locked(&holder);
+    let denied = Arc::new(LockName::new("", "denied", Kind::Mutex).unwrap());
+    let others = Renewal { name: denied, ..stage.renewal(&holder, token) };
+    for master in &stage.masters {
+        master.next("redlock_renew", [error(DENIED), error(DENIED), Does::Runs]);
+    }
+    let renewed = stage.store.renew(&[others, stage.renewal(&holder, token)]);
+    let [Renewed::Failed(refused), Renewed::Held { again: false, .. }] = &renewed[..] else {
+        panic!("{renewed:?}")
+    };
+    assert_eq!(refused.kind(), ErrorKind::Denied);
+    assert_eq!(stage.asked("redlock_renew"), [3, 3, 3]);
+}
+
 #[test]
 fn a_caller_extends_as_far_as_the_longest_lease() {
     let stage = Stage::new(3);
@@ -232,22 +256,27 @@ fn holds_are_renewed_when_a_master_is_back() {
     assert_eq!(renewals.load(Ordering::SeqCst), 1, "once");
 }
 
-/// One whose answer came after the round, and that is a refusal, may lack the hold.
+/// One whose answer came after the round lacks the hold, if it is a refusal, or that another has
+/// the lock there.
 #[test]
 fn holds_are_renewed_after_a_late_refusal() {
-    let stage = Stage::new(3);
-    let renewals = Arc::new(AtomicUsize::new(0));
-    let told = renewals.clone();
-    stage.store.tell_losses(Box::new(move || _ = told.fetch_add(1, Ordering::SeqCst)));
-    let busy = "-BUSY Redis is busy running a script.\r\n".to_owned();
-    stage.masters[2].next("redlock_acquire", [Does::WaitsAndSays(busy)]);
-    granted(stage.lock(&stage.holder()).0);
-    stage.masters[2].let_run(true);
-    wait_until("all holds are renewed", || {
-        stage.clock.advance(Duration::from_millis(100));
-        stage.store.maintain();
-        renewals.load(Ordering::SeqCst) > 0
-    });
+    for late in [
+        "-BUSY Redis is busy running a script.\r\n".to_owned(),
+        list(&[int(0), int(5000), bulk(SOMEBODY)]),
+    ] {
+        let stage = Stage::new(3);
+        let renewals = Arc::new(AtomicUsize::new(0));
+        let told = renewals.clone();
+        stage.store.tell_losses(Box::new(move || _ = told.fetch_add(1, Ordering::SeqCst)));
+        stage.masters[2].next("redlock_acquire", [Does::WaitsAndSays(late)]);
+        granted(stage.lock(&stage.holder()).0);
+        stage.masters[2].let_run(true);
+        wait_until("all holds are renewed", || {
+            stage.clock.advance(Duration::from_millis(100));
+            stage.store.maintain();
+            renewals.load(Ordering::SeqCst) > 0
+        });
+    }
 }
 
 /// Each may take the whole timeout, and together they must not take more.

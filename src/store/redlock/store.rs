@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::lacking::Lacking;
 use super::node::{Node, error_of, single};
 use super::quarantine::{Quarantine, QuarantineSettings};
-use super::quorum::{NodeSet, UnknownNodes, majority};
+use super::quorum::{NodeSet, UnknownNodes, is_final, majority};
 use super::scatter::{LateMaster, NodeOutcome, Round, ask_all};
 use crate::base::error::{Error, ErrorKind, Result, invalid};
 use crate::base::holder::Holder;
@@ -15,8 +15,8 @@ use crate::os::atomic::{AtomicBool, AtomicU64};
 use crate::os::{self, Condvar, HashMap, Mutex};
 use crate::signal::clock::Clock;
 use crate::store::Release;
-use crate::store::redis::script;
 use crate::store::redis::wire::{Connection, Connector, Reply, Request, Shape};
+use crate::store::redis::{PatternRights, script};
 
 /// After a SIGSTOP and a SIGCONT, calls that wait for a round find that their time is over, while
 /// the thread of a round is about to end it. They wait this much longer.
@@ -41,6 +41,7 @@ pub(crate) struct RedlockStore {
     pub(super) token_rounds: AtomicU64,
     /// Whether a Redisson client has held a lock on these masters.
     pub(super) seen_redisson: AtomicBool,
+    pub(super) rights: Arc<PatternRights>,
 }
 
 impl RedlockStore {
@@ -64,6 +65,7 @@ impl RedlockStore {
             highest: AtomicU64::new(0),
             token_rounds: AtomicU64::new(0),
             seen_redisson: AtomicBool::new(false),
+            rights: Arc::default(),
         }
     }
 
@@ -120,6 +122,12 @@ impl RedlockStore {
     /// Where the hold must be released: on all masters if nothing is known about it.
     pub(super) fn nodes_of(&self, holder: &Holder) -> NodeSet {
         self.holds.lock().get(holder).copied().unwrap_or_else(|| self.all_nodes())
+    }
+
+    /// Whether one of them may hold a lock.
+    pub(super) fn has_one_of(&self, holders: &[Holder]) -> bool {
+        let holds = self.holds.lock();
+        holders.iter().any(|holder| holds.contains_key(holder))
     }
 
     pub(super) fn forget(&self, holder: &Holder) {
@@ -250,8 +258,8 @@ impl RedlockStore {
     /// The answers of those masters that have answered.
     ///
     /// # Errors
-    /// If they are no majority: an error about the request itself if a master returned one,
-    /// otherwise `NoQuorum` with the answer of each master.
+    /// If they are no majority: the [fault](Self::fault) of the request, or `NoQuorum` with the
+    /// answer of each master.
     pub(super) fn of_a_majority<T>(&self, answers: Vec<Result<T>>) -> Result<Vec<T>> {
         if answers.iter().flatten().count() >= majority(self.nodes.len()) {
             return Ok(answers.into_iter().flatten().collect());
@@ -260,21 +268,25 @@ impl RedlockStore {
             .iter()
             .map(|answer| answer.as_ref().err().map_or("answered", Error::message).to_owned())
             .collect();
-        let refused =
-            answers.into_iter().filter_map(Result::err).find(|error| !error.kind().is_outage());
-        Err(refused.unwrap_or_else(|| self.no_quorum_with(&texts)))
+        let fault = self.fault(answers.iter().filter_map(|answer| answer.as_ref().err()));
+        Err(fault.unwrap_or_else(|| self.no_quorum_with(&texts)))
     }
 
-    /// `describe`: the text for a master whose request did not fail.
+    /// The error about the request itself, if the masters that did not return one are no majority.
+    /// Otherwise the end of an outage can bring one, and whoever waits goes on.
+    pub(super) fn fault<'e>(&self, errors: impl Iterator<Item = &'e Error>) -> Option<Error> {
+        let mut faults = errors.filter(|error| !error.kind().is_outage());
+        let first = faults.next()?;
+        is_final(1 + faults.count(), self.nodes.len()).then(|| first.clone())
+    }
+
+    /// `describe`: the text for a master that has not failed or refused.
     pub(super) fn no_quorum(
         &self,
         outcomes: &[NodeOutcome],
         describe: impl Fn(&NodeOutcome) -> &'static str,
     ) -> Error {
-        let text = |outcome: &NodeOutcome| match outcome {
-            NodeOutcome::Failed(failure) => error_of(failure).message().to_owned(),
-            other => describe(other).to_owned(),
-        };
+        let text = |outcome: &NodeOutcome| text_of(outcome, describe(outcome));
         let texts: Vec<String> = outcomes.iter().map(text).collect();
         self.no_quorum_with(&texts)
     }
@@ -294,6 +306,16 @@ impl RedlockStore {
             format!("no majority ({quorum} of {all}): {}", each.join("; ")),
         )
     }
+}
+
+/// Why a master has failed or refused, or this.
+pub(super) fn text_of(outcome: &NodeOutcome, otherwise: &str) -> String {
+    let error = match outcome {
+        NodeOutcome::Failed(failure) => Some(error_of(failure).clone()),
+        NodeOutcome::Replies(replies) => single(replies.clone()).err(),
+        NodeOutcome::Unread(_) | NodeOutcome::Skipped => None,
+    };
+    error.map_or_else(|| otherwise.to_owned(), |error| error.message().to_owned())
 }
 
 /// Whose answers a round waits for.

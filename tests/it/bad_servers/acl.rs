@@ -426,3 +426,52 @@ fn a_renewal_that_is_refused_does_not_count() {
     assert!(!guard.wait_lost(CAP).is_still_held());
     drop(guard);
 }
+
+/// The server refuses the script that renews both, because of the name that is denied.
+#[test]
+fn a_name_that_is_denied_costs_no_other_hold_its_lease() {
+    let server = Server::start();
+    server.cmd::<()>(&["ACL", "SETUSER", "app", "on", ">pw", "~*", "&*", "+@all"]);
+    let client = settings(&format!("{}?user=app&pass=pw", server.url()))
+        .short_lease(ms(1500))
+        .build()
+        .unwrap();
+    let guards = ["app:a", "old:b", "app:c"].map(|name| client.lock(name).unwrap());
+    let [a, denied, c] = &guards;
+    server.cmd::<()>(&["ACL", "SETUSER", "app", "resetkeys", "~app:*"]);
+    assert!(!denied.wait_lost(CAP).is_still_held());
+    for (name, guard) in [("app:a", a), ("app:c", c)] {
+        wait_until(name, || guard.remaining() > ms(1000));
+    }
+}
+
+/// The server refuses a subscription to several channels because of one of them.
+#[test]
+fn a_channel_that_is_denied_makes_no_other_waiter_deaf() {
+    let server = Server::start();
+    server.cmd::<()>(&["ACL", "SETUSER", "app", "on", ">pw", "~*", "&*", "+@all"]);
+    let url = format!("{}?user=app&pass=pw", server.url());
+    let (holder, client) = (settings(&url).build().unwrap(), settings(&url).build().unwrap());
+    let names = ["old:b", "app:a", "app:c"];
+    let guards = names.map(|name| holder.lock(name).unwrap());
+    let channel = |name: &str| format!("redisson_lock__channel:{{{name}}}");
+    let permitted = format!("&{}*", &channel("app:")[..channel("app:").len() - 1]);
+    server.cmd::<()>(&["ACL", "SETUSER", "app", "resetchannels", &permitted]);
+    let is_heard = |name| server.channels().contains(&channel(name));
+    std::thread::scope(|scope| {
+        scope.spawn(|| drop(client.lock("old:b").unwrap()));
+        wait_until("it is refused", || {
+            !server.cmd::<Vec<redis::Value>>(&["ACL", "LOG"]).is_empty()
+        });
+        for name in &names[1..] {
+            scope.spawn(|| drop(client.lock(*name).unwrap()));
+            wait_until(name, || is_heard(name));
+        }
+        // The end of the connection: all are asked for again, together.
+        server.cmd::<u32>(&["CLIENT", "KILL", "TYPE", "pubsub"]);
+        wait_until("both are heard again", || is_heard("app:a") && is_heard("app:c"));
+        // Which nobody hears: the user may not publish it.
+        server.cmd::<()>(&["ACL", "SETUSER", "app", "&*"]);
+        drop(guards);
+    });
+}

@@ -70,7 +70,10 @@ impl ServerError {
             }
             1049 => ErrorKind::InvalidInput,
             1146 | 1305 | 1235 | 1665 | 1251 => ErrorKind::Unsupported,
-            1040 | 1129 | 1203 | 1205 | 1213 | 1226 | 3032 | 3168 | 3572 => ErrorKind::NotReady,
+            // The last two roll back: Group Replication changes its primary.
+            1040 | 1129 | 1203 | 1205 | 1213 | 1226 | 3032 | 3168 | 3572 | 3100 | 3101 => {
+                ErrorKind::NotReady
+            }
             1021 | 1041 | 1114 => ErrorKind::Full,
             1036 | 1290 | 1792 | 1836 => ErrorKind::ReadOnly,
             _ if self.ends_the_session() => ErrorKind::Unreachable,
@@ -125,6 +128,8 @@ mod tests {
             (1862, ErrorKind::Denied, "why"),
             (3032, ErrorKind::NotReady, "why"),
             (3168, ErrorKind::NotReady, "why"),
+            (3100, ErrorKind::NotReady, "why"),
+            (3101, ErrorKind::NotReady, "why"),
             (1114, ErrorKind::Full, "why"),
             (1290, ErrorKind::ReadOnly, "name the primary"),
             (1053, ErrorKind::Unreachable, "why"),

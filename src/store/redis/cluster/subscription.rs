@@ -18,7 +18,7 @@ use crate::base::log;
 use crate::base::random::Backoff;
 use crate::store::net::Waker;
 use crate::store::redis::keys::Slot;
-use crate::store::redis::subscription::channel_name;
+use crate::store::redis::subscription::{channel_name, is_about_channels, log_refusal};
 use crate::store::redis::wire::{Frame, PubSubReader, PubSubWriter, Publishing, wait_for_input};
 use crate::store::{Received, Subscriber, SubscriptionSender, Topic};
 
@@ -222,6 +222,14 @@ impl ClusterSubscriber {
                             return Some(received);
                         }
                     }
+                    Err(e) if is_about_channels(&e) => {
+                        let (channels, received) = self.shared.refused(address);
+                        for channel in channels {
+                            let is_known = std::mem::replace(&mut self.warned, true);
+                            log_refusal(is_known, &format!("on {channel:?}"), &e);
+                        }
+                        return Some(received);
+                    }
                     Err(e) => {
                         ended = Some((at, e));
                         break;
@@ -257,6 +265,7 @@ impl SharedBranches {
             Frame::Subscribed { topic } => {
                 if let Some(link) = state.links.get_mut(from) {
                     link.pause.reset();
+                    link.writer(|writer| writer.confirmed(0, &topic));
                 }
                 let channel =
                     state.channel(&topic).filter(|channel| channel.at.as_ref() == Some(from))?;
@@ -277,6 +286,9 @@ impl SharedBranches {
             Frame::Moved { slot, address } => {
                 let slot = Slot::new(slot)?;
                 self.cluster.note_moved(slot, &NodeAddress::parse(&address, &from.host)?);
+                if let Some(link) = state.links.get_mut(from) {
+                    link.writer(|writer| writer.refused(0));
+                }
                 // They are not confirmed, so nobody relies on them.
                 let is_refused = |channel: &Channel| channel.slot == slot && !channel.confirmed;
                 let at_this = |channel: &&mut Channel| channel.at.as_ref() == Some(from);
@@ -292,6 +304,17 @@ impl SharedBranches {
             Frame::Alive => Some(Received::Alive),
             Frame::Timeout => None,
         }
+    }
+
+    /// The user may not subscribe to the channel of the oldest request. It is not asked for again
+    /// over this connection.
+    fn refused(&self, by: &NodeAddress) -> (Vec<String>, Received) {
+        let mut state = self.state.lock();
+        let refused = |link: &mut Link| link.writer(|writer| writer.refused(0));
+        let channels = state.links.get_mut(by).and_then(refused).unwrap_or_default();
+        let known = channels.iter().filter_map(|channel| state.channels.get(channel));
+        let topics = known.flat_map(|channel| channel.topics.clone()).collect();
+        (channels, Received::Refused(topics))
     }
 
     /// Subscribes each channel that has no connection at its primary, and starts connecting to
@@ -488,6 +511,10 @@ impl Link {
 
     fn is_open_as(&self, id: u64) -> bool {
         self.id == id && matches!(self.phase, Phase::Open(_))
+    }
+
+    fn writer<T>(&mut self, with: impl FnOnce(&mut PubSubWriter) -> T) -> Option<T> {
+        if let Phase::Open(writer) = &mut self.phase { Some(with(writer)) } else { None }
     }
 
     fn open(&mut self, writer: PubSubWriter) {

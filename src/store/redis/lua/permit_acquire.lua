@@ -48,13 +48,14 @@ if free < count then
   return {0, tonumber(first) - now + 1}
 end
 
-put(KEYS[2], ARGV[1], count, ends)
-redis.call('decrby', KEYS[1], count)
+-- Of an acquisition that ran before, a part may still be there.
+local added = put(KEYS[2], ARGV[1], count, ends)
+redis.call('decrby', KEYS[1], added)
 local pttl = redis.call('pttl', KEYS[1])
 if pttl > 0 then
   redis.call('pexpire', KEYS[2], pttl)
 end
 if swept > 0 then
-  tell(ARGV[4], free - count)
+  tell(ARGV[4], free - added)
 end
 return {1, 0}

@@ -36,8 +36,8 @@ pub(crate) use self::multi::{acquire_all, acquire_all_answer, release_all, relea
 pub(crate) use self::rate::{change_rate, change_rate_answer, rate_answer, rate_question};
 pub(crate) use self::redlock::{
     Memory, NodeReply, acquire_on_node, acquire_on_node_answer, admit, admit_answer, inspect_node,
-    inspect_node_answer, renew_on_node, renew_on_node_answer, says_quarantined, take_back,
-    wake_redisson, write_back, write_back_answer,
+    inspect_node_answer, renew_on_node, renew_on_node_answer, says_busy, says_quarantined,
+    take_back, wake_redisson, write_back, write_back_answer,
 };
 pub(crate) use self::without_holder::{count, count_answer, count_question, question_answer};
 pub(crate) use self::without_holder::{fence_answer, fence_claim, fence_write};

@@ -65,6 +65,11 @@ pub(crate) fn says_quarantined(reply: &Reply) -> bool {
     *reply == Reply::Pair(5, 0) || *reply == Reply::Array(Vec::new())
 }
 
+/// The same for an acquire that found the lock taken.
+pub(crate) fn says_busy(reply: &Reply) -> bool {
+    matches!(reply, Reply::Array(parts) if parts.first() == Some(&Reply::Int(0)))
+}
+
 /// Releases one master without notifying leasehold's waiters: the hold of a minority kept none of
 /// them from the lock.
 pub(crate) fn take_back(name: &LockName, holder: &Holder) -> Request {

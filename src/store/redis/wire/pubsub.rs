@@ -3,6 +3,7 @@
 //! other thread could subscribe while one reads, except by first waking the reader with a message.
 //! Every first wait would cost one more command and thread switch.
 
+use std::collections::VecDeque;
 use std::io::{self, Write};
 use std::time::{Duration, Instant};
 
@@ -50,8 +51,6 @@ pub(crate) const WAKE_REDISSON: &[u8] = b"00";
 /// The half that reads.
 pub(crate) struct PubSubReader {
     sockets: Vec<Socket>,
-    /// For several servers: the read timeout.
-    several: Option<Duration>,
     epoch: Option<Epoch>,
 }
 
@@ -61,12 +60,15 @@ struct Socket {
     endpoint: Endpoint,
 }
 
-/// The half that subscribes. After any error both halves must be dropped.
+/// The half that subscribes: at each server, in the order of the reader's. After an error both
+/// halves must be dropped.
 pub(crate) struct PubSubWriter(Vec<SendHalf>);
 
 struct SendHalf {
     stream: Stream,
     endpoint: Endpoint,
+    /// The channels of each subscription that has not been answered, in the order of the answers.
+    asked: VecDeque<Vec<String>>,
 }
 
 impl Connector {
@@ -78,10 +80,7 @@ impl Connector {
             .stream
             .set_timeouts(read_timeout, self.io_timeout)
             .map_err(|e| to_error(e, &endpoint))?;
-        Ok((
-            PubSubReader { sockets: vec![socket], several: None, epoch },
-            PubSubWriter(vec![send_half]),
-        ))
+        Ok((PubSubReader { sockets: vec![socket], epoch }, PubSubWriter(vec![send_half])))
     }
 
     /// Connects and logs in; reads will not wait.
@@ -159,7 +158,7 @@ pub(crate) fn listen_at(
 ) -> Result<(PubSubReader, PubSubWriter)> {
     let (socket, send_half) = open_socket(endpoint, client_name, io_timeout)?;
     socket.stream.set_nonblocking().map_err(|e| to_error(e, endpoint))?;
-    let reader = PubSubReader { sockets: vec![socket], several: None, epoch: None };
+    let reader = PubSubReader { sockets: vec![socket], epoch: None };
     Ok((reader, PubSubWriter(vec![send_half])))
 }
 
@@ -174,7 +173,7 @@ fn open_socket(
     let stream = endpoint.dial(io_timeout, deadline).map_err(fail)?;
     let twin = stream.twin();
     let mut socket = Socket { stream, reader: ReplyReader::default(), endpoint: endpoint.clone() };
-    let send_half = SendHalf { stream: twin, endpoint: endpoint.clone() };
+    let send_half = SendHalf { stream: twin, endpoint: endpoint.clone(), asked: VecDeque::new() };
     if let Some(log_in) = log_in {
         log_in.log_in(|request| socket.shake(request, deadline))?;
     }
@@ -187,18 +186,15 @@ fn open_socket(
 }
 
 impl PubSubReader {
-    /// One that does not wait becomes one of several servers, which waits for `read_timeout`.
-    pub(crate) fn of_several(self, read_timeout: Duration) -> Self {
-        Self { several: Some(read_timeout), ..self }
-    }
-
-    /// Reads from that server as well.
+    /// Reads from that server as well, which does not wait.
     pub(crate) fn join(&mut self, other: Self) {
         self.sockets.extend(other.sockets);
     }
 
-    pub(crate) fn is_of_one(&self) -> bool {
-        self.several.is_none()
+    /// Reads no more from the server at this position. True if none is left.
+    pub(crate) fn leave(&mut self, at: usize) -> bool {
+        self.sockets.remove(at);
+        self.sockets.is_empty()
     }
 
     /// [`receive`](Self::receive) from one server, but waits for at most `timeout`, and only until
@@ -222,7 +218,12 @@ impl PubSubReader {
 
     pub(crate) fn receive(&mut self) -> Result<Frame> {
         self.check_epoch()?;
-        let Some(timeout) = self.several else { return self.sockets[0].receive() };
+        self.sockets[0].receive()
+    }
+
+    /// [`receive`](Self::receive) from several servers, and the position of the one. `None`:
+    /// nothing came within `timeout`.
+    pub(crate) fn receive_from_any(&mut self, timeout: Duration) -> Option<(usize, Result<Frame>)> {
         // Replies that were read ahead come first, because poll does not report them.
         for wait in [Duration::ZERO, timeout] {
             if !wait.is_zero() {
@@ -230,14 +231,14 @@ impl PubSubReader {
                     self.sockets.iter().map(|socket| &socket.stream).collect();
                 readable(&streams, wait);
             }
-            for socket in &mut self.sockets {
-                match socket.receive()? {
-                    Frame::Timeout => {}
-                    received => return Ok(received),
+            for (at, socket) in self.sockets.iter_mut().enumerate() {
+                match socket.receive() {
+                    Ok(Frame::Timeout) => {}
+                    received => return Some((at, received)),
                 }
             }
         }
-        Ok(Frame::Timeout)
+        None
     }
 }
 
@@ -280,35 +281,66 @@ impl PubSubWriter {
         self.0.extend(other.0);
     }
 
+    pub(crate) fn leave(&mut self, at: usize) {
+        self.0.remove(at);
+    }
+
     pub(crate) fn subscribe(&mut self, channels: &[&str]) -> Result<()> {
-        let words: Vec<&str> =
-            std::iter::once("SUBSCRIBE").chain(channels.iter().copied()).collect();
-        self.send(&Request::plain(&words))
+        self.each(|half| half.subscribe("SUBSCRIBE", channels))
     }
 
     pub(crate) fn unsubscribe(&mut self, channel: &str) -> Result<()> {
-        self.send(&Request::plain(&["UNSUBSCRIBE", channel]))
+        self.send(&["UNSUBSCRIBE", channel])
     }
 
     /// One request for each channel: the channels of one request would have to be in one slot.
     pub(crate) fn subscribe_sharded(&mut self, channel: &str) -> Result<()> {
-        self.send(&Request::plain(&["SSUBSCRIBE", channel]))
+        self.each(|half| half.subscribe("SSUBSCRIBE", &[channel]))
     }
 
     pub(crate) fn unsubscribe_sharded(&mut self, channel: &str) -> Result<()> {
-        self.send(&Request::plain(&["SUNSUBSCRIBE", channel]))
+        self.send(&["SUNSUBSCRIBE", channel])
     }
 
     pub(crate) fn subscribe_pattern(&mut self, pattern: &str) -> Result<()> {
-        self.send(&Request::plain(&["PSUBSCRIBE", pattern]))
+        self.send(&["PSUBSCRIBE", pattern])
     }
 
     pub(crate) fn unsubscribe_pattern(&mut self, pattern: &str) -> Result<()> {
-        self.send(&Request::plain(&["PUNSUBSCRIBE", pattern]))
+        self.send(&["PUNSUBSCRIBE", pattern])
     }
 
     pub(crate) fn ping(&mut self) -> Result<()> {
-        self.send(&Request::plain(&["PING"]))
+        self.send(&["PING"])
+    }
+
+    /// If that fails, the reader finds the end.
+    pub(crate) fn ping_one(&mut self, at: usize) {
+        let _ = self.0[at].send(&["PING"]);
+    }
+
+    /// The server at this position has confirmed a subscription.
+    pub(crate) fn confirmed(&mut self, at: usize, channel: &[u8]) {
+        let asked = &mut self.0[at].asked;
+        for channels in asked.iter_mut() {
+            channels.retain(|asked| asked.as_bytes() != channel);
+        }
+        asked.retain(|channels| !channels.is_empty());
+    }
+
+    /// The server at this position has refused the oldest subscription. Returns its channel. If it
+    /// has several, each is asked for by itself, and none is returned.
+    pub(crate) fn refused(&mut self, at: usize) -> Vec<String> {
+        let half = &mut self.0[at];
+        let channels = half.asked.pop_front().unwrap_or_default();
+        if channels.len() < 2 {
+            return channels;
+        }
+        for channel in &channels {
+            // If that fails, the reader finds the end.
+            let _ = half.subscribe("SUBSCRIBE", &[channel]);
+        }
+        Vec::new()
     }
 
     /// Also ends the read of the other half.
@@ -318,16 +350,38 @@ impl PubSubWriter {
         }
     }
 
-    fn send(&mut self, request: &Request) -> Result<()> {
-        self.0.iter_mut().try_for_each(|send_half| send_half.send(request))
+    fn send(&mut self, words: &[&str]) -> Result<()> {
+        self.each(|half| half.send(words))
+    }
+
+    /// Fails only at all servers: the others go on without one whose connection has ended.
+    fn each(&mut self, send: impl Fn(&mut SendHalf) -> Result<()>) -> Result<()> {
+        let mut outcome = Ok(());
+        let mut failed = 0;
+        for half in &mut self.0 {
+            if let Err(error) = send(half) {
+                failed += 1;
+                outcome = Err(error);
+            }
+        }
+        if failed < self.0.len() { Ok(()) } else { outcome }
     }
 }
 
 impl SendHalf {
-    fn send(&mut self, request: &Request) -> Result<()> {
+    fn subscribe(&mut self, command: &str, channels: &[&str]) -> Result<()> {
+        self.asked.push_back(channels.iter().map(|&channel| channel.to_owned()).collect());
+        let words: Vec<&str> = std::iter::once(command).chain(channels.iter().copied()).collect();
+        self.send(&words)
+    }
+
+    fn send(&mut self, words: &[&str]) -> Result<()> {
         let mut bytes = Vec::new();
-        request.write_plain(&mut bytes);
+        Request::plain(words).write_plain(&mut bytes);
         self.stream.meter.requests(1);
-        self.stream.write_all(&bytes).map_err(|e| to_error(e, &self.endpoint))
+        self.stream.write_all(&bytes).map_err(|e| {
+            self.stream.shutdown();
+            to_error(e, &self.endpoint)
+        })
     }
 }

@@ -62,8 +62,8 @@ struct MasterState {
     down: Option<Down>,
     /// Since when a call has been making a connection, see [`Node::take`].
     connecting: Option<Moment>,
-    /// A reply that nobody waited for is a refusal: the master may lack a hold.
-    refused: bool,
+    /// The holders for which a reply that nobody waited for did not grant what they asked.
+    refused: Vec<Holder>,
     health: NodeHealth,
     closed: bool,
 }
@@ -152,7 +152,7 @@ impl Node {
             unknowns: Vec::new(),
             down: None,
             connecting: None,
-            refused: false,
+            refused: Vec::new(),
             health,
             closed: false,
         };
@@ -291,8 +291,8 @@ impl Node {
         std::mem::take(&mut self.state.lock().health.suspicious)
     }
 
-    /// Whether it may lack a hold that was granted before it had answered; resets that flag.
-    pub(super) fn take_refusal(&self) -> bool {
+    /// Whose holds it may lack, if they were granted before it had answered; forgets them.
+    pub(super) fn take_refused(&self) -> Vec<Holder> {
         std::mem::take(&mut self.state.lock().refused)
     }
 
@@ -316,7 +316,9 @@ impl Node {
             match read {
                 Ok(true) => {
                     let replies = self.settle(state, unread.exchange);
-                    state.refused |= !has_run(&replies);
+                    if !has_run(&replies) || script::says_busy(&replies[0]) {
+                        state.refused.push(unread.holder);
+                    }
                     unread.witness.tell(&replies);
                 }
                 Ok(false)
@@ -327,9 +329,10 @@ impl Node {
                 }
                 read => {
                     let failure = read.err();
+                    let why = || if kept.len() < MAX_UNREAD { is_late() } else { owes_many() };
                     // One that has ended says nothing about the master.
                     if !matches!(failure, Some(RedisFailure::Unknown { ended: true, .. })) {
-                        gave_up = Some(failure.map_or_else(is_late, RedisFailure::into_error));
+                        gave_up = Some(failure.map_or_else(why, RedisFailure::into_error));
                     }
                     state.unknowns.push((unread.exchange.flight.unknown, Some(unread.holder)));
                 }
@@ -506,6 +509,11 @@ impl Node {
 #[cold]
 pub(super) fn is_late() -> Error {
     Error::new(ErrorKind::Unreachable, "it did not answer within its timeout (io_timeout)")
+}
+
+#[cold]
+fn owes_many() -> Error {
+    Error::new(ErrorKind::Unreachable, format!("it owes more than {MAX_UNREAD} answers"))
 }
 
 /// The next call may connect as soon as this is dropped.

@@ -18,17 +18,19 @@ local function in_chunks(base, count, each)
   end
 end
 
--- Sets the end of their leases. The last arguments are flags of ZADD.
+-- Sets the end of their leases; returns how many are new. The last arguments are flags of ZADD.
 local function put(leases, base, count, ends, ...)
   local flags = {...}
+  local added = 0
   in_chunks(base, count, function(members)
     local words = {unpack(flags)}
     for _, member in ipairs(members) do
       words[#words + 1] = ends
       words[#words + 1] = member
     end
-    redis.call('zadd', leases, unpack(words))
+    added = added + redis.call('zadd', leases, unpack(words))
   end)
+  return added
 end
 
 -- Removes them; returns how many were there.
@@ -40,11 +42,14 @@ local function remove(leases, base, count)
   return removed
 end
 
--- Returns permits whose lease has ended to the free ones, and returns how many.
+-- Returns permits whose lease has ended to the free ones, and returns how many: as many as one
+-- acquisition can take.
 local function sweep(free, leases, now)
-  local ended = redis.call('zrangebyscore', leases, 0, now, 'limit', 0, 1000)
+  local ended = redis.call('zrangebyscore', leases, 0, now, 'limit', 0, 10000)
+  for first = 1, #ended, 1000 do
+    redis.call('zrem', leases, unpack(ended, first, math.min(#ended, first + 999)))
+  end
   if #ended > 0 then
-    redis.call('zrem', leases, unpack(ended))
     redis.call('incrby', free, #ended)
   end
   return #ended
