@@ -63,7 +63,8 @@ fn a_long_wait_costs_a_few_looks_a_second() {
         let asked = |what: &str| {
             proxy.disarm();
             proxy.inject_times(what, u32::MAX, Fault::StallReply(ms(0)));
-            let (before, began) = (proxy.hits(), Instant::now());
+            let before = proxy.hits();
+            let began = Instant::now();
             std::thread::sleep(Duration::from_secs(2));
             (proxy.hits() - before, 7 * began.elapsed().as_secs() as u32 + 2)
         };

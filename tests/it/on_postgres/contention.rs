@@ -154,7 +154,8 @@ fn a_renewal_does_not_starve_on_a_row_that_is_always_locked() {
             });
         }
         // Not one that panics: the others go on until it is over.
-        let (began, before) = (Instant::now(), ends_of(&server, "k"));
+        let began = Instant::now();
+        let before = ends_of(&server, "k");
         while ends_of(&server, "k") <= before && began.elapsed() < ms(16_000) {
             std::thread::sleep(ms(50));
         }

@@ -114,7 +114,7 @@ fn locks_outlive_a_restart_and_a_crash() {
     crate::rig::signal(u32::try_from(pid).unwrap(), "KILL");
     wait_until("all backends end", || bystander.batch_execute("SELECT").is_err());
     wait_until("it works again", || client.try_lock("other").is_ok_and(|won| won.is_some()));
-    guard.extend(LONG).unwrap();
+    wait_until("the holder is served", || guard.extend(LONG).is_ok());
     guard.unlock().unwrap();
     permit.release().unwrap();
     drop(client);
