@@ -44,16 +44,20 @@ pub(crate) fn builder_with(server: &Server, settings: impl FnOnce(Redis) -> Redi
     LockClient::builder().redis(settings(Redis::new(server.url())))
 }
 
+/// Of this time a statement of PostgreSQL may wait a quarter for a row, which is more than a busy
+/// machine may take.
+const DATABASE_IO: Duration = Duration::from_secs(6);
+
 impl Clients for Postgres {
     fn builder(&self) -> Builder {
         // Tests find the library's backends by this name.
-        LockClient::builder().url(self.url()).client_name("leasehold")
+        LockClient::builder().url(self.url()).client_name("leasehold").io_timeout(DATABASE_IO)
     }
 }
 
 impl Clients for Mysql {
     fn builder(&self) -> Builder {
-        LockClient::builder().url(self.url())
+        LockClient::builder().url(self.url()).io_timeout(DATABASE_IO)
     }
 }
 

@@ -179,6 +179,11 @@ impl<'s> Cell<'s> {
         &self.name
     }
 
+    /// Whether it is prepared.
+    pub(super) fn has_passed(&self) -> bool {
+        self.passed.get() > 0
+    }
+
     /// Passes the moments up to this one, as far as it has not yet.
     fn pass(&self, last: Moment) {
         // The preparation is over.

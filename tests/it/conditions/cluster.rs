@@ -1,5 +1,7 @@
 //! Conditions of a cluster: of one of its shards, or of one slot. Names of other shards are spared.
 
+use std::time::Duration;
+
 use leasehold::ErrorKind::NotReady;
 use leasehold::{Builder, LockClient};
 
@@ -7,8 +9,9 @@ use super::calls::{second, value_of};
 use super::redis::{CONNECTIONS, HANGS, MOST, NAME, count_named, delete_kept};
 use super::row::{Answers, Class, Stage, if_it_asks, row, unreachable};
 use super::rows;
+use super::runner::IO;
 use super::sentinel::DIES;
-use crate::rig::{Cluster, ClusterOptions, wait_until};
+use crate::rig::{Cluster, ClusterOptions, ms, wait_until};
 
 /// The primary of the names of the cells, its replica, and another primary.
 const AFFECTED: usize = 0;
@@ -25,6 +28,8 @@ struct Sharded {
     cluster: Cluster,
     /// All names are in one slot.
     one_slot: bool,
+    /// Long where no call has to wait for it: a busy machine serves all calls at once slowly.
+    io: Duration,
     happens: [Change; 2],
 }
 
@@ -34,11 +39,16 @@ impl Sharded {
         // before some of the calls, and after the others.
         let options =
             ClusterOptions { replicas, node_timeout: 60_000, ..ClusterOptions::default() };
-        Self { cluster: Cluster::start_with(options), one_slot: false, happens }
+        Self { cluster: Cluster::start_with(options), one_slot: false, io: ms(4000), happens }
     }
 
     fn of_one_slot(happens: [Change; 2]) -> Self {
         Self { one_slot: true, ..Self::start(false, happens) }
+    }
+
+    /// Where calls wait for the I/O timeout.
+    fn impatient(self) -> Self {
+        Self { io: IO, ..self }
     }
 
     fn slot(&self) -> u16 {
@@ -93,6 +103,10 @@ impl Stage for Sharded {
     fn builder(&self) -> Builder {
         let builder = LockClient::builder().cluster(leasehold::Cluster::new(self.cluster.urls()));
         builder.connections(CONNECTIONS).client_name(NAME)
+    }
+
+    fn io_timeout(&self) -> Duration {
+        self.io
     }
 
     fn other(&self) -> LockClient {
@@ -165,7 +179,7 @@ rows! {
         Sharded::start(false, [
             |stage| stage.cluster.node(AFFECTED).suspend(),
             |stage| stage.cluster.node(AFFECTED).resume(),
-        ])
+        ]).impatient()
     }).failing(unreachable, HANGS);
 
     shard_killed: row("The primary of a shard is killed, and then its replica takes over", || {

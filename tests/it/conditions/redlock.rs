@@ -1,5 +1,7 @@
 //! Conditions of several masters: of one of them, which must not matter, and of a majority.
 
+use std::time::Duration;
+
 use leasehold::ErrorKind::{NoQuorum, Unreachable};
 use leasehold::{Builder, LockClient, Redlock};
 
@@ -7,6 +9,7 @@ use super::redis::around::{Behaviour, Foreign};
 use super::redis::{CONNECTIONS, ENDED, Front, MOST, NAME, count_named, delete_kept};
 use super::row::{Answers, Class, DONE, Row, Stage, if_it_asks};
 use super::rows;
+use super::runner::IO;
 use crate::rig::zookeeper::Pipe;
 use crate::rig::{Fault, Proxy, Server, ms, wait_until};
 use crate::support::Masters;
@@ -30,6 +33,8 @@ struct Several {
     user: &'static str,
     /// Not those of the affected masters, while they keep connections that the client has ended.
     counts: bool,
+    /// Long where no call has to wait for it: a busy machine serves all calls at once slowly.
+    io: Duration,
     spares_others: bool,
     happens: Option<[Change; 2]>,
 }
@@ -46,7 +51,9 @@ impl Several {
         let spares_others = affected <= MASTERS / 2;
         let (host, user) = ("127.0.0.1", "");
         let happens: [Change; 2] = [Box::new(begins), Box::new(ends)];
-        Self { fronts, masters, host, user, counts: true, spares_others, happens: Some(happens) }
+        let happens = Some(happens);
+        let io = ms(4000);
+        Self { fronts, masters, host, user, counts: true, io, spares_others, happens }
     }
 
     /// So many of the masters have proxies.
@@ -62,6 +69,11 @@ impl Several {
             affected,
             happens,
         )
+    }
+
+    /// Where calls wait for the I/O timeout.
+    fn impatient(self) -> Self {
+        Self { io: IO, ..self }
     }
 
     fn affected(&self) -> &[Server] {
@@ -117,6 +129,10 @@ impl Stage for Several {
         // The first renewal is after a third of it, see `wait_for_holds`.
         let builder = LockClient::builder().redlock(redlock(urls)).lease(ms(15_000));
         builder.connections(CONNECTIONS).client_name(NAME)
+    }
+
+    fn io_timeout(&self) -> Duration {
+        self.io
     }
 
     fn other(&self) -> LockClient {
@@ -257,14 +273,14 @@ rows! {
         late([|stage| stage.pipes().for_each(|pipe| pipe.delay(ms(20))), ON_TIME])
     });
 
-    one_suspended: row("One of three masters hangs", || Several::stage(1, SUSPENDED));
+    one_suspended: row("One of three masters hangs", || Several::stage(1, SUSPENDED).impatient());
 
     one_in_a_black_hole: row("The network to one of three masters drops all packets", || {
         let stage = Several::far_away(1, [
             |stage| stage.pipes().for_each(|pipe| pipe.silence(true)),
             |stage| stage.pipes().for_each(|pipe| pipe.silence(false)),
         ]);
-        Several { counts: false, ..stage }
+        Several { counts: false, ..stage }.impatient()
     });
 
     one_refuses: row("One of three masters ends and refuses connections", || Several::stage(1, REFUSED));
@@ -289,7 +305,7 @@ rows! {
     one_stepped_back: row("The clock of one of three masters is stepped back by an hour", || stepped(-3600));
 
     // Calls beyond the `connections` wait for the I/O timeout, as with one server.
-    two_suspended: row("Two of three masters hang", || Several::stage(2, SUSPENDED))
+    two_suspended: row("Two of three masters hang", || Several::stage(2, SUSPENDED).impatient())
         .failing(|class| supported(class, &[Some(NoQuorum), Some(Unreachable)]), &[
             "did not answer within",
             "has not answered for",

@@ -126,9 +126,7 @@ pub(super) trait Stage {
     fn builder(&self) -> Builder;
 
     /// The client's I/O timeout.
-    fn io_timeout(&self) -> Duration {
-        super::runner::IO
-    }
+    fn io_timeout(&self) -> Duration;
 
     /// The client's listener, if the condition needs one.
     fn listener(&self) -> Option<Arc<dyn Listener>> {

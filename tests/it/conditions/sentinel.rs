@@ -1,5 +1,7 @@
 //! Conditions of a master with replicas and sentinels.
 
+use std::time::Duration;
+
 use leasehold::{Builder, LockClient, Sentinel};
 
 use super::redis::{
@@ -7,6 +9,7 @@ use super::redis::{
 };
 use super::row::{Stage, row, unreachable};
 use super::rows;
+use super::runner::IO;
 use crate::rig::{MASTER_NAME, SentinelOptions, Sentinels, Server, ms, wait_until};
 
 /// What an error says where the server was killed, perhaps during a handshake.
@@ -20,6 +23,8 @@ struct Watched {
     rig: Sentinels,
     /// The index of the master.
     master: usize,
+    /// Long where no call has to wait for it: a busy machine serves all calls at once slowly.
+    io: Duration,
     spares_others: bool,
     happens: [Change; 2],
 }
@@ -31,7 +36,12 @@ impl Watched {
         let sentinel_lines: &[&str] = &["sentinel down-after-milliseconds mymaster 60000"];
         let rig =
             Sentinels::start_with(SentinelOptions { sentinel_lines, ..SentinelOptions::default() });
-        Self { rig, master: 0, spares_others: false, happens }
+        Self { rig, master: 0, io: ms(4000), spares_others: false, happens }
+    }
+
+    /// Where calls wait for the I/O timeout.
+    fn impatient(self) -> Self {
+        Self { io: IO, ..self }
     }
 
     /// The condition concerns sentinels only.
@@ -106,6 +116,10 @@ impl Stage for Watched {
         self.client_builder().connections(CONNECTIONS).client_name(NAME)
     }
 
+    fn io_timeout(&self) -> Duration {
+        self.io
+    }
+
     fn other(&self) -> LockClient {
         self.client_builder().build().expect("it is reachable")
     }
@@ -139,7 +153,7 @@ impl Stage for Watched {
 
 rows! {
     master_suspended: row("The master hangs, and the sentinels have not found out", || {
-        Watched::stage([|stage| stage.server().suspend(), |stage| stage.server().resume()])
+        Watched::stage([|stage| stage.server().suspend(), |stage| stage.server().resume()]).impatient()
     }).failing(unreachable, HANGS);
 
     master_killed: row("The master is killed, and then a replica is promoted", || {

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use leasehold::{ErrorKind, LockClient};
 
-use crate::rig::{CAP, Fault, Mysql, Proxy, ms, wait_until};
+use crate::rig::{CAP, Fault, Mysql, PROMPT, Proxy, ms, wait_until};
 use crate::support::{Clients, ShortLease};
 
 #[test]
@@ -56,6 +56,7 @@ fn killed_connections_cost_no_exclusion() {
             std::thread::sleep(ms(10));
         }
     });
+    wait_until("nothing is held", || server.held().is_empty());
     drop(clients);
     server.assert_clean();
 }
@@ -70,6 +71,7 @@ fn holds_survive_a_restart() {
     guard.extend(Duration::from_secs(60)).unwrap();
     assert!(guard.is_held() && server.client().try_lock("job").unwrap().is_none());
     guard.unlock().unwrap();
+    wait_until("nothing is held", || server.held().is_empty());
     drop(client);
     server.assert_clean();
 }
@@ -100,7 +102,7 @@ fn a_lease_ends_in_time_while_the_server_is_suspended() {
     server.suspend();
     assert!(guard.wait_lost(CAP).is_lost());
     assert!(!guard.is_held());
-    assert!(began.elapsed() < CAP, "{:?}", began.elapsed());
+    assert!(began.elapsed() < PROMPT, "{:?}", began.elapsed());
     let error = client.try_lock("other").unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unreachable, "{error:?}");
     server.resume();
@@ -155,7 +157,8 @@ fn two_hosts_that_take_writes_are_refused() {
         format!("mysql://app:secret@{hosts}/test")
     };
     let both = url([one.port(), two.port()]);
-    let error = LockClient::open(&both).unwrap_err();
+    // The other one is asked for a second.
+    let error = (0..5).find_map(|_| LockClient::open(&both).err()).expect("both take writes");
     assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error:?}");
     assert!(error.to_string().contains("read_only"), "{error}");
     two.query("SET GLOBAL read_only=1");
@@ -172,7 +175,8 @@ fn two_hosts_that_take_writes_are_refused() {
 #[test]
 fn a_stranger_that_has_locked_the_row_is_told_to_a_try() {
     let server = Mysql::shared();
-    let client = server.client();
+    let client = server.builder().lease(Duration::from_secs(60)).io_timeout(ms(8000));
+    let client = client.build().unwrap();
     client.lock("job").unwrap().unlock().unwrap();
     let mut db = server.connect();
     db.query("START TRANSACTION; SELECT * FROM leasehold_lock WHERE name='job' FOR UPDATE")
@@ -236,13 +240,17 @@ fn a_full_server_is_not_ready() {
     let client = server.builder().connections(1).build().unwrap();
     let guard = client.lock("job").unwrap();
     let mut visitors = Vec::new();
-    while let Ok(visitor) = crate::rig::mysql::Client::connect(&server.socket(), "test") {
-        visitors.push(visitor);
-        assert!(visitors.len() < 20);
-    }
-    let error = LockClient::open(&server.tcp_url("")).unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::NotReady, "{error:?}");
-    assert!(error.to_string().contains("max_connections"), "{error}");
+    // A connection that has just ended may leave room for a moment.
+    wait_until("it is full", || {
+        while let Ok(visitor) = crate::rig::mysql::Client::connect(&server.socket(), "test") {
+            visitors.push(visitor);
+            assert!(visitors.len() < 20);
+        }
+        let Err(error) = LockClient::open(&server.tcp_url("")) else { return false };
+        assert_eq!(error.kind(), ErrorKind::NotReady, "{error:?}");
+        assert!(error.to_string().contains("max_connections"), "{error}");
+        true
+    });
     // Who has a connection goes on.
     client.lock("other").unwrap().unlock().unwrap();
     guard.unlock().unwrap();

@@ -1,12 +1,13 @@
 //! The data and the lock in one transaction: a late holder cannot commit.
 
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use leasehold::fencing::TransactionFence;
 use leasehold::{ErrorKind, LockClient};
 use parking_lot::Mutex;
 
+use super::{at_last, released};
 use crate::rig::mysql::{Client, Refused};
 use crate::rig::{CAP, Mysql, ms, wait_until};
 use crate::support::Clients;
@@ -86,22 +87,30 @@ fn a_fence_outlasts_the_release() {
 }
 
 /// Nobody waits in the database for a transaction that is fenced: a try says at once that the lock is
-/// taken. (To wait for a row takes a second at least, which is longer than this client waits for an
-/// answer.)
+/// taken. (To wait for a row takes a second at least.)
 #[test]
 fn a_try_does_not_wait_for_a_fence() {
     let server = Mysql::shared();
-    let (a, _) = clients(&server);
-    let build = || server.builder().lease(Duration::from_secs(60)).io_timeout(ms(900));
-    let b = build().build().unwrap();
+    let (a, b) = clients(&server);
     let mut db = server.connect();
     let guard = a.lock("job").unwrap();
     fenced(&mut db, &guard.fence_sql().unwrap()).unwrap();
     guard.unlock().unwrap();
-    assert!(b.try_lock("job").unwrap().is_none());
-    assert!(b.multi(["a", "job"]).try_lock().unwrap().is_none());
-    assert!(b.rw_lock("job").try_read().unwrap().is_none());
-    assert!(b.rw_lock("job").try_write().unwrap().is_none());
+    let tries: [(&str, &dyn Fn() -> bool); 4] = [
+        ("plain", &|| b.try_lock("job").unwrap().is_none()),
+        ("multi", &|| b.multi(["a", "job"]).try_lock().unwrap().is_none()),
+        ("read", &|| b.rw_lock("job").try_read().unwrap().is_none()),
+        ("write", &|| b.rw_lock("job").try_write().unwrap().is_none()),
+    ];
+    for (kind, is_taken) in tries {
+        // A busy machine may be slow once.
+        let at_once = (0..5).any(|_| {
+            let began = Instant::now();
+            assert!(is_taken(), "{kind}");
+            began.elapsed() < ms(900)
+        });
+        assert!(at_once, "{kind} waits for the transaction");
+    }
     let error = b.semaphore("job").try_set_permits(2).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NotReady, "{error:?}");
     assert!(error.to_string().contains("fenced"), "{error}");
@@ -132,8 +141,8 @@ fn readers_do_not_take_each_other_for_a_fence() {
             let client = if n % 2 == 0 { &a } else { &b };
             s.spawn(move || {
                 for _ in 0..30 {
-                    let read = client.rw_lock("rw").try_read().unwrap();
-                    read.expect("nobody writes").unlock().unwrap();
+                    let read = at_last(|| client.rw_lock("rw").try_read());
+                    released(read.expect("nobody writes").unlock());
                 }
             });
         }
@@ -174,10 +183,10 @@ fn the_row_of_a_fence_never_has_an_old_token() {
             s.spawn(move || {
                 for turn in 0..10 {
                     let name = format!("n{turn}");
-                    let guard = client.lock(&name).unwrap();
-                    let fence = guard.fence_sql().unwrap();
+                    let guard = at_last(|| client.lock(&name));
+                    let fence = at_last(|| guard.fence_sql());
                     assert_eq!(fence.token(), guard.fencing_token().unwrap());
-                    guard.unlock().unwrap();
+                    released(guard.unlock());
                 }
             });
         }

@@ -70,6 +70,8 @@ impl Bench {
             }
             if n >= self.proxy.reply_length() {
                 assert!(outcome.is_ok(), "{story}: all of it has arrived");
+                // Not the reply to what undoes the turn before.
+                assert!(n > 8, "{story}: a reply is longer");
                 break;
             }
         }
@@ -254,6 +256,7 @@ fn of_acquires_of_a_fenced_name() {
     for skip in 0..3 {
         for n in [0, 4, 9] {
             bench.proxy.keep_backends(n != 4);
+            let hits = bench.proxy.hits();
             bench.proxy.inject_after(NAME, skip, Fault::CutReplyAt(n));
             let outcome = bench.lossy.try_lock(NAME);
             if let Ok(Some(guard)) = outcome {
@@ -261,6 +264,8 @@ fn of_acquires_of_a_fenced_name() {
             }
             let story = format!("request {skip}, {n} bytes");
             wait_until(&story, || bench.server.held().is_empty());
+            // Those of an acquire. What comes after them may have other words.
+            assert!(skip == 2 || bench.proxy.hits() > hits, "{story}: no fault");
         }
     }
 }

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use leasehold::{ErrorKind, LockClient, POSTGRES_SCHEMA};
 
-use super::{server, use_everything_as_app};
-use crate::rig::{Child, Postgres, ms, wait_until};
+use super::{server, use_everything_as_app, wait_for_a_renewal};
+use crate::rig::{CAP, Child, Postgres, ms, wait_until};
 use crate::support::{Clients, ShortLease};
 
 /// The timeout leaves time for the log-in, which is slow without optimizations.
@@ -114,11 +114,11 @@ fn a_role_needs_few_rights() {
 
     let client = LockClient::builder()
         .postgres(leasehold::Postgres::new(&url).create_schema(false))
-        .short_lease(ms(900))
+        .short_lease(ms(6000))
         .build()
         .unwrap();
     let guard = client.lock("k").unwrap();
-    assert!(guard.wait_lost(ms(1200)).is_still_held(), "it is renewed");
+    wait_for_a_renewal(&server, "k");
     let mut db = server.connect();
     db.batch_execute("SET ROLE app").unwrap();
     let fence = guard.fence_sql().unwrap();
@@ -228,16 +228,18 @@ fn a_client_that_is_closed_says_goodbye_on_all_its_connections() {
     };
     let (abandoned, sessions) = (number("sessions_abandoned"), number("sessions"));
     for closes in [true, false] {
-        let client =
-            server.builder().connections(2).lease(ms(1800)).io_timeout(ms(1600)).build().unwrap();
+        let builder = server.builder().connections(2).lease(ms(12_000));
+        let client = builder.io_timeout(ms(9000)).build().unwrap();
         let guard = client.lock("held").unwrap();
+        wait_for_a_renewal(&server, "held");
         std::thread::scope(|s| {
-            let waits = s.spawn(|| client.try_lock_for("held", ms(2400)).map(|won| won.is_none()));
-            assert!(waits.join().unwrap().unwrap(), "by now it has renewed, and listened");
+            let waits = s.spawn(|| client.try_lock_for("held", CAP).map(drop));
+            wait_until("it listens", || server.listeners() > 0);
+            guard.unlock().unwrap();
+            waits.join().unwrap().unwrap();
         });
-        guard.unlock().unwrap();
         if closes {
-            client.close(ms(2000)).unwrap();
+            client.close(CAP).unwrap();
         }
         drop(client);
     }
@@ -284,7 +286,9 @@ fn servers_that_are_none_are_told_as_that() {
                 while !closes && matches!(client.read(&mut bytes), Ok(1..)) {}
             }
         });
-        let error = LockClient::builder().url(&url).io_timeout(ms(300)).build().unwrap_err();
+        // What says something wrong is told at once.
+        let io = if kind == ErrorKind::Protocol { ms(9000) } else { ms(300) };
+        let error = LockClient::builder().url(&url).io_timeout(io).build().unwrap_err();
         assert_eq!(error.kind(), kind, "{answer:?}: {error:?}");
         server.join().unwrap();
     }

@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 
 use leasehold::{ErrorKind, LockClient};
 
-use super::{server, url_of_both};
+use super::{server, url_of_both, wait_for_a_renewal};
 use crate::rig::Postgres;
 use crate::rig::{CAP, Fault, PROMPT, Proxy, ms, wait_until};
-use crate::support::{Clients, ShortLease};
+use crate::support::Clients;
 
 const LONG: Duration = Duration::from_secs(60);
 
@@ -19,7 +19,7 @@ fn a_waiter_whose_reply_is_lost_gets_in() {
     let server = server!();
     let proxy = Proxy::before_postgres(&server);
     let client =
-        LockClient::builder().url(proxy.url()).lease(LONG).io_timeout(ms(1500)).build().unwrap();
+        LockClient::builder().url(proxy.url()).lease(LONG).io_timeout(ms(9000)).build().unwrap();
     let direct = server.client();
     for fault in
         [Fault::CutAfterApplied, Fault::CutBeforeSend, Fault::Garbage, Fault::CutReplyAt(20)]
@@ -57,13 +57,17 @@ fn a_waiter_whose_reply_is_lost_gets_in() {
 #[test]
 fn ended_backends_are_replaced() {
     let server = server!();
-    let client = server.builder().lease(ms(3000)).build().unwrap();
+    let client = server.builder().lease(ms(6000)).io_timeout(ms(4000)).build().unwrap();
     let guard = client.lock("kept").unwrap();
     for _ in 0..3 {
         server.end_backends();
         client.lock("k").unwrap().unlock().unwrap();
-        assert!(guard.wait_lost(ms(1200)).is_still_held(), "renewals continue");
+        wait_for_a_renewal(&server, "kept");
+        assert!(guard.is_held());
     }
+    guard.unlock().unwrap();
+    // Whoever hears nothing asks again after a lease.
+    let guard = client.mutex("kept").with_lease(LONG).lock().unwrap();
     // The listener is ended too: the waiter is notified of the release nevertheless.
     std::thread::scope(|s| {
         let waits =
@@ -97,7 +101,7 @@ fn locks_outlive_a_restart_and_a_crash() {
         assert!(matches!(error.kind(), ErrorKind::Unreachable | ErrorKind::NotReady), "{error:?}");
         server.run();
         wait_until("it works again", || client.try_lock("other").is_ok());
-        guard.extend(LONG).unwrap();
+        wait_until("the holder is served", || guard.extend(LONG).is_ok());
         let other = server.client();
         assert!(
             other.try_lock("kept").unwrap().is_none()
@@ -110,7 +114,7 @@ fn locks_outlive_a_restart_and_a_crash() {
     crate::rig::signal(u32::try_from(pid).unwrap(), "KILL");
     wait_until("all backends end", || bystander.batch_execute("SELECT").is_err());
     wait_until("it works again", || client.try_lock("other").is_ok_and(|won| won.is_some()));
-    guard.extend(LONG).unwrap();
+    wait_until("the holder is served", || guard.extend(LONG).is_ok());
     guard.unlock().unwrap();
     permit.release().unwrap();
     drop(client);
@@ -167,18 +171,28 @@ fn a_server_that_is_full_is_ridden_out() {
     server.run_sql("CREATE ROLE app LOGIN; GRANT CREATE ON DATABASE postgres TO app");
     let url = server.url().replace("leasehold@", "app@");
     let client =
-        LockClient::builder().url(&url).short_lease(ms(1500)).connections(2).build().unwrap();
+        LockClient::builder().url(&url).lease(ms(9000)).io_timeout(ms(6000)).connections(2);
+    let client = client.build().unwrap();
     let guard = client.lock("k").unwrap();
     wait_until("it has been renewed", || server.backends() >= 2);
-    let others: Vec<_> = std::iter::from_fn(|| {
-        let mut config = postgres::Config::new();
-        config.host_path(server.dir()).user("app").dbname("postgres").connect(postgres::NoTls).ok()
-    })
-    .collect();
-    let full = LockClient::open(&url).unwrap_err();
-    assert_eq!(full.kind(), ErrorKind::NotReady, "{full:?}");
-    assert!(guard.wait_lost(ms(3000)).is_still_held(), "its connections still work");
-    drop(others);
+    let mut admin = server.connect();
+    let mut others = Vec::new();
+    // A backend that has just ended may leave room for a moment.
+    wait_until("it is full", || {
+        others.extend(std::iter::from_fn(|| {
+            let mut config = postgres::Config::new();
+            config.host_path(server.dir()).user("app").dbname("postgres");
+            config.connect(postgres::NoTls).ok()
+        }));
+        LockClient::open(&url).is_err_and(|e| e.kind() == ErrorKind::NotReady)
+    });
+    let mut ends = || -> i64 {
+        let sql = "SELECT (extract(epoch FROM ends) * 1000000)::bigint FROM leasehold.lock";
+        admin.query_one(&format!("{sql} WHERE name = 'k'"), &[]).unwrap().get(0)
+    };
+    let before = ends();
+    wait_until("its connections still work", || ends() > before);
+    drop((admin, others));
     wait_until("a new client is served", || LockClient::open(&url).is_ok());
     guard.unlock().unwrap();
     drop(client);
@@ -193,7 +207,8 @@ fn a_promoted_standby_goes_on() {
     let standby = primary.standby("hot_standby = on");
     standby.run();
     let both = url_of_both(&standby, &primary);
-    let client = LockClient::builder().url(&both).lease(ms(4000)).build().unwrap();
+    let client = LockClient::builder().url(&both).lease(ms(20_000)).io_timeout(ms(3000));
+    let client = client.build().unwrap();
     let only = LockClient::open(&standby.url()).unwrap_err();
     assert_eq!(only.kind(), ErrorKind::ReadOnly, "{only:?}");
 
@@ -205,7 +220,9 @@ fn a_promoted_standby_goes_on() {
     wait_until("the hold is renewed there", || {
         client.try_lock("other").is_ok_and(|won| won.is_some())
     });
-    assert!(kept.wait_lost(ms(5000)).is_still_held(), "what the standby had is respected");
+    // What the standby had is respected.
+    wait_for_a_renewal(&standby, "kept");
+    assert!(kept.is_held());
     let other = standby.client();
     assert!(other.try_lock("kept").unwrap().is_none());
     kept.unlock().unwrap();
@@ -273,7 +290,10 @@ fn a_counter_stays_exact_while_backends_are_ended() {
                 let (client, server) = (clients[n % 2].clone(), &server);
                 s.spawn(move || {
                     let (mut db, mut done) = (server.connect(), 0);
-                    for turn in 0..25 {
+                    for turn in 0.. {
+                        if done == 25 {
+                            break;
+                        }
                         let guard = match (n + turn) % 3 {
                             0 => client.mutex("k").lock_owned().map(drop_after),
                             1 => client.fair("k").lock_owned().map(drop_after),
@@ -294,7 +314,6 @@ fn a_counter_stays_exact_while_backends_are_ended() {
         counted
     });
     assert_eq!(server.number_of("SELECT n FROM counter"), i64::from(counted));
-    assert!(counted > 50, "{counted}");
     drop(clients);
     server.assert_clean();
 }

@@ -97,12 +97,15 @@ impl Record {
         let mut forgotten = 0;
         for (place, earlier) in beliefs.iter().enumerate() {
             // As long as no belief lasts longer than the run, all later ones are found here.
-            for later in beliefs[place + 1..].iter().take_while(|later| later.from <= earlier.to) {
+            let mut later =
+                beliefs[place + 1..].iter().take_while(|later| later.from <= earlier.to).peekable();
+            // It may overlap with several that came after one another.
+            forgotten += u32::from(later.peek().is_some());
+            for later in later {
                 assert!(
                     earlier.from < forgot && later.from > forgot,
                     "{earlier:?} and {later:?}, forgot: {forgot:?}"
                 );
-                forgotten += 1;
             }
         }
         for two in beliefs.windows(2) {

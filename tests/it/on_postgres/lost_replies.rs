@@ -89,6 +89,8 @@ impl<'s> Bench<'s> {
             }
             if n >= self.proxy.reply_length() {
                 assert!(outcome.is_ok(), "{story}: all of it has arrived");
+                // Not the reply to what undoes the turn before.
+                assert!(n > 20, "{story}: a reply is longer");
                 break;
             }
         }
@@ -565,7 +567,7 @@ fn of_a_hand_over_that_only_gave_back_wakes_the_others() {
         let next = s.spawn(|| client.lock(NAME).map(drop));
         // It has left its acquire for the thread that releases.
         wait_until("the next thread waits", || client.snapshot().waits().len() == 1);
-        std::thread::sleep(ms(10));
+        std::thread::sleep(ms(500));
         let hits = proxy.hits();
         proxy.refuse(true);
         proxy.inject_after(NAME, 1, Fault::CutBeforeSend);

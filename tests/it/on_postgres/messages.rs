@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use leasehold::LockClient;
 
-use super::server;
+use super::{end_the_probe, server, wait_for_a_commit_that_waits};
 use crate::rig::Postgres;
 use crate::rig::{ms, wait_until};
 use crate::support::Clients;
@@ -97,7 +97,7 @@ type Waits = Box<dyn FnOnce(&LockClient) -> bool + Send>;
 #[test]
 fn what_waits_for_a_standby_keeps_no_release_waiting() {
     let server = server!(Postgres::start());
-    let client = server.builder().lease(LONG).io_timeout(ms(4000)).build().unwrap();
+    let client = server.builder().lease(LONG).io_timeout(ms(15_000)).build().unwrap();
     let (latch, permits) = (client.latch("l"), client.semaphore("s"));
     let counted = client.counting_semaphore("c");
     latch.set_count(1).unwrap();
@@ -121,9 +121,11 @@ fn what_waits_for_a_standby_keeps_no_release_waiting() {
     server.run_sql(WAITERS);
     let mut notifies = server.connect();
     notifies.batch_execute("SET synchronous_commit = off; SET lock_timeout = '2 s'").unwrap();
-    let waits = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'";
+    let waits = "SELECT count(*) FROM pg_stat_activity \
+                 WHERE wait_event = 'SyncRep' AND application_name = 'leasehold'";
     for what in waiting {
         set(&server, "synchronous_standby_names = 'nobody'");
+        wait_for_a_commit_that_waits(&server);
         std::thread::scope(|s| {
             let waiter: ScopedJoinHandle<'_, bool> = s.spawn(|| what(&client));
             wait_until("it waits for the standby", || server.number_of(waits) > 0);
@@ -132,6 +134,7 @@ fn what_waits_for_a_standby_keeps_no_release_waiting() {
             set(&server, "synchronous_standby_names = ''");
             assert!(waiter.join().unwrap());
         });
+        end_the_probe(&server);
     }
     drop(forced);
 }

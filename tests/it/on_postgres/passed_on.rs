@@ -40,7 +40,8 @@ fn forget(server: &Postgres) {
 #[test]
 fn all_readers_of_a_hold_learn_that_it_is_lost() {
     let server = server!();
-    let (client, other) = (server.builder().lease(ms(3000)).build().unwrap(), server.client());
+    let client = server.builder().lease(ms(6000)).io_timeout(ms(4000)).build().unwrap();
+    let other = server.client();
     let lock = client.rw_lock(NAME);
     let lose: [&dyn Fn(); 4] = [
         &|| assert!(other.rw_lock(NAME).force_unlock().unwrap()),
@@ -83,7 +84,7 @@ fn a_shared_hold_outlives_faults_and_its_last_release_may_be_lost() {
     let proxy = Proxy::before_postgres(&server);
     let url = proxy.url();
     let client =
-        LockClient::builder().url(url).lease(ms(20_000)).io_timeout(ms(1500)).build().unwrap();
+        LockClient::builder().url(url).lease(ms(20_000)).io_timeout(ms(6000)).build().unwrap();
     let (lock, other) = (client.rw_lock(NAME), server.client());
     for fault in
         [Fault::CutAfterApplied, Fault::CutBeforeSend, Fault::CutReplyAt(20), Fault::BlackHoleReply]
@@ -144,7 +145,7 @@ fn a_run_of_turns_outlives_backends_and_its_last_release_may_be_lost() {
     let client = LockClient::builder()
         .url(proxy.url())
         .lease(ms(20_000))
-        .io_timeout(ms(1500))
+        .io_timeout(ms(6000))
         .build()
         .unwrap();
     for _ in 0..5 {

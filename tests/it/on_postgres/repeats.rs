@@ -61,16 +61,16 @@ fn the_answer_to_a_renewal_that_comes_twice_renews_nothing() {
     let proxy = Proxy::before_postgres(&server);
     let client = LockClient::builder()
         .url(proxy.url())
-        .lease(ms(1500))
-        .io_timeout(ms(1000))
+        .lease(ms(9000))
+        .io_timeout(ms(6000))
         .build()
         .unwrap();
     let guard = client.lock("renewed").unwrap();
-    proxy.inject("1500", Fault::ReplyAgain(usize::MAX));
+    proxy.inject("9000", Fault::ReplyAgain(usize::MAX));
     proxy.wait_hits(1);
     server.run_sql("UPDATE leasehold.lock SET holder = NULL WHERE name = 'renewed'");
     // Only counts them.
-    proxy.inject_times("1500", 20, Fault::StallReply(Duration::ZERO));
+    proxy.inject_times("9000", 20, Fault::StallReply(Duration::ZERO));
     wait_until("the holder is notified", || !guard.is_held());
     assert!(proxy.hits() <= 2, "the first renewal after that takes no earlier answer for its own");
     proxy.disarm();
@@ -122,7 +122,7 @@ fn a_call_whose_connection_had_ended_unseen_is_repeated() {
     }
     drop((client, proxy));
     let left = "SELECT count(*) FROM leasehold.lock WHERE holder IS NOT NULL";
-    assert_eq!(server.number_of(left), 0);
+    wait_until("nothing is left", || server.number_of(left) == 0);
 }
 
 /// A release that ran, and whose answer is lost with its connection, has freed the lock: the repeat
@@ -199,6 +199,7 @@ fn threads_whose_write_is_lost_make_no_more_connections_than_the_client_may_have
             let count = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'herd'";
             while !ended.load(std::sync::atomic::Ordering::SeqCst) {
                 most = most.max(db.query_one(count, &[]).unwrap().get::<_, i64>(0));
+                std::thread::sleep(ms(1));
             }
             most
         });
@@ -216,7 +217,7 @@ fn threads_whose_write_is_lost_make_no_more_connections_than_the_client_may_have
     assert!(proxy.hits() > 0);
     // One for renewals, one for messages, one beside the pool; and each backend that was left alone
     // is counted until it was ended.
-    let most_allowed = i64::try_from(CONNECTIONS).unwrap() + 3 + i64::from(proxy.hits().min(4));
+    let most_allowed = i64::try_from(CONNECTIONS).unwrap() + 3 + i64::from(proxy.hits());
     assert!(most <= most_allowed, "{most} connections at once");
     proxy.keep_backends(false);
     drop((client, holder, proxy));

@@ -103,7 +103,7 @@ fn a_table_that_is_too_large_to_sweep_keeps_nothing_else() {
          CREATE TRIGGER slow BEFORE DELETE ON leasehold.lock FOR EACH ROW EXECUTE FUNCTION public.slow()",
     );
     last_swept(&server, "1 day");
-    let client = server.builder().lease(ms(2000)).io_timeout(ms(1800)).build().unwrap();
+    let client = server.builder().lease(ms(9000)).io_timeout(ms(6000)).build().unwrap();
     let guard = client.lock("k").unwrap();
     wait_until("what the reader has left is removed", || {
         server.number_of("SELECT count(*) FROM leasehold.share") == 0

@@ -238,7 +238,10 @@ impl Mysql {
             "SELECT name FROM leasehold_lock WHERE holder IS NOT NULL AND holder<>'~s' AND ends>{NOW} \
              UNION ALL SELECT CONCAT(name,' shared') FROM leasehold_share WHERE level>=0 AND ends>{NOW}"
         );
-        let rows = self.connect().query(&held).unwrap_or_default();
+        let rows = match self.connect().query(&held) {
+            Err(refused) if refused.code == NO_TABLE => Vec::new(),
+            rows => rows.unwrap(),
+        };
         rows.into_iter().map(|mut row| row.remove(0)).collect()
     }
 
@@ -279,6 +282,8 @@ impl Mysql {
         panic!("left behind: {left:?}");
     }
 }
+
+const NO_TABLE: u16 = 1146;
 
 /// Microseconds since 1970.
 const NOW: &str = "TIMESTAMPDIFF(MICROSECOND,'1970-01-01',UTC_TIMESTAMP(6))";

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-use super::{free_port, fresh_dir, signal, wait_until};
+use super::{free_port, fresh_dir, signal, wait_for, wait_until};
 
 /// The uid (nobody) under which the server runs if this process is root, because PostgreSQL refuses
 /// to.
@@ -568,8 +568,8 @@ impl Postgres {
         wait_until("no backend is left", || self.backends() == 0);
         wait_until("nothing is held", || self.held().is_empty());
         // If the server was slow when a client was closed, the record of that client expires
-        // instead of being deleted. With a default lease that takes longer than this wait.
-        wait_until("the records of the clients are gone", || {
+        // instead of being deleted, after a default lease.
+        wait_for(super::ms(45_000), "the records of the clients are gone", || {
             self.texts("SELECT id FROM leasehold.client WHERE ends > clock_timestamp()").is_empty()
         });
         let left = self.texts(

@@ -3,6 +3,7 @@
 use super::*;
 use crate::conditions::row::{NO_MORE_FILES, may_open_files};
 use crate::conditions::rows;
+use crate::on_postgres::{end_the_probe, wait_for_a_commit_that_waits};
 
 /// The role has this setting, in sessions that begin from then on; and all begin anew.
 fn with_setting(setting: &'static str) -> OnPostgres {
@@ -75,22 +76,6 @@ fn stop(stage: &mut OnPostgres, mode: &str) {
     stage.proxy().refuse(false);
 }
 
-/// The sessions know of the setting by another process of the server.
-fn wait_for_a_commit_that_waits(stage: &mut OnPostgres) {
-    let mut probe = stage.server.connect();
-    probe.batch_execute("SET application_name = 'the-probe'").expect("it obeys");
-    std::thread::spawn(move || {
-        // Ended with the server, at the latest.
-        while probe.batch_execute("COMMENT ON TABLE leasehold.meta IS 'a change'").is_ok() {
-            std::thread::sleep(ms(10));
-        }
-    });
-    let waits = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'the-probe' AND wait_event = 'SyncRep'";
-    wait_until("a commit waits", || {
-        stage.admin().query_one(waits, &[]).expect("it answers").get::<_, i64>(0) == 1
-    });
-}
-
 fn promote(stage: &mut OnPostgres) {
     let standby = stage.standby.as_ref().expect("it has one");
     standby.promote();
@@ -155,11 +140,11 @@ rows! {
             // A backend whose commit waits goes on when its connection has ended.
             stage.counts = false;
             stage.set("synchronous_standby_names = 'nobody'");
-            wait_for_a_commit_that_waits(stage);
+            wait_for_a_commit_that_waits(&stage.server);
         }, |stage, _| {
             stage.sql("SET synchronous_commit = off");
             stage.set("synchronous_standby_names = ''");
-            stage.sql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'the-probe'");
+            end_the_probe(&stage.server);
         }).impatient()
     }).failing(|class| match class {
         // Another call of the row may have locked the lock's row, and its commit waits.

@@ -18,6 +18,7 @@ use leasehold::{Builder, LockClient, Redis};
 
 use super::calls::{second, value_of};
 use super::row::{Answers, Class, DONE, Row, Stage, if_it_asks, row, unreachable};
+use super::runner::IO;
 use crate::rig::zookeeper::Pipe;
 use crate::rig::{Fault, PROMPT, Proxy, Server, ms, wait_until};
 
@@ -67,6 +68,8 @@ struct OneRedis {
     admin: Option<redis::Connection>,
     /// Not while the server keeps connections that the client has ended.
     counts: bool,
+    /// Long where no call has to wait for it: a busy machine serves all calls at once slowly.
+    io: Duration,
     spares_others: bool,
     /// The parameters of a user, and the host, in the client's URL.
     user: &'static str,
@@ -95,6 +98,7 @@ impl OneRedis {
             server,
             admin,
             counts: true,
+            io: ms(4000),
             spares_others: false,
             user: "",
             host: "127.0.0.1",
@@ -130,6 +134,11 @@ impl OneRedis {
 
     fn pipe(&self) -> &Pipe {
         self.front.pipe()
+    }
+
+    /// Where calls wait for the I/O timeout.
+    fn impatient(self) -> Self {
+        Self { io: IO, ..self }
     }
 
     fn called(mut self, host: &'static str) -> Self {
@@ -192,6 +201,10 @@ impl Stage for OneRedis {
         let url = format!("{}{}", self.front.url(self.host), self.user);
         let redis = (self.settings)(Redis::new(url));
         LockClient::builder().redis(redis).connections(CONNECTIONS).client_name(NAME)
+    }
+
+    fn io_timeout(&self) -> Duration {
+        self.io
     }
 
     fn listener(&self) -> Option<Arc<dyn Listener>> {

@@ -5,11 +5,11 @@ use crate::conditions::rows;
 
 rows! {
     suspended: row("The server hangs: it accepts connections and answers nothing", || {
-        OneRedis::stage(&[], |stage, _| stage.server.suspend(), |stage, _| stage.server.resume())
+        OneRedis::stage(&[], |stage, _| stage.server.suspend(), |stage, _| stage.server.resume()).impatient()
     }).failing(unreachable, HANGS);
 
     black_hole: row("The network drops all packets", || {
-        OneRedis::far_away(|stage, _| stage.pipe().silence(true), |stage, _| stage.pipe().silence(false))
+        OneRedis::far_away(|stage, _| stage.pipe().silence(true), |stage, _| stage.pipe().silence(false)).impatient()
     }).failing(unreachable, HANGS);
 
     refused: row("Connections are ended and refused", || {
@@ -36,7 +36,7 @@ rows! {
     });
 
     three_seconds_away: row("Each reply comes 3 s late, later than the I/O timeout", || {
-        OneRedis::far_away(|stage, _| stage.pipe().delay(ms(3000)), |stage, _| stage.pipe().delay(ms(0)))
+        OneRedis::far_away(|stage, _| stage.pipe().delay(ms(3000)), |stage, _| stage.pipe().delay(ms(0))).impatient()
     }).failing(unreachable, HANGS);
 
     idle_ends_seen: row("All idle connections are ended, as by the server's `timeout`", || {

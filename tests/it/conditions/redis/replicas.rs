@@ -75,7 +75,7 @@ const SAYS: &[&str] = &["0 replicas acknowledged it in time, not 1"];
 
 rows! {
     replica_suspended: row("The replica that `replicas(1)` needs hangs", || {
-        stage(|replica, _| replica.server.suspend(), |replica, _| replica.server.resume())
+        stage(|replica, _| replica.server.suspend(), |replica, _| replica.server.resume()).impatient()
     }).failing(not_replicated, SAYS);
 
     replica_killed: row("The replica that `replicas(1)` needs is down", || {

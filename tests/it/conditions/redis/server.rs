@@ -71,16 +71,16 @@ rows! {
 
     paused: row("The server is paused (`CLIENT PAUSE`) for longer than the I/O timeout", || {
         OneRedis::stage(&[], |stage, _| {
-            stage.cmd::<()>(&["CLIENT", "PAUSE", "6000", "ALL"]).expect("it pauses");
+            stage.cmd::<()>(&["CLIENT", "PAUSE", "12000", "ALL"]).expect("it pauses");
             stage.counts = false;
-        }, |stage, _| stage.wait_for_answers())
+        }, |stage, _| stage.wait_for_answers()).impatient()
     }).failing(unreachable, HANGS);
 
     writes_paused: row("The server's writes are paused (`CLIENT PAUSE ... WRITE`)", || {
         OneRedis::stage(&[], |stage, _| {
             stage.cmd::<()>(&["CLIENT", "PAUSE", "60000", "WRITE"]).expect("it pauses");
             stage.counts = false;
-        }, |stage, _| stage.cmd::<()>(&["CLIENT", "UNPAUSE"]).expect("it goes on"))
+        }, |stage, _| stage.cmd::<()>(&["CLIENT", "UNPAUSE"]).expect("it goes on")).impatient()
     }).failing(|class| match class {
         Class::Look | Class::List => &[None, Some(Unreachable)],
         _ => unreachable(class),
