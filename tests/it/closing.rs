@@ -228,7 +228,8 @@ fn a_close_beside_a_waiting_writer_says_for_how_long_its_marker_lasts() {
             .split("for ")
             .find_map(|rest| rest.split_once(" s at most")?.0.parse().ok())
             .unwrap();
-        assert!(seconds <= 4.5, "{error}");
+        // A request that is under way may arrive until its I/O timeout is over.
+        assert!(seconds <= 7.0, "{error}");
     });
     drop(reader);
 }

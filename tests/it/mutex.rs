@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use leasehold::ErrorKind;
 
-use crate::rig::{Server, ms, wait_until};
+use crate::rig::{PROMPT, Server, ms, wait_until};
 use crate::support::Clients;
 
 #[test]
@@ -47,7 +47,9 @@ fn owned_guards_never_reenter_and_move() {
 #[test]
 fn a_wait_costs_a_handful_of_commands_however_long() {
     let server = Server::start();
-    let (a, b) = (server.client(), server.client());
+    // Neither is the hold renewed meanwhile.
+    let a = server.builder().lease(Duration::from_secs(600)).io_timeout(PROMPT).build().unwrap();
+    let b = server.client();
     let guard = a.lock("job").unwrap();
     // One wait before counting: the first one opens the subscriber connection.
     assert!(b.try_lock_for("job", ms(50)).unwrap().is_none());
