@@ -533,7 +533,7 @@ fn a_call_that_yielded_to_others_asks_again() {
             mine.acquire().unwrap().release().unwrap();
         }
         // The client must yield while its first attempt is in transit.
-        proxy.inject("{s}:timeout", Fault::StallReply(ms(300)));
+        proxy.inject("{s}:timeout", Fault::StallReply(ms(200)));
         let asked = server.call_count("evalsha");
         std::thread::scope(|s| {
             let waiter = s.spawn(|| mine.try_acquire_many_for(2, PROMPT).unwrap().is_some());
