@@ -14,11 +14,11 @@ use leasehold::{ErrorKind, LockClient, Result};
 fn main() -> Result<()> {
     let url = std::env::args().nth(1).unwrap_or_else(|| "redis://127.0.0.1/".to_owned());
     let client = LockClient::open(&url)?;
-    let import = client.mutex("import").with_lease(Duration::from_millis(400));
+    let import = client.mutex("import").with_lease(Duration::from_millis(1500));
 
     let guard = import.lock()?;
     println!("held for {:?}", guard.remaining());
-    guard.extend(Duration::from_millis(900))?;
+    guard.extend(Duration::from_secs(3))?;
     println!("extended to {:?}", guard.remaining());
 
     // The work takes too long.

@@ -14,6 +14,7 @@ use leasehold::fencing::FencingToken;
 use leasehold::{CancelToken, Election, Error, ErrorKind, LockClient, Result, Term};
 
 const TICK: Duration = Duration::from_millis(20);
+const LEASE: Duration = Duration::from_secs(2);
 
 /// What the leader changes: the highest term that it has seen, and how many changes there were.
 #[derive(Default)]
@@ -40,8 +41,11 @@ fn main() -> Result<()> {
         let process = |name: &'static str| {
             let (url, resource, end) = (&url, &resource, &end);
             scope.spawn(move || {
-                let client =
-                    LockClient::builder().url(url).lease(Duration::from_secs(2)).build()?;
+                let client = LockClient::builder()
+                    .url(url)
+                    .lease(LEASE)
+                    .io_timeout(LEASE / 5 * 4)
+                    .build()?;
                 let election = client.election("scheduler").with_data(name).with_cancel(end);
                 election.run(|term| lead(name, term, resource))
             })

@@ -14,7 +14,10 @@ use leasehold::{ErrorKind, LockClient, LossReason, LossWait, Result};
 
 fn main() -> Result<()> {
     let url = std::env::args().nth(1).unwrap_or_else(|| "redis://127.0.0.1/".to_owned());
-    let client = LockClient::builder().url(&url).lease(Duration::from_secs(1)).build()?;
+    let lease = Duration::from_secs(1);
+    let builder = LockClient::builder().url(&url).lease(lease);
+    // A busy machine may need longer than a quarter of the lease.
+    let client = builder.io_timeout(lease / 5 * 4).build()?;
     let operator = LockClient::open(&url)?;
 
     let guard = client.lock("job")?;

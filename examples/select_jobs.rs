@@ -43,7 +43,10 @@ fn work(guard: &impl Held, jobs: &Receiver<u32>, done: &mut Vec<u32>) -> Ended {
 
 fn main() -> Result<()> {
     let url = std::env::args().nth(1).unwrap_or_else(|| "redis://127.0.0.1/".to_owned());
-    let client = LockClient::builder().url(&url).lease(Duration::from_secs(1)).build()?;
+    let lease = Duration::from_secs(1);
+    let builder = LockClient::builder().url(&url).lease(lease);
+    // A busy machine may need longer than a quarter of the lease.
+    let client = builder.io_timeout(lease / 5 * 4).build()?;
     let operator = LockClient::open(&url)?;
     let (to_workers, jobs) = unbounded();
     let mut done = Vec::new();

@@ -92,7 +92,7 @@ fn leases_out_of_range_are_refused_wherever_they_are_given() {
         guard.unlock().unwrap();
     }
     // A valid lease that overrides an invalid one is accepted.
-    drop(client.mutex("job").with_lease(Duration::ZERO).with_lease(ms(500)).lock().unwrap());
+    drop(client.mutex("job").with_lease(Duration::ZERO).with_lease(ms(2000)).lock().unwrap());
     drop(client);
     server.assert_clean();
 }
@@ -125,6 +125,7 @@ fn settings_are_checked_against_each_other() {
             .connections(1)
             .lease(ms(400))
             .io_timeout(ms(399))
+            .connect_lazily()
             .build()
             .unwrap(),
     );

@@ -12,16 +12,17 @@ use crate::support::{Clients, ShortLease};
 fn a_subscriber_that_is_half_open_is_replaced_soon() {
     let server = Server::start();
     let proxy = Proxy::start(&server);
-    let client = LockClient::builder().url(proxy.url()).short_lease(ms(900)).build().unwrap();
+    let client = LockClient::builder().url(proxy.url()).short_lease(ms(3000)).build().unwrap();
     let other = server.client();
     let held = other.lock("job").unwrap();
     std::thread::scope(|s| {
         let waiter = s.spawn(|| client.lock("job").unwrap().unlock().unwrap());
         wait_until("it is subscribed", || !server.channels().is_empty());
+        let before = proxy.subscribers();
         proxy.leave_subscribers_half_open();
         let began = Instant::now();
-        wait_until("it is subscribed over another connection", || proxy.subscribers() == 2);
-        assert!(began.elapsed() < ms(6_000), "after {:?}", began.elapsed());
+        wait_until("it is subscribed over another connection", || proxy.subscribers() > before);
+        assert!(began.elapsed() < ms(15_000), "after {:?}", began.elapsed());
         held.unlock().unwrap();
         waiter.join().unwrap();
     });
@@ -43,21 +44,22 @@ fn a_waiter_that_missed_a_release_has_its_subscriber_checked() {
     };
     // A script that the server does not know yet is sent twice.
     client.lock("job").unwrap().unlock().unwrap();
-    take("first", "800");
+    take("first", "3000");
     let before = server.call_count("evalsha");
     std::thread::scope(|s| {
         let waiter = s.spawn(|| client.lock("job").unwrap().unlock().unwrap());
         wait_until("it is subscribed", || !server.channels().is_empty());
         // Otherwise it would find the second holder at its attempt after the subscription, and
         // sleep for that one's lease.
-        wait_until("it tried again", || server.call_count("evalsha") == before + 2);
+        wait_until("it tried again", || server.call_count("evalsha") >= before + 2);
+        let before = proxy.subscribers();
         proxy.leave_subscribers_half_open();
         let began = Instant::now();
         // The message of the release is lost; when the first holder's lease ends, the waiter finds
         // the second one.
         take("second", "20000");
-        wait_until("it listens on another connection", || proxy.subscribers() == 2);
-        assert!(began.elapsed() < ms(9_000), "after {:?}", began.elapsed());
+        wait_until("it listens on another connection", || proxy.subscribers() > before);
+        assert!(began.elapsed() < ms(12_000), "after {:?}", began.elapsed());
         server.cmd::<()>(&["DEL", "job"]);
         server.cmd::<()>(&["PUBLISH", "redisson_lock__channel:{job}", "0"]);
         waiter.join().unwrap();
@@ -168,7 +170,7 @@ fn every_call_works_after_the_idle_connections_were_closed() {
 fn a_call_after_a_long_pause_outlives_a_connection_that_was_cut_in_silence() {
     let server = Server::start();
     let proxy = Proxy::start(&server);
-    let client = LockClient::builder().url(proxy.url()).io_timeout(ms(500)).build().unwrap();
+    let client = LockClient::builder().url(proxy.url()).io_timeout(ms(2000)).build().unwrap();
     let guard = client.lock("job").unwrap();
     std::thread::sleep(ms(5_200));
     proxy.inject("job", Fault::BlackHoleReply);

@@ -97,9 +97,9 @@ fn holders_are_notified_before_their_locks_are_released() {
 #[test]
 fn what_was_lost_before_is_no_failure_of_a_close() {
     let mut server = Server::start();
-    let client = server.builder().short_lease(ms(900)).build().unwrap();
+    let client = server.builder().short_lease(ms(3000)).build().unwrap();
     let gone = client.lock("gone").unwrap();
-    let over = client.mutex("over").with_lease(ms(500)).lock().unwrap();
+    let over = client.mutex("over").with_lease(ms(1500)).lock().unwrap();
     server.cmd::<u32>(&["DEL", "gone"]);
     // A loss that only the close notices.
     let unseen = client.mutex("unseen").with_lease(LONG).lock().unwrap();
@@ -116,7 +116,7 @@ fn what_was_lost_before_is_no_failure_of_a_close() {
 
     // A lease that has run out ends without the server.
     let client = server.client();
-    let over = client.mutex("over").with_lease(ms(500)).lock().unwrap();
+    let over = client.mutex("over").with_lease(ms(1500)).lock().unwrap();
     assert!(over.wait_lost(CAP).is_lost());
     // Includes the margin for clock drift.
     std::thread::sleep(ms(1200));
@@ -169,7 +169,7 @@ fn a_second_close_waits_for_the_first() {
     let proxy = Proxy::start(&server);
     let client = patient(proxy.url());
     let guard = client.mutex("job").lock_owned().unwrap();
-    proxy.inject("job", Fault::StallReply(ms(1500)));
+    proxy.inject("job", Fault::StallReply(ms(4000)));
     std::thread::scope(|s| {
         let first = s.spawn(|| client.close(CAP));
         proxy.wait_hits(1);
@@ -190,13 +190,13 @@ fn a_close_that_runs_out_of_time_leaves_no_socket() {
     let proxy = Proxy::start(&server);
     let client = LockClient::builder()
         .url(proxy.url())
-        .lease(ms(3600))
-        .io_timeout(ms(900))
+        .lease(ms(12_000))
+        .io_timeout(ms(3500))
         .connections(1)
         .build()
         .unwrap();
     let guard = client.mutex("job").lock_owned().unwrap();
-    proxy.inject("job", Fault::StallReply(ms(600)));
+    proxy.inject("job", Fault::StallReply(ms(2500)));
     proxy.wait_hits(1);
     client.close(Duration::ZERO).unwrap_err();
     wait_until("it becomes free nevertheless", || server.lock_keys().is_empty());
@@ -214,7 +214,7 @@ fn a_close_beside_a_waiting_writer_says_for_how_long_its_marker_lasts() {
         .url(server.url())
         .lease(ms(3000))
         .waiter_timeout(ms(4000))
-        .io_timeout(ms(300));
+        .io_timeout(ms(2500));
     let client = short.build().unwrap();
     let reader = server.client().rw_lock("rw").read_owned().unwrap();
     std::thread::scope(|s| {
@@ -228,7 +228,8 @@ fn a_close_beside_a_waiting_writer_says_for_how_long_its_marker_lasts() {
             .split("for ")
             .find_map(|rest| rest.split_once(" s at most")?.0.parse().ok())
             .unwrap();
-        assert!(seconds <= 4.5, "{error}");
+        // A request that is under way may arrive until its I/O timeout is over.
+        assert!(seconds <= 7.0, "{error}");
     });
     drop(reader);
 }
@@ -278,7 +279,7 @@ fn closing_process() {
 fn closing_in_a_short_outage_gives_back_what_has_no_lease() {
     let server = Server::start();
     let proxy = Proxy::start(&server);
-    let client = LockClient::builder().url(proxy.url()).io_timeout(ms(500)).build().unwrap();
+    let client = LockClient::builder().url(proxy.url()).io_timeout(ms(2000)).build().unwrap();
     let (counting, leased) = (client.counting_semaphore("c"), client.semaphore("s"));
     counting.try_set_permits(5).unwrap();
     leased.try_set_permits(5).unwrap();

@@ -205,7 +205,7 @@ fn a_new_client_connects_once_before_all_its_threads_do() {
     let server = Server::start();
     let mut admin = Admin::of(&server);
     let before = admin.stat("total_connections_received");
-    let client = counted(&server).connect_lazily().io_timeout(ms(700)).build().unwrap();
+    let client = counted(&server).connect_lazily().io_timeout(ms(2500)).build().unwrap();
     server.suspend();
     std::thread::scope(|s| {
         for n in 0..CONNECTIONS {

@@ -4,7 +4,7 @@
 use leasehold::{LockClient, Redlock};
 
 use crate::rig::{Fault, Proxy, Server, ms};
-use crate::support::{Clients, Masters, ShortLease};
+use crate::support::{Clients, Masters};
 
 const CYCLES: u32 = 10;
 
@@ -37,6 +37,7 @@ fn each_master_of_redlock_is_asked_as_often_as_one_redis() {
     let proxies: Vec<Proxy> = masters.0.iter().map(Proxy::start).collect();
     let client = LockClient::builder()
         .redlock(Redlock::new(proxies.iter().map(Proxy::url)))
+        .io_timeout(ms(5000))
         .build()
         .unwrap();
     crate::support::wait_for_votes(&client, 3);
@@ -56,13 +57,16 @@ fn each_master_of_redlock_is_asked_as_often_as_one_redis() {
 #[test]
 fn a_redis_has_ten_connections_of_a_client_at_most() {
     let server = Server::start();
-    has_ten_connections_at_most(&server.builder().short_lease(ms(900)).build().unwrap(), &server);
+    let lease = ms(6000);
+    let client = server.builder().lease(lease).io_timeout(ms(5000)).build().unwrap();
+    has_ten_connections_at_most(&client, &server);
+    drop(client);
     server.assert_clean();
     let masters = Masters::fresh(3);
-    let lease = ms(1500);
     let client = masters
         .builder_with(|masters| masters.longest_lease(lease).admit_fresh_nodes(true))
         .lease(lease)
+        .io_timeout(ms(5000))
         .build()
         .unwrap();
     crate::support::wait_for_votes(&client, 3);
@@ -73,19 +77,23 @@ fn a_redis_has_ten_connections_of_a_client_at_most() {
 
 fn has_ten_connections_at_most(client: &LockClient, server: &Server) {
     std::thread::scope(|s| {
-        for n in 0..32 {
-            s.spawn(move || {
-                let guard = client.lock(format!("own-{n}")).unwrap();
-                for _ in 0..5 {
-                    client.lock("shared").unwrap().unlock().unwrap();
-                }
-                assert!(guard.wait_lost(ms(900)).is_still_held(), "renewed");
-                guard.unlock().unwrap();
-            });
+        let work = |n: usize| {
+            let guard = client.lock(format!("own-{n}")).unwrap();
+            for _ in 0..5 {
+                client.lock("shared").unwrap().unlock().unwrap();
+            }
+            // Longer than until the first renewal.
+            assert!(guard.wait_lost(ms(3000)).is_still_held(), "renewed");
+            guard.unlock().unwrap();
+        };
+        let threads: Vec<_> = (0..32).map(|n| s.spawn(move || work(n))).collect();
+        let mut most = 0;
+        while threads.iter().any(|thread| !thread.is_finished()) {
+            let lines = server.client_lines();
+            most = most.max(lines.iter().filter(|line| line.contains("name=it-")).count());
+            std::thread::sleep(ms(20));
         }
-        std::thread::sleep(ms(500));
-        let own = server.client_lines().iter().filter(|line| line.contains("name=it-")).count();
-        assert!((2..=10).contains(&own), "{own}");
+        assert!((2..=10).contains(&most), "{most}");
     });
 }
 
@@ -93,10 +101,10 @@ fn has_ten_connections_at_most(client: &LockClient, server: &Server) {
 #[test]
 fn the_renewals_of_a_hundred_holds_travel_together() {
     let server = Server::start();
-    let client = server.builder().lease(ms(3000)).build().unwrap();
+    let client = server.builder().lease(ms(6000)).io_timeout(ms(5000)).build().unwrap();
     let guards: Vec<_> = (0..100).map(|n| client.lock(format!("held-{n}")).unwrap()).collect();
     server.cmd::<()>(&["CONFIG", "RESETSTAT"]);
-    assert!(guards[0].wait_lost(ms(3000)).is_still_held(), "renewed");
+    assert!(guards[0].wait_lost(ms(6000)).is_still_held(), "renewed");
     let calls = server.call_count("evalsha");
     assert!((2..=50).contains(&calls), "{calls} scripts in a lease");
     assert!(guards.iter().all(|guard| guard.is_held()));
@@ -223,11 +231,13 @@ fn a_wait_in_zookeeper_sends_nothing_but_heartbeats() {
             server.watches().iter().any(|(_, path)| path.starts_with("/costs/"))
         });
         std::thread::sleep(ms(500));
-        let before = server.figure("zk_packets_received");
+        let (before, start) = (server.figure("zk_packets_received"), std::time::Instant::now());
         std::thread::sleep(ms(5000));
         // A heartbeat is sent every twelfth of a session, 2.5 s; the query itself counts too.
         let packets = server.figure("zk_packets_received") - before;
-        assert!(packets <= 8, "{packets} packets in 5 s");
+        let passed = start.elapsed();
+        let most = passed.as_secs() * 2 / 5 * 2 + 4;
+        assert!(packets <= most, "{packets} packets in {passed:?}");
         guard.unlock().unwrap();
         waits.join().unwrap();
     });

@@ -57,7 +57,12 @@ fn they_do_not_wait_for_a_server_that_hangs() {
             let waiter = s.spawn(|| ended(waiting.fair("t").with_cancel(&token).lock()));
             wait_until("it queues", || holder.fair("t").queue_len().unwrap() == 1);
             wait_until("it is subscribed", || !server.channels().is_empty());
-            std::thread::sleep(ms(50));
+            // A thread that is not asleep yet would ask the server that hangs.
+            wait_until("it sleeps", || {
+                let asked = waiting.stats().requests();
+                std::thread::sleep(ms(1000));
+                waiting.stats().requests() == asked
+            });
             server.suspend();
             let start = Instant::now();
             end.the_waits_of(&waiting, &token);
@@ -99,39 +104,41 @@ fn a_grant_that_is_on_its_way_wins() {
 /// background.
 #[test]
 fn a_request_without_a_reply_is_undone() {
-    for primitive in ["mutex", "fair", "multi", "semaphore"] {
-        for end in End::BOTH {
-            let server = Server::start();
-            let proxy = Proxy::start(&server);
-            let builder = LockClient::builder().url(proxy.url()).lease(LONG);
-            let client = builder.io_timeout(ms(500)).build().unwrap();
-            client.semaphore("s-job").try_set_permits(1).unwrap();
-            let token = CancelToken::new();
-            proxy.inject("job", Fault::BlackHoleReply);
-            std::thread::scope(|s| {
-                let call = s.spawn(|| match primitive {
-                    "mutex" => client.mutex("job").with_cancel(&token).lock_owned().map(drop),
-                    "fair" => client.fair("job").with_cancel(&token).lock_owned().map(drop),
-                    "multi" => {
-                        client.multi(["job", "too"]).with_cancel(&token).lock_owned().map(drop)
-                    }
-                    _ => client.semaphore("s-job").with_cancel(&token).acquire().map(drop),
-                });
-                proxy.wait_hits(1);
-                end.the_waits_of(&client, &token);
-                let error = call.join().unwrap().unwrap_err();
-                assert_eq!(error.kind(), end.kind(), "{primitive}: {error:?}");
-                assert!(error.source().is_some(), "{primitive}: the cause of its long wait");
-            });
-            wait_until(&format!("{primitive}: it is undone"), || server.lock_keys() == ["s-job"]);
-            wait_until(&format!("{primitive}: all permits are back"), || {
-                client.semaphore("s-job").available_permits().is_ok_and(|free| free == 1)
-            });
-            client.semaphore("s-job").delete().unwrap();
-            drop(client);
-            server.assert_clean();
+    std::thread::scope(|s| {
+        for primitive in ["mutex", "fair", "multi", "semaphore"] {
+            s.spawn(move || End::BOTH.into_iter().for_each(|end| is_undone(primitive, end)));
         }
-    }
+    });
+}
+
+fn is_undone(primitive: &str, end: End) {
+    let server = Server::start();
+    let proxy = Proxy::start(&server);
+    let builder = LockClient::builder().url(proxy.url()).lease(LONG);
+    let client = builder.io_timeout(ms(2000)).build().unwrap();
+    client.semaphore("s-job").try_set_permits(1).unwrap();
+    let token = CancelToken::new();
+    proxy.inject("job", Fault::BlackHoleReply);
+    std::thread::scope(|s| {
+        let call = s.spawn(|| match primitive {
+            "mutex" => client.mutex("job").with_cancel(&token).lock_owned().map(drop),
+            "fair" => client.fair("job").with_cancel(&token).lock_owned().map(drop),
+            "multi" => client.multi(["job", "too"]).with_cancel(&token).lock_owned().map(drop),
+            _ => client.semaphore("s-job").with_cancel(&token).acquire().map(drop),
+        });
+        proxy.wait_hits(1);
+        end.the_waits_of(&client, &token);
+        let error = call.join().unwrap().unwrap_err();
+        assert_eq!(error.kind(), end.kind(), "{primitive}: {error:?}");
+        assert!(error.source().is_some(), "{primitive}: the cause of its long wait");
+    });
+    wait_until(&format!("{primitive}: it is undone"), || server.lock_keys() == ["s-job"]);
+    wait_until(&format!("{primitive}: all permits are back"), || {
+        client.semaphore("s-job").available_permits().is_ok_and(|free| free == 1)
+    });
+    client.semaphore("s-job").delete().unwrap();
+    drop(client);
+    server.assert_clean();
 }
 
 /// The leader pauses between two attempts, and another thread waits behind it.
@@ -141,7 +148,7 @@ fn they_end_during_an_outage() {
         let server = Server::start();
         let proxy = Proxy::start(&server);
         let holder = client(server.url());
-        let builder = LockClient::builder().url(proxy.url()).lease(LONG).io_timeout(ms(1000));
+        let builder = LockClient::builder().url(proxy.url()).lease(LONG).io_timeout(ms(3000));
         let waiting = builder.outage_timeout(LONG).build().unwrap();
         let guard = holder.lock("job").unwrap();
         let fair_guard = holder.fair("fair").lock().unwrap();
@@ -155,8 +162,8 @@ fn they_end_during_an_outage() {
             wait_until("all wait", || waiting.snapshot().waits().len() == 3);
             proxy.refuse(true);
             proxy.cut_all();
-            // Long enough for the leaders to notice the outage by a failed attempt.
-            std::thread::sleep(ms(700));
+            // A thread that queues up behind a leader which has not noticed it gets nothing.
+            wait_until("the leader has noticed", || waiting.try_lock_for("job", ms(1)).is_err());
             end.the_waits_of(&waiting, &token);
             let calls = [leader, behind, queued];
             wait_until("all have ended", || calls.iter().all(|call| call.is_finished()));

@@ -99,7 +99,7 @@ fn a_pool_that_is_told_to_stop_leaves_nothing() {
     let mut lines = BufReader::new(pool.stdout.take().unwrap()).lines().map_while(Result::ok);
     let mut working = lines.by_ref().filter(|line| line.contains(" works on the "));
     assert!(working.next().is_some() && working.next().is_some());
-    assert_eq!(server.lock_keys().len(), 2, "two workers hold locks, and two wait");
+    wait_until("two workers hold locks, and two wait", || server.lock_keys().len() == 2);
     signal(pool.id(), "TERM");
     wait_until("it has ended", || pool.try_wait().unwrap().is_some());
     assert_eq!(pool.wait().unwrap().code(), Some(0));

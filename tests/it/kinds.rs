@@ -281,7 +281,7 @@ fn an_owned_call_does_not_wait_for_its_own_thread() {
         waiter.join().unwrap().unwrap();
     });
     // It does wait for a lease that ends by itself; readers do not exclude each other.
-    let short = mutex.clone().with_lease(ms(800)).lock().unwrap();
+    let short = mutex.clone().with_lease(ms(2000)).lock().unwrap();
     mutex.lock_owned().unwrap().unlock().unwrap();
     assert!(!short.is_held());
     let _read = rw.read().unwrap();

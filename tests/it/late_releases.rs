@@ -163,7 +163,7 @@ fn a_late_release_of_a_minority_takes_no_later_majority() {
     masters.0[1].cmd::<()>(&["DEL", "l"]);
     let guard = waiter.recv_timeout(CAP).unwrap();
     proxies[0].release_held();
-    let other = masters.client();
+    let other = masters.builder().io_timeout(Duration::from_secs(5)).build().unwrap();
     wait_for_votes(&other, 3);
     assert!(other.try_lock("l").unwrap().is_none(), "the late release has removed the new grant");
     drop(guard);

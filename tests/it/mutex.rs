@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use leasehold::ErrorKind;
 
-use crate::rig::{Server, ms, wait_until};
+use crate::rig::{PROMPT, Server, ms, wait_until};
 use crate::support::Clients;
 
 #[test]
@@ -20,7 +20,7 @@ fn the_hash_is_redissons() {
     let (holder, count) = hash.iter().next().unwrap();
     assert_eq!((hash.len(), count.as_str()), (1, "2"));
     assert!(holder.starts_with(&format!("{}:", client.id())));
-    assert!((29_000..=30_000).contains(&server.pttl("L")));
+    assert!((20_000..=30_000).contains(&server.pttl("L")));
     assert!(server.cmd::<u64>(&["GET", "redisson_lock_token:{L}"]) > 1_700_000_000_000_000);
     drop(outer);
     assert_eq!(server.hash("L").values().next().unwrap(), "1");
@@ -47,7 +47,9 @@ fn owned_guards_never_reenter_and_move() {
 #[test]
 fn a_wait_costs_a_handful_of_commands_however_long() {
     let server = Server::start();
-    let (a, b) = (server.client(), server.client());
+    // Neither is the hold renewed meanwhile.
+    let a = server.builder().lease(Duration::from_secs(600)).io_timeout(PROMPT).build().unwrap();
+    let b = server.client();
     let guard = a.lock("job").unwrap();
     // One wait before counting: the first one opens the subscriber connection.
     assert!(b.try_lock_for("job", ms(50)).unwrap().is_none());
@@ -248,7 +250,7 @@ fn a_timed_try_keeps_its_deadline_in_a_crowd() {
             late = late.max(start.elapsed().saturating_sub(ms(2)));
         }
         stop.store(true, Ordering::SeqCst);
-        assert!(late < Duration::from_secs(1), "{late:?}");
+        assert!(late < Duration::from_secs(5), "{late:?}");
     });
 }
 

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use leasehold::{ErrorKind, LockClient};
 
-use crate::rig::{Fault, Listen, Proxy, Server, fresh_dir, ms, wait_until};
+use crate::rig::{Fault, Listen, PROMPT, Proxy, Server, fresh_dir, ms, wait_until};
 use crate::support::Clients;
 
 /// Long enough to reveal a lock that is left behind: no test can pass because a lease ended.
@@ -190,15 +190,15 @@ fn a_grant_that_is_read_after_its_lease_is_no_hold() {
     let proxy = Proxy::start(&server);
     let client =
         LockClient::builder().url(proxy.url()).lease(LEASE).io_timeout(ms(2000)).build().unwrap();
-    let mutex = client.mutex("job").with_lease(ms(100));
+    let mutex = client.mutex("job").with_lease(ms(500));
     // Each has its own name: the fault must not affect the request that undoes the grant before it.
     for name in ["first", "second"] {
-        proxy.inject(name, Fault::StallReply(ms(250)));
-        let outcome = client.mutex(name).with_lease(ms(100)).try_lock();
+        proxy.inject(name, Fault::StallReply(ms(800)));
+        let outcome = client.mutex(name).with_lease(ms(500)).try_lock();
         assert_eq!(outcome.unwrap_err().kind(), ErrorKind::Unreachable);
     }
     let holder = server.client().lock("job").unwrap();
-    proxy.inject_after("job", 1, Fault::StallReply(ms(250)));
+    proxy.inject_after("job", 1, Fault::StallReply(ms(800)));
     std::thread::scope(|s| {
         let waiter = s.spawn(|| mutex.lock().map(|guard| guard.is_held()));
         wait_until("the waiter is subscribed", || {
@@ -228,7 +228,7 @@ fn a_server_that_is_suspended_and_resumed_keeps_no_lock() {
 #[test]
 fn a_waiting_call_survives_a_lost_reply_and_a_restart() {
     let mut server = Server::start();
-    let (a, b) = (server.client(), server.builder().io_timeout(ms(300)).build().unwrap());
+    let (a, b) = (server.client(), server.builder().io_timeout(IO).build().unwrap());
     let guard = a.lock("job").unwrap();
     std::thread::scope(|s| {
         let waiter = s.spawn(|| b.lock("job").map(|guard| guard.is_held()));
@@ -319,9 +319,11 @@ fn a_restart_between_two_calls_is_not_noticed() {
 fn a_lost_acquire_is_undone_also_when_its_repeat_is_refused() {
     let server = Server::start();
     let proxy = Proxy::start(&server);
-    let client = client(&proxy);
+    let builder = LockClient::builder().url(proxy.url()).lease(LEASE).io_timeout(PROMPT);
+    let client = builder.build().unwrap();
     drop(client.lock("warm").unwrap());
-    proxy.inject("job", Fault::StallThenCut(ms(100)));
+    // Time to notice it and to fill the server.
+    proxy.inject("job", Fault::StallThenCut(ms(3000)));
     std::thread::scope(|s| {
         let call = s.spawn(|| client.try_lock("job").map(drop));
         wait_until("the first attempt has run", || server.lock_keys() == ["job"]);
@@ -336,12 +338,8 @@ fn a_lost_acquire_is_undone_also_when_its_repeat_is_refused() {
 #[test]
 fn an_outage_is_never_reported_as_a_busy_lock() {
     let mut server = Server::start();
-    let client = server
-        .builder()
-        .io_timeout(ms(200))
-        .outage_timeout(Duration::from_secs(3))
-        .build()
-        .unwrap();
+    let client =
+        server.builder().io_timeout(IO).outage_timeout(Duration::from_secs(3)).build().unwrap();
     let holder = server.client();
     let guard = holder.lock("job").unwrap();
     std::thread::scope(|s| {
@@ -366,7 +364,7 @@ fn an_outage_is_never_reported_as_a_busy_lock() {
 #[test]
 fn waiters_of_a_server_that_hangs_do_not_say_that_it_is_taken() {
     let server = Server::start();
-    let (holder, client) = (server.client(), server.builder().io_timeout(ms(300)).build().unwrap());
+    let (holder, client) = (server.client(), server.builder().io_timeout(IO).build().unwrap());
     let guard = holder.mutex("n").with_lease(LEASE).lock().unwrap();
     let kinds =
         |waiters: Vec<std::thread::ScopedJoinHandle<'_, leasehold::Result<bool>>>| -> Vec<_> {
@@ -379,9 +377,9 @@ fn waiters_of_a_server_that_hangs_do_not_say_that_it_is_taken() {
                     let mutex = client.mutex("n");
                     s.spawn(move || {
                         if !owned {
-                            mutex.try_lock_for(ms(1500)).map(|guard| guard.is_some())
+                            mutex.try_lock_for(ms(4000)).map(|guard| guard.is_some())
                         } else {
-                            mutex.try_lock_owned_for(ms(1500)).map(|guard| guard.is_some())
+                            mutex.try_lock_owned_for(ms(4000)).map(|guard| guard.is_some())
                         }
                     })
                 })
@@ -411,7 +409,7 @@ fn waiters_of_a_server_that_hangs_do_not_say_that_it_is_taken() {
     let before = server.call_count("evalsha");
     std::thread::scope(|s| {
         let waiters = (0..10)
-            .map(|_| s.spawn(|| client.try_lock_for("n", ms(700)).map(|guard| guard.is_some())));
+            .map(|_| s.spawn(|| client.try_lock_for("n", ms(3000)).map(|guard| guard.is_some())));
         assert_eq!(kinds(waiters.collect()), [Ok(false); 10]);
     });
     let asked = server.call_count("evalsha") - before;

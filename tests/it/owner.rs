@@ -12,7 +12,8 @@ use crate::rig::{
 use crate::support::{Clients, Masters, ShortLease};
 
 /// Short enough to wait for, long enough to be renewed on a busy machine.
-const LEASE: Duration = ms(900);
+const LEASE: Duration = ms(3000);
+const IO: Duration = ms(2700);
 
 fn holder_of(mutex: &ReentrantMutex) -> LockHolder {
     mutex.holder().unwrap().expect("it is held")
@@ -47,7 +48,7 @@ fn a_client_has_the_name_of_its_program_unless_it_has_another() {
 #[track_caller]
 fn others_see_who_holds_it(build: impl Fn(Builder) -> LockClient, says_since_when: bool) {
     // The first connection to a server that has just started may be slow.
-    let builder = || LockClient::builder().lease(LEASE).io_timeout(ms(800));
+    let builder = || LockClient::builder().lease(LEASE).io_timeout(IO);
     let (a, b) = (build(builder().owner("billing-7")), build(builder()));
     let (own, seen) = (a.mutex("held"), b.mutex("held"));
     assert_eq!(seen.holder().unwrap(), None);
@@ -167,7 +168,7 @@ fn others_see_it_in_postgres() {
 #[test]
 fn a_postgres_role_without_the_rights_is_no_trouble() {
     let server = crate::rig::Postgres::start();
-    let a = server.builder().lease(LEASE).io_timeout(ms(800)).build().unwrap();
+    let a = server.builder().lease(LEASE).io_timeout(IO).build().unwrap();
     let b = server.client();
     let _ = a.lock("first").unwrap();
     server.run_sql(
@@ -177,7 +178,7 @@ fn a_postgres_role_without_the_rights_is_no_trouble() {
          REVOKE ALL ON leasehold.client FROM plain",
     );
     let url = server.url().replace("leasehold@", "plain@");
-    let plain = LockClient::builder().url(url).lease(LEASE).io_timeout(ms(800)).build().unwrap();
+    let plain = LockClient::builder().url(url).lease(LEASE).io_timeout(IO).build().unwrap();
     let guard = plain.mutex("held").lock_owned().unwrap();
     let start = Instant::now();
     while start.elapsed() < 2 * LEASE {
@@ -320,16 +321,22 @@ fn a_label_is_said_at_once() {
 #[test]
 fn a_short_hold_costs_nothing() {
     let server = Server::start();
-    let client = server.client();
     let connections =
         || server.client_lines().iter().filter(|line| line.contains("name=it-")).count();
-    let start = Instant::now();
-    // This takes longer than a tick: there is nearly always a hold, but none lasts.
-    while start.elapsed() < ms(2500) {
-        drop(client.lock("job").unwrap());
-    }
-    assert_eq!((server.client_keys().len(), connections()), (0, 1));
-    drop(client);
+    wait_until("no hold is drawn out by a busy machine", || {
+        let client = server.client();
+        let start = Instant::now();
+        let mut longest = Duration::ZERO;
+        // This takes longer than a tick: there is nearly always a hold, but none lasts.
+        while start.elapsed() < ms(2500) {
+            let begins = Instant::now();
+            drop(client.lock("job").unwrap());
+            longest = longest.max(begins.elapsed());
+        }
+        let seen = (server.client_keys().len(), connections());
+        assert!(longest > ms(500) || seen == (0, 1), "{seen:?}");
+        longest <= ms(500)
+    });
     server.assert_clean();
 }
 
@@ -458,7 +465,7 @@ fn a_user_who_may_not_write_it_loses_nothing_else() {
     let guard = a.mutex("job").lock_owned().unwrap();
     wait_until("it is logged", || told() > 0);
     let start = Instant::now();
-    while start.elapsed() < 3 * LEASE {
+    while start.elapsed() < 2 * LEASE {
         assert!(guard.is_held());
         assert_eq!(holder_of(&b.mutex("job")).owner(), None);
         std::thread::sleep(ms(20));
@@ -483,7 +490,7 @@ fn an_outage_costs_no_hold() {
     let proxy = Proxy::start(&server);
     let lease = ms(10_000);
     let client =
-        LockClient::builder().url(proxy.url()).lease(lease).io_timeout(ms(300)).build().unwrap();
+        LockClient::builder().url(proxy.url()).lease(lease).io_timeout(ms(1500)).build().unwrap();
     let guard = client.mutex("job").lock_owned().unwrap();
     let written = || server.call_count("set");
     wait_until("it is written", || !server.client_keys().is_empty());

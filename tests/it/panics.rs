@@ -198,7 +198,7 @@ fn logger_panics_in_the_background_process() {
         LockClient::builder()
             .url(&url)
             .lease(LEASE)
-            .io_timeout(Duration::from_millis(300))
+            .io_timeout(Duration::from_millis(1000))
             .build()
             .unwrap()
     };
@@ -209,7 +209,7 @@ fn logger_panics_in_the_background_process() {
     // The watchdog cannot resolve a release at first, and logs that.
     let guards = ["a", "b"].map(|name| client.mutex(name).lock_owned().unwrap());
     let before = PANICKED.load(Ordering::SeqCst);
-    redis::cmd("CLIENT").arg(&["PAUSE", "1500", "ALL"]).exec(&mut admin).unwrap();
+    redis::cmd("CLIENT").arg(&["PAUSE", "5000", "ALL"]).exec(&mut admin).unwrap();
     for guard in guards {
         guard.unlock().unwrap_err();
     }

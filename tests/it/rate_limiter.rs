@@ -102,7 +102,7 @@ fn a_waiter_does_not_poll() {
     let server = Server::start();
     let client = server.client();
     let limiter = client.rate_limiter("api");
-    limiter.try_set_rate(1, ms(700)).unwrap();
+    limiter.try_set_rate(1, ms(3000)).unwrap();
     limiter.acquire(1).unwrap();
     limiter.available_permits().unwrap();
     let before = server.call_count("evalsha");
@@ -224,7 +224,7 @@ fn lost_replies_take_no_permit_twice_and_keep_none() {
     let direct = server.client().rate_limiter("api");
     direct.try_set_rate(5, HOUR).unwrap();
     for fault in FAULTS {
-        let client = LockClient::builder().url(proxy.url()).io_timeout(ms(500)).build().unwrap();
+        let client = LockClient::builder().url(proxy.url()).io_timeout(ms(1500)).build().unwrap();
         let limiter = client.rate_limiter("api");
         // The call gives up, and what it took is freed in the background; or it is repeated.
         proxy.inject("{api}:permits", fault);
@@ -256,9 +256,9 @@ fn a_waiting_call_survives_a_lost_reply() {
     let server = Server::start();
     let proxy = Proxy::start(&server);
     let direct = server.client().rate_limiter("api");
-    direct.try_set_rate(2, ms(800)).unwrap();
+    direct.try_set_rate(2, ms(4000)).unwrap();
+    let client = LockClient::builder().url(proxy.url()).io_timeout(ms(1500)).build().unwrap();
     direct.acquire(2).unwrap();
-    let client = LockClient::builder().url(proxy.url()).io_timeout(ms(500)).build().unwrap();
     std::thread::scope(|s| {
         let waiter = s.spawn(|| client.rate_limiter("api").try_acquire_for(1, CAP));
         wait_until("it waits", || !client.snapshot().waits().is_empty());
@@ -277,7 +277,7 @@ fn a_late_acquire_takes_nothing() {
     let proxy = Proxy::start(&server);
     let direct = server.client().rate_limiter("api");
     direct.try_set_rate(5, HOUR).unwrap();
-    let client = LockClient::builder().url(proxy.url()).io_timeout(ms(500)).build().unwrap();
+    let client = LockClient::builder().url(proxy.url()).io_timeout(ms(1500)).build().unwrap();
     proxy.inject("{api}:permits", Fault::Hold);
     assert!(client.rate_limiter("api").try_acquire(2).is_err());
     wait_until("it is undone", || client.stats().unknown_outcomes() == 0);

@@ -68,12 +68,17 @@ impl Pair {
     fn builder(&self) -> Builder {
         builder_with(&self.primary, |redis| redis.replicas(1))
     }
+
+    /// A client whose replica may take as long as a busy machine needs: half of this.
+    fn patient(&self) -> LockClient {
+        self.builder().io_timeout(ms(7500)).build().unwrap()
+    }
 }
 
 #[test]
 fn a_grant_is_on_the_replica_when_the_call_returns() {
     let pair = Pair::start();
-    let client = pair.builder().build().unwrap();
+    let client = pair.patient();
     for name in ["a", "b", "c"] {
         let guard = client.lock(name).unwrap();
         assert_eq!(pair.replica.hash(name).len(), 1);
@@ -96,7 +101,7 @@ fn a_grant_is_on_the_replica_when_the_call_returns() {
 #[test]
 fn each_grant_waits_once_for_the_replica() {
     let pair = Pair::start();
-    let client = pair.builder().build().unwrap();
+    let client = pair.patient();
     client.lock("l").unwrap().unlock().unwrap();
     pair.primary.cmd::<()>(&["CONFIG", "RESETSTAT"]);
     for _ in 0..10 {
@@ -111,7 +116,7 @@ fn each_grant_waits_once_for_the_replica() {
 fn a_renewal_beside_a_redisson_reader_needs_its_replicas_as_well() {
     let pair = Pair::start();
     // Two clients, because one would renew both locks in one request.
-    let [client, another] = [(); 2].map(|()| pair.builder().short_lease(ms(1500)).build().unwrap());
+    let [client, another] = [(); 2].map(|()| pair.builder().short_lease(ms(4000)).build().unwrap());
     let (one, other) =
         (client.rw_lock("rw").read().unwrap(), another.rw_lock("other").read().unwrap());
     let java = "0b5f2c1e-3c4d-4a55-9b1e-0123456789ab:1";
@@ -133,7 +138,7 @@ fn a_renewal_beside_a_redisson_reader_needs_its_replicas_as_well() {
     pair.replica.suspend();
     assert!(!other.wait_lost(CAP).is_still_held());
     assert!(
-        !one.wait_lost(ms(3000)).is_still_held(),
+        !one.wait_lost(ms(8000)).is_still_held(),
         "no replica has had its renewals for two leases"
     );
     pair.replica.resume();
@@ -143,7 +148,7 @@ fn a_renewal_beside_a_redisson_reader_needs_its_replicas_as_well() {
 #[test]
 fn a_renewal_of_what_somebody_asks_for_needs_its_replicas_as_well() {
     let pair = Pair::start();
-    let client = pair.builder().short_lease(ms(1500)).build().unwrap();
+    let client = pair.builder().short_lease(ms(4000)).build().unwrap();
     let guard = client.mutex("job").with_data("here").lock().unwrap();
     assert!(pair.primary.client().election("job").request().unwrap());
     let mut least = i64::MAX;
@@ -185,19 +190,26 @@ fn the_grants_of_one_write_wait_together_for_a_replica_that_hangs() {
 #[test]
 fn a_grant_that_too_few_replicas_have_is_undone() {
     let pair = Pair::start();
-    let client = pair.builder().io_timeout(ms(1200)).build().unwrap();
+    let client = &pair.builder().io_timeout(ms(5000)).build().unwrap();
     pair.replica.suspend();
-    let refused = |error: Option<leasehold::Error>| {
-        let error = error.expect("an error");
-        assert_eq!(error.kind(), ErrorKind::NotReplicated, "{error}");
-        assert!(error.to_string().contains("0 replicas acknowledged it in time, not 1"), "{error}");
-    };
-    refused(client.lock("l").err());
-    refused(client.fair("f").lock().err());
-    refused(client.rw_lock("rw").write().err());
-    refused(client.rw_lock("rw").read().err());
-    refused(client.multi(["x", "y"]).lock().err());
-    refused(client.mutex("o").try_lock_owned().err());
+    let calls: [fn(&LockClient) -> Option<leasehold::Error>; 6] = [
+        |client| client.lock("l").err(),
+        |client| client.fair("f").lock().err(),
+        |client| client.rw_lock("w").write().err(),
+        |client| client.rw_lock("r").read().err(),
+        |client| client.multi(["x", "y"]).lock().err(),
+        |client| client.mutex("o").try_lock_owned().err(),
+    ];
+    std::thread::scope(|s| {
+        for call in calls {
+            s.spawn(move || {
+                let error = call(client).expect("an error");
+                assert_eq!(error.kind(), ErrorKind::NotReplicated, "{error}");
+                let says = "0 replicas acknowledged it in time, not 1";
+                assert!(error.to_string().contains(says), "{error}");
+            });
+        }
+    });
     wait_until("nothing of it is left", || pair.primary.lock_keys().is_empty());
     pair.replica.resume();
     pair.wait_until_it_follows();
@@ -213,11 +225,11 @@ fn a_grant_that_too_few_replicas_have_is_undone() {
 #[test]
 fn a_renewal_that_too_few_replicas_have_does_not_count() {
     let pair = Pair::start();
-    let client = pair.builder().lease(ms(3000)).io_timeout(ms(2800)).build().unwrap();
+    let client = pair.builder().lease(ms(5000)).io_timeout(ms(4500)).build().unwrap();
     let guard = client.lock("l").unwrap();
-    assert!(guard.wait_lost(ms(4000)).is_still_held(), "renewed");
+    assert!(guard.wait_lost(ms(6000)).is_still_held(), "renewed");
     pair.replica.suspend();
-    assert_eq!(guard.extend(ms(5000)).unwrap_err().kind(), ErrorKind::NotReplicated);
+    assert_eq!(guard.extend(ms(8000)).unwrap_err().kind(), ErrorKind::NotReplicated);
     assert!(guard.wait_lost(CAP).is_lost(), "nobody acknowledges it");
     assert_eq!(guard.unlock().unwrap_err().kind(), ErrorKind::Lost);
     pair.replica.resume();
@@ -263,7 +275,7 @@ fn a_renewal_that_has_nothing_to_change_needs_its_replicas_as_well() {
 #[test]
 fn a_repeat_that_finds_its_permits_needs_its_replicas_as_well() {
     let pair = Pair::start();
-    let client = pair.builder().io_timeout(ms(3000)).build().unwrap();
+    let client = pair.builder().io_timeout(ms(8000)).build().unwrap();
     pair.fill_pool_of(&client);
     let semaphore = client.counting_semaphore("s");
     semaphore.try_set_permits(1).unwrap();
@@ -305,12 +317,16 @@ fn a_waiting_call_goes_on_when_the_replica_is_back() {
     let client = pair.builder().lease(ms(3000)).outage_timeout(CAP).build().unwrap();
     let other = pair.primary.client();
     let guard = other.lock("l").unwrap();
+    let asked = || pair.primary.call_count("wait");
+    let first = asked();
     std::thread::scope(|s| {
         let waiter = s.spawn(|| client.lock("l").map(|guard| guard.is_held()));
         wait_until("it is subscribed", || !pair.primary.channels().is_empty());
+        wait_until("it has tried again since", || asked() >= first + 2);
         pair.replica.suspend();
+        let before = asked();
         guard.unlock().unwrap();
-        wait_until("it has been refused", || pair.primary.call_count("wait") > 2);
+        wait_until("it has been refused, and asks again", || asked() >= before + 2);
         pair.replica.resume();
         assert!(waiter.join().unwrap().unwrap());
     });
@@ -323,7 +339,7 @@ fn a_grant_that_did_not_count_is_undone_when_the_server_refuses_its_release() {
     let builder = LockClient::builder()
         .redis(Redis::new(proxy.url()).replicas(1))
         .lease(CAP * 8)
-        .io_timeout(ms(1200));
+        .io_timeout(ms(5000));
     let client = builder.build().unwrap();
     client.lock("l").unwrap().unlock().unwrap();
     pair.replica.suspend();
@@ -368,7 +384,7 @@ fn a_fair_waiter_whose_grant_did_not_count_queues_again_and_is_woken() {
 #[test]
 fn a_failover_to_the_replica_keeps_the_hold() {
     let mut pair = Pair::start();
-    let client = pair.builder().build().unwrap();
+    let client = pair.patient();
     let guard = client.lock("l").unwrap();
     pair.primary.kill();
     pair.replica.cmd::<()>(&["REPLICAOF", "NO", "ONE"]);
@@ -387,7 +403,7 @@ fn settings_that_do_not_fit_are_refused() {
     // Without a replica nothing is acknowledged. That takes half of the I/O timeout; the other half
     // allows for a busy machine.
     let alone =
-        builder_with(&server, |redis| redis.replicas(1)).io_timeout(ms(1500)).build().unwrap();
+        builder_with(&server, |redis| redis.replicas(1)).io_timeout(ms(5000)).build().unwrap();
     assert_eq!(alone.lock("l").unwrap_err().kind(), ErrorKind::NotReplicated);
     drop(alone);
     server.assert_clean();

@@ -8,17 +8,18 @@ use leasehold::ErrorKind;
 use crate::rig::{Server, wait_until};
 use crate::support::{Clients, ShortLease};
 
-const LEASE: Duration = Duration::from_millis(900);
+const LEASE: Duration = Duration::from_millis(3000);
 
 /// A server with its data on disk still has the hold after a restart, and renewal continues.
 #[test]
 fn a_restart_with_data_keeps_the_hold() {
     let mut server = Server::start_with(&["--appendonly", "yes", "--appendfsync", "always"]);
-    let client = server.builder().lease(Duration::from_secs(3)).build().unwrap();
+    let builder = server.builder().lease(Duration::from_secs(6));
+    let client = builder.io_timeout(Duration::from_secs(5)).build().unwrap();
     let guard = client.lock("job").unwrap();
     server.restart();
     assert_eq!(server.hash("job").len(), 1);
-    std::thread::sleep(Duration::from_secs(4));
+    std::thread::sleep(Duration::from_secs(7));
     assert!(guard.is_held(), "renewed over new connections");
     assert!(server.client().try_lock("job").unwrap().is_none());
     guard.unlock().unwrap();
@@ -49,9 +50,9 @@ fn a_restart_without_data_is_a_loss_and_tokens_grow_over_it() {
 #[test]
 fn an_extension_that_was_forgotten_is_put_back() {
     let server = Server::start();
-    let [one, other] = [(); 2].map(|()| server.builder().lease(LEASE * 3).build().unwrap());
+    let [one, other] = [(); 2].map(|()| server.builder().lease(LEASE).build().unwrap());
     let renewed = one.lock("renewed").unwrap();
-    let fixed = other.mutex("fixed").with_lease(LEASE * 3).lock().unwrap();
+    let fixed = other.mutex("fixed").with_lease(LEASE).lock().unwrap();
     for guard in [&renewed, &fixed] {
         guard.extend(Duration::from_secs(60)).unwrap();
         server.cmd::<()>(&["PEXPIRE", guard.name(), "3000"]);

@@ -12,9 +12,9 @@ fn faults_hit_where_they_should() {
     let connect = || {
         let c = redis::Client::open(proxy.url())
             .unwrap()
-            .get_connection_with_timeout(ms(1000))
+            .get_connection_with_timeout(ms(2000))
             .unwrap();
-        c.set_read_timeout(Some(ms(200))).unwrap();
+        c.set_read_timeout(Some(ms(2000))).unwrap();
         c
     };
     let set = |value: &str| redis::cmd("SET").arg("k").arg(value).query::<String>(&mut connect());
@@ -27,7 +27,7 @@ fn faults_hit_where_they_should() {
         (Fault::CutAfterApplied, true),
         (Fault::CutReplyAt(2), true),
         (Fault::BlackHoleReply, true),
-        (Fault::StallReply(ms(500)), true),
+        (Fault::StallReply(ms(5000)), true),
         (Fault::Garbage, false),
     ] {
         server.cmd::<()>(&["SET", "k", "before"]);
@@ -209,8 +209,8 @@ fn a_node_that_clients_do_not_reach_stays_in_the_cluster() {
     let owner = cluster.owner(slot);
     let at_proxy = |index: usize| {
         let url = cluster.node(index).proxy().url();
-        let connection = redis::Client::open(url).unwrap().get_connection_with_timeout(ms(500))?;
-        connection.set_read_timeout(Some(ms(500))).unwrap();
+        let connection = redis::Client::open(url).unwrap().get_connection_with_timeout(ms(2000))?;
+        connection.set_read_timeout(Some(ms(2000))).unwrap();
         redis::cmd("SET").arg("k").arg("v").query::<String>(&mut { connection })
     };
     let moved = at_proxy((owner + 1) % 3).unwrap_err().to_string();

@@ -173,7 +173,7 @@ fn a_follower_that_is_cut_off_serves_on_for_a_while() {
 fn a_follower_that_lags_shows_late_what_others_have() {
     let ensemble = Ensemble::start();
     let follower = ensemble.followers()[0];
-    ensemble.lag(follower, ms(1_000));
+    ensemble.lag(follower, ms(3_000));
     let mut late = ensemble.server(follower).raw();
     let mut leader = ensemble.server(ensemble.leader()).raw();
     leader.create("/n", b"", PERSISTENT).unwrap();

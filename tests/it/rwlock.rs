@@ -50,7 +50,7 @@ fn both_sides_are_reentrant_and_guards_drop_in_any_order() {
     let (one, two) = (rw.write().unwrap(), rw.write().unwrap());
     assert_eq!(fields(&server)[0].1, "2");
     assert!(fields(&server)[0].0.ends_with(":write"));
-    assert!((29_000..=30_000).contains(&server.pttl("w")), "not the sum, unlike with Redisson");
+    assert!((20_000..=30_000).contains(&server.pttl("w")), "not the sum, unlike with Redisson");
     drop(one);
     assert!(other.rw_lock("w").try_read().unwrap().is_none());
     drop(two);
@@ -158,37 +158,41 @@ fn a_downgrade_leaves_no_gap_and_wakes_the_readers() {
 /// Whichever of the two fields the server has, the hold is kept, and other readers get in.
 #[test]
 fn a_downgrade_of_unknown_outcome_keeps_the_hold_and_is_resolved() {
+    std::thread::scope(|s| {
+        for fault in [
+            Fault::CutBeforeSend,
+            Fault::CutAfterApplied,
+            Fault::CutReplyAt(3),
+            Fault::BlackHoleReply,
+        ] {
+            s.spawn(move || downgrade_that_meets(fault));
+        }
+    });
+}
+
+fn downgrade_that_meets(fault: Fault) {
     let server = Server::start();
     let proxy = Proxy::start(&server);
-    for fault in
-        [Fault::CutBeforeSend, Fault::CutAfterApplied, Fault::CutReplyAt(3), Fault::BlackHoleReply]
-    {
-        let a = LockClient::builder()
-            .url(proxy.url())
-            .lease(ms(1500))
-            .io_timeout(ms(400))
-            .build()
-            .unwrap();
-        let b = server.client();
-        let rw = a.rw_lock("w");
-        let (write, read) = (rw.write().unwrap(), rw.read().unwrap());
-        proxy.inject("redisson_rwlock", fault);
-        let outcome = write.unlock();
-        let again = rw.read().unwrap();
-        assert!(b.rw_lock("w").read_owned().unwrap().is_held(), "{fault:?}: {outcome:?}");
-        let start = Instant::now();
-        while start.elapsed() < ms(1700) {
-            assert!(read.is_held(), "{fault:?} after {:?}", start.elapsed());
-            assert!(b.rw_lock("w").try_write().unwrap().is_none(), "{fault:?}");
-            std::thread::sleep(ms(100));
-        }
-        drop(read);
-        again.unlock().unwrap();
-        assert!(b.rw_lock("w").try_write_for(ms(1000)).unwrap().is_some(), "{fault:?}");
-        drop((a, b, rw));
-        wait_until("nothing is left", || server.lock_keys().is_empty());
+    let builder = LockClient::builder().url(proxy.url()).lease(ms(4500)).io_timeout(ms(2500));
+    let (a, b) = (builder.build().unwrap(), server.client());
+    let rw = a.rw_lock("w");
+    let (write, read) = (rw.write().unwrap(), rw.read().unwrap());
+    proxy.inject("redisson_rwlock", fault);
+    let outcome = write.unlock();
+    let again = rw.read().unwrap();
+    assert!(b.rw_lock("w").read_owned().unwrap().is_held(), "{fault:?}: {outcome:?}");
+    let start = Instant::now();
+    while start.elapsed() < ms(5000) {
+        assert!(read.is_held(), "{fault:?} after {:?}", start.elapsed());
+        assert!(b.rw_lock("w").try_write().unwrap().is_none(), "{fault:?}");
+        std::thread::sleep(ms(100));
     }
-    proxy.wait_hits(4);
+    drop(read);
+    again.unlock().unwrap();
+    assert!(b.rw_lock("w").try_write_for(ms(3000)).unwrap().is_some(), "{fault:?}");
+    drop((a, b, rw));
+    wait_until("nothing is left", || server.lock_keys().is_empty());
+    proxy.wait_hits(1);
 }
 
 #[test]
@@ -211,11 +215,11 @@ fn each_reader_has_a_lease_of_its_own() {
 #[test]
 fn a_dead_reader_is_gone_when_the_last_live_one_leaves() {
     let server = Server::start();
-    let client = server.builder().short_lease(ms(600)).build().unwrap();
+    let client = server.builder().short_lease(ms(3000)).build().unwrap();
     let live = client.rw_lock("w").read().unwrap();
     let dead = "11111111-2222-4333-8444-555555555555:1";
     server.cmd::<()>(&["HSET", "w", dead, "1"]);
-    server.cmd::<()>(&["SET", &format!("{{w}}:{dead}:rwlock_timeout:1"), "1", "PX", "700"]);
+    server.cmd::<()>(&["SET", &format!("{{w}}:{dead}:rwlock_timeout:1"), "1", "PX", "1500"]);
     wait_until("its level has ended", || levels(&server).len() == 1);
     assert!(live.is_held());
     live.unlock().unwrap();
@@ -230,10 +234,10 @@ fn a_dead_reader_is_gone_when_the_last_live_one_leaves() {
 fn a_reader_with_a_fixed_lease_survives_redissons_renewal() {
     let server = Server::start();
     let client = server.client();
-    let read = client.rw_lock("w").with_lease(ms(2400)).read().unwrap();
-    server.cmd::<()>(&["PEXPIRE", "w", "1100"]);
-    wait_until("it is raised again", || server.pttl("w") > 1100);
-    assert!(server.pttl("w") <= 2400);
+    let read = client.rw_lock("w").with_lease(ms(12_000)).read().unwrap();
+    server.cmd::<()>(&["PEXPIRE", "w", "6000"]);
+    wait_until("it is raised again", || server.pttl("w") > 6000);
+    assert!(server.pttl("w") <= 12_000);
     assert!(read.is_held());
     drop((read, client));
     server.assert_clean();
@@ -301,12 +305,12 @@ fn a_writer_that_gives_up_lets_the_readers_in_at_once() {
     let (a, b, c) = (server.client(), server.client(), server.client());
     let read = a.rw_lock("w").read().unwrap();
     std::thread::scope(|s| {
-        let writer = s.spawn(|| b.rw_lock("w").try_write_for(ms(1500)).unwrap().is_some());
+        let writer = s.spawn(|| b.rw_lock("w").try_write_for(ms(4000)).unwrap().is_some());
         wait_for_marker(&server);
         assert!(c.rw_lock("w").try_read().unwrap().is_none());
         let inner = a.rw_lock("w").read().unwrap();
         let waiting =
-            s.spawn(|| c.rw_lock("w").try_read_for(Duration::from_secs(4)).unwrap().is_some());
+            s.spawn(|| c.rw_lock("w").try_read_for(Duration::from_secs(10)).unwrap().is_some());
         assert!(!writer.join().unwrap());
         // Well before the marker would have expired.
         assert!(waiting.join().unwrap());

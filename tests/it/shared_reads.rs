@@ -133,7 +133,8 @@ fn a_writer_gets_in_between_readers_that_join_for_ever() {
 #[test]
 fn all_of_them_learn_of_a_loss() {
     let server = Server::start();
-    let (client, other) = (server.builder().lease(ms(3_000)).build().unwrap(), server.client());
+    let (client, other) =
+        (server.builder().lease(ms(3_000)).io_timeout(ms(2_500)).build().unwrap(), server.client());
     let lock = client.rw_lock(NAME);
     let forced: [&dyn Fn(); 3] = [
         &|| assert!(other.rw_lock(NAME).force_unlock().unwrap()),
@@ -172,7 +173,7 @@ fn all_of_them_learn_of_a_loss() {
 #[test]
 fn terms_and_levels_are_the_guards_own() {
     let server = Server::start();
-    let client = server.builder().short_lease(ms(600)).build().unwrap();
+    let client = server.builder().short_lease(ms(3_000)).build().unwrap();
     let lock = client.rw_lock(NAME);
     let limited = client.rw_lock(NAME).max_hold(ms(300));
     let (mut short, mut long) = (None, None);
@@ -186,7 +187,7 @@ fn terms_and_levels_are_the_guards_own() {
     let (short, long) = (short.unwrap(), long.unwrap());
     assert!(short.wait_lost(CAP).is_lost() && long.is_held());
     assert_eq!(short.unlock().unwrap_err().kind(), ErrorKind::Lost);
-    std::thread::sleep(ms(700));
+    std::thread::sleep(ms(3_500));
     assert!(long.is_held(), "nothing was undone under it");
     assert!(server.client().rw_lock(NAME).try_write().unwrap().is_none());
     long.unlock().unwrap();
@@ -235,7 +236,7 @@ fn unknown_outcomes_leave_nothing() {
     {
         let server = Server::start();
         let proxy = Proxy::start(&server);
-        let client = LockClient::builder().url(proxy.url()).io_timeout(ms(500)).build().unwrap();
+        let client = LockClient::builder().url(proxy.url()).io_timeout(ms(1_500)).build().unwrap();
         let lock = client.rw_lock(NAME);
         let mut guards = shared(&lock, &server);
         let last = guards.pop().unwrap();
@@ -383,10 +384,10 @@ fn a_process_that_dies_or_stops_keeps_writers_out_for_a_lease() {
 #[test]
 fn nobody_joins_a_hold_whose_lease_is_over() {
     let server = Server::start();
-    let client = server.builder().lease(ms(400)).io_timeout(ms(300)).build().unwrap();
+    let client = server.builder().lease(ms(2_000)).io_timeout(ms(1_500)).build().unwrap();
     let lock = client.rw_lock(NAME);
     let guards = shared(&lock, &server);
-    let until = Instant::now() + ms(400);
+    let until = Instant::now() + ms(2_000);
     server.suspend();
     assert!(guards.iter().all(|guard| guard.wait_lost(CAP).is_lost()));
     assert!(

@@ -15,7 +15,7 @@ use crate::rig::{Postgres, Proxy};
 use crate::rig::{Server, ms, wait_until};
 use crate::support::{ShortLease, wait_for_votes};
 
-const LEASE: Duration = ms(1500);
+const LEASE: Duration = ms(4000);
 
 /// Whatever answers here may hang.
 #[derive(Clone, Default)]
@@ -62,7 +62,7 @@ impl Gate {
     }
 }
 
-/// A hold that needs a new connection while `gate` hangs outlasts its lease several times, and so
+/// A hold that needs a new connection while `gate` hangs outlasts its lease twice, and so
 /// does another call; each call has less time than the lease.
 #[track_caller]
 fn outlasts(builder: Builder, gate: &Gate, end_connections: impl Fn()) {
@@ -73,7 +73,7 @@ fn outlasts(builder: Builder, gate: &Gate, end_connections: impl Fn()) {
     gate.hang();
     let began = Instant::now();
     let (mut rounds, mut longest) = (0, Duration::ZERO);
-    while began.elapsed() < 3 * LEASE {
+    while began.elapsed() < 2 * LEASE {
         if began.elapsed() > LEASE * rounds {
             end_connections();
             rounds += 1;

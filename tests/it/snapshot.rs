@@ -134,7 +134,7 @@ fn cross(client: &LockClient) {
     };
     std::thread::scope(|s| {
         let ann = s.spawn(|| named("ann", || take("a", "b", CAP)));
-        let bob = s.spawn(|| named("bob", || take("b", "a", ms(3_000))));
+        let bob = s.spawn(|| named("bob", || take("b", "a", ms(6_000))));
         // A third one waits for one of them, and is not in the cycle.
         s.spawn(|| {
             wait_until("the deadlock", || !client.snapshot().deadlocks().is_empty());
@@ -212,7 +212,7 @@ fn it_works_while_the_server_hangs() {
             );
             assert!(!snapshot.to_string().is_empty() && !stats.to_string().is_empty());
         }
-        assert!(begin.elapsed() < ms(1_000), "{:?}", begin.elapsed());
+        assert!(begin.elapsed() < ms(5_000), "{:?}", begin.elapsed());
         server.resume();
         let _ = hangs.join();
         taken.unlock().unwrap();

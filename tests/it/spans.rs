@@ -144,10 +144,10 @@ fn a_call_that_finds_it_free_has_no_wait() {
 fn a_wait_that_gets_nothing_says_why() {
     let (server, tracer) = (Server::start(), Tracer::new());
     // The waiter asks again when the holder's lease would end.
-    let holder = server.builder().short_lease(ms(1500)).build().unwrap();
-    let client = server.builder().io_timeout(ms(300)).outage_timeout(ms(500)).build().unwrap();
+    let holder = server.builder().short_lease(ms(4000)).build().unwrap();
+    let client = server.builder().io_timeout(ms(1500)).outage_timeout(ms(500)).build().unwrap();
     let held = holder.lock("job").unwrap();
-    tracer.within(|| assert!(client.try_lock_for("job", ms(20)).unwrap().is_none()));
+    tracer.within(|| assert!(client.try_lock_for("job", ms(700)).unwrap().is_none()));
     let span = tracer.span("leasehold.wait");
     assert_fields(&span, &[("lock.outcome", "timed_out")]);
     assert_eq!((&span.status, field(&span, "lock.error")), (&Status::Unset, None));
@@ -186,7 +186,7 @@ fn a_wait_that_gets_nothing_says_why() {
 fn a_lost_hold_ends_when_the_loss_is_found_and_not_with_its_guard() {
     let (server, tracer) = (Server::start(), Tracer::new());
     let (client, other) =
-        (server.builder().lease(ms(600)).io_timeout(ms(100)).build().unwrap(), server.client());
+        (server.builder().lease(ms(3000)).io_timeout(ms(2500)).build().unwrap(), server.client());
     let guard = tracer.within(|| client.lock("job").unwrap());
     assert!(other.mutex("job").force_unlock().unwrap());
     // Its next renewal finds it.
@@ -290,12 +290,14 @@ fn every_primitive_has_spans() {
 #[test]
 fn each_turn_of_a_hold_that_passes_on_is_a_span() {
     const THREADS: usize = 4;
-    const TURNS: usize = 25;
+    const TURNS: usize = 100;
     let (server, tracer) = (Server::start(), Tracer::new());
     let client = server.client();
+    let together = std::sync::Barrier::new(THREADS);
     std::thread::scope(|s| {
         for _ in 0..THREADS {
             s.spawn(|| {
+                together.wait();
                 tracer.within(|| {
                     for _ in 0..TURNS {
                         client.lock("job").unwrap().unlock().unwrap();
@@ -523,7 +525,7 @@ impl<S: tracing::Subscriber + for<'a> LookupSpan<'a>> tracing_subscriber::Layer<
 fn a_tracer_that_blocks_at_a_begin_delays_its_caller_and_no_renewal() {
     let server = Server::start();
     let (client, other) =
-        (server.builder().lease(ms(600)).io_timeout(ms(100)).build().unwrap(), server.client());
+        (server.builder().lease(ms(3000)).io_timeout(ms(2500)).build().unwrap(), server.client());
     let gate = Gate::new(false);
     let tracer = dispatch(tracing_subscriber::registry().with(gate.clone()));
     std::thread::scope(|s| {
@@ -543,7 +545,7 @@ fn a_tracer_that_blocks_at_a_begin_delays_its_caller_and_no_renewal() {
                 .primitive(leasehold::Primitive::Multi)
                 .map_or(0, |multi| multi.renewals())
         };
-        wait_until("both are renewed for longer than a lease", || renewed() >= 10);
+        wait_until("both are renewed for longer than a lease", || renewed() >= 2 * 4);
         assert!(other.try_lock("a").unwrap().is_none() && other.try_lock("b").unwrap().is_none());
         gate.open();
         taker.join().unwrap();

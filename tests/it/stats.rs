@@ -165,7 +165,7 @@ fn the_main_figures_in_a_cluster() {
 #[test]
 fn the_main_figures_with_redlock() {
     let masters = Masters::fresh(3);
-    let (one, other) = (masters.client(), masters.client());
+    let [one, other] = [(); 2].map(|()| masters.builder().io_timeout(ms(5000)).build().unwrap());
     crate::support::wait_for_votes(&one, 3);
     crate::support::wait_for_votes(&other, 3);
     main_figures(&one, &other);
@@ -239,9 +239,13 @@ fn a_hold_that_passes_on_is_one_grant_for_each_thread() {
 fn a_hold_that_passes_on_is_not_joined() {
     let server = Server::start();
     let client = server.client();
+    let together = std::sync::Barrier::new(4);
     std::thread::scope(|s| {
         for _ in 0..4 {
-            s.spawn(|| (0..200).for_each(|_| client.lock("job").unwrap().unlock().unwrap()));
+            s.spawn(|| {
+                together.wait();
+                (0..200).for_each(|_| client.lock("job").unwrap().unlock().unwrap());
+            });
         }
     });
     let counted = figures(&client, Primitive::Mutex);
@@ -288,7 +292,7 @@ fn readers_that_come_while_one_asks_queue_behind_it() {
     let readers = builder.build().unwrap();
     // So that its scripts are known.
     drop(readers.rw_lock("other").read().unwrap());
-    server.cmd::<()>(&["CLIENT", "PAUSE", "700", "ALL"]);
+    server.cmd::<()>(&["CLIENT", "PAUSE", "4000", "ALL"]);
     std::thread::scope(|s| {
         for _ in 0..4 {
             s.spawn(|| readers.rw_lock("config").read().unwrap().unlock().unwrap());
@@ -344,7 +348,7 @@ fn a_multi_lock_is_one_call_and_several_holds() {
 #[test]
 fn the_losses_of_a_multi_lock_are_its_own() {
     let server = Server::start();
-    let client = server.builder().short_lease(ms(300)).build().unwrap();
+    let client = server.builder().short_lease(ms(3000)).build().unwrap();
     let both = client.multi(["a", "b"]).lock().unwrap();
     wait_until("they are renewed", || figures(&client, Primitive::Multi).renewals() >= 2);
     server.cmd::<u32>(&["DEL", "a"]);
@@ -358,7 +362,7 @@ fn the_losses_of_a_multi_lock_are_its_own() {
 #[test]
 fn a_lost_hold_is_not_held() {
     let server = Server::start();
-    let client = server.builder().short_lease(ms(300)).build().unwrap();
+    let client = server.builder().short_lease(ms(3000)).build().unwrap();
     let (lost, kept) = (client.lock("lost").unwrap(), client.lock("kept").unwrap());
     assert_eq!(client.stats().holds(), 2);
     server.cmd::<u32>(&["DEL", "lost"]);
@@ -496,8 +500,12 @@ fn a_connection_that_is_cut_is_a_reconnect() {
 fn renewals_failures_and_losses_are_counted() {
     let server = Server::start();
     let proxy = Proxy::start(&server);
-    let client =
-        LockClient::builder().url(proxy.url()).lease(ms(1800)).io_timeout(ms(500)).build().unwrap();
+    let client = LockClient::builder()
+        .url(proxy.url())
+        .lease(ms(4500))
+        .io_timeout(ms(3500))
+        .build()
+        .unwrap();
     let held = client.lock("job").unwrap();
     wait_until("it is renewed", || figures(&client, Primitive::Mutex).renewals() >= 2);
     // On a busy machine one may have failed earlier.
@@ -527,7 +535,7 @@ fn renewals_failures_and_losses_are_counted() {
 #[test]
 fn an_unknown_outcome_is_open_until_the_server_answers() {
     let server = Server::start();
-    let client = server.builder().io_timeout(ms(500)).build().unwrap();
+    let client = server.builder().io_timeout(ms(1500)).build().unwrap();
     client.lock("job").unwrap().unlock().unwrap();
     server.suspend();
     assert_eq!(client.lock("job").unwrap_err().kind(), ErrorKind::Unreachable);
@@ -801,7 +809,7 @@ fn a_listener_is_told_of_renewals_that_fail() {
     let server = Server::start();
     let proxy = Proxy::start(&server);
     let diary = Arc::new(Diary::default());
-    let builder = LockClient::builder().url(proxy.url()).lease(ms(1800)).io_timeout(ms(500));
+    let builder = LockClient::builder().url(proxy.url()).lease(ms(4500)).io_timeout(ms(3500));
     let client = builder.listener(diary.clone()).build().unwrap();
     let held = client.lock("job").unwrap();
     proxy.refuse(true);

@@ -6,7 +6,7 @@ use std::time::Duration;
 use leasehold::{ErrorKind, LockClient};
 
 use crate::rig::{Fault, Proxy, Server, ms, wait_until};
-use crate::support::Clients;
+use crate::support::{Clients, ShortLease};
 
 /// Frames of RESP2 and of RESP3, and errors that servers are and are not known to send.
 const FRAMES: [&[u8]; 11] = [
@@ -27,7 +27,7 @@ fn client(proxy: &Proxy) -> LockClient {
     LockClient::builder()
         .url(proxy.url())
         .connections(1)
-        .lease(Duration::from_secs(5))
+        .short_lease(Duration::from_secs(5))
         .build()
         .unwrap()
 }
@@ -86,7 +86,7 @@ fn an_error_that_no_server_is_known_to_send_is_the_answer_of_one_request() {
         client.try_lock("warm").unwrap().unwrap().unlock().unwrap();
         std::thread::scope(|s| {
             // All others queue meanwhile, this one first.
-            proxy.inject("slow", Fault::StallReply(ms(300)));
+            proxy.inject("slow", Fault::StallReply(ms(1000)));
             let slow = s.spawn(|| client.try_lock("slow").unwrap().unwrap().unlock().unwrap());
             proxy.wait_hits(1);
             proxy.inject("odd", Fault::Stray(frame));
@@ -116,7 +116,7 @@ fn an_error_that_servers_do_answer_with_is_seen_when_the_connection_is_used_next
         proxy.inject("first", Fault::Stray(frame));
         client.try_lock("first").unwrap_err();
         // The real reply arrives behind it: only then can a client notice the extra frame.
-        std::thread::sleep(ms(20));
+        wait_until("both are sent", || proxy.is_at_rest());
         answers_are_right(&client, "held", "free");
     }
     client.close(ms(2000)).unwrap();
@@ -137,7 +137,7 @@ fn a_frame_that_comes_while_the_connection_lies_idle_is_never_taken_for_an_answe
         proxy.inject("held", Fault::StrayAfter(frame, ms(1)));
         assert!(client.try_lock("held").unwrap().is_none());
         proxy.wait_hits(1);
-        std::thread::sleep(ms(20));
+        wait_until("both are sent", || proxy.is_at_rest());
         answers_are_right(&client, "held", "free");
         client.close(ms(2000)).unwrap();
     }

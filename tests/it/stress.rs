@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use leasehold::{ErrorKind, LockClient};
 
-use crate::rig::{Fault, Proxy, Server, ms, wait_until};
+use crate::rig::{CAP, Fault, Proxy, Server, ms, wait_until};
 use crate::support::Clients;
 
 /// Far longer than the test, so that a thread in its section certainly holds the lock, whatever
@@ -19,6 +19,10 @@ struct Resource {
 }
 
 impl Resource {
+    fn turns(&self) -> u32 {
+        self.turns.load(Ordering::SeqCst)
+    }
+
     fn use_with(&self, token: u64) {
         assert_eq!(self.inside.fetch_add(1, Ordering::SeqCst), 0, "two holders");
         let before = self.last_token.swap(token, Ordering::SeqCst);
@@ -31,7 +35,7 @@ impl Resource {
 
 /// Runs 12 threads of 3 clients until `trouble` returns. Every error fails the test, except those
 /// that report an unreachable server.
-fn run(clients: &[LockClient], trouble: impl FnOnce()) -> Resource {
+fn run(clients: &[LockClient], trouble: impl FnOnce(&Resource)) -> Resource {
     let resource = Resource {
         inside: AtomicU32::new(0),
         last_token: AtomicU64::new(0),
@@ -71,7 +75,7 @@ fn run(clients: &[LockClient], trouble: impl FnOnce()) -> Resource {
                 }
             });
         }
-        trouble();
+        trouble(&resource);
         stop.store(true, Ordering::SeqCst);
     });
     resource
@@ -81,8 +85,8 @@ fn run(clients: &[LockClient], trouble: impl FnOnce()) -> Resource {
 fn connections_that_break_all_the_time_let_nobody_else_in() {
     let server = Server::start();
     let proxy = Proxy::start(&server);
-    let build =
-        || LockClient::builder().url(proxy.url()).lease(LEASE).io_timeout(ms(300)).build().unwrap();
+    let builder = || LockClient::builder().url(proxy.url()).lease(LEASE).io_timeout(ms(300));
+    let build = || builder().connect_lazily().build().unwrap();
     let clients = [build(), build(), build()];
     let seed: u64 = std::env::var("LEASEHOLD_SEED")
         .ok()
@@ -94,9 +98,11 @@ fn connections_that_break_all_the_time_let_nobody_else_in() {
         dice = dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (dice >> 33) % sides
     };
-    let resource = run(&clients, || {
+    let resource = run(&clients, |resource| {
         let start = Instant::now();
-        while start.elapsed() < Duration::from_secs(3) {
+        while start.elapsed() < Duration::from_secs(3)
+            || resource.turns() <= 20 && start.elapsed() < CAP
+        {
             match roll(8) {
                 0 => proxy.cut_all(),
                 1 => proxy.inject("job", Fault::CutBeforeSend),
@@ -109,11 +115,7 @@ fn connections_that_break_all_the_time_let_nobody_else_in() {
             std::thread::sleep(ms(5 + roll(40)));
         }
     });
-    assert!(
-        resource.turns.load(Ordering::SeqCst) > 20,
-        "{} turns",
-        resource.turns.load(Ordering::SeqCst)
-    );
+    assert!(resource.turns() > 20, "{} turns", resource.turns());
     wait_until("no lock is left behind", || server.lock_keys().is_empty());
     drop(clients);
     drop(proxy);
@@ -123,17 +125,21 @@ fn connections_that_break_all_the_time_let_nobody_else_in() {
 #[test]
 fn a_server_that_stalls_now_and_then_lets_nobody_else_in() {
     let server = Server::start();
-    let build = || server.builder().lease(LEASE).io_timeout(ms(100)).build().unwrap();
+    let builder = || server.builder().lease(LEASE).io_timeout(ms(100));
+    let build = || builder().connect_lazily().build().unwrap();
     let clients = [build(), build(), build()];
-    let resource = run(&clients, || {
-        for _ in 0..6 {
+    let resource = run(&clients, |resource| {
+        let start = Instant::now();
+        let mut rounds = 0;
+        while rounds < 6 || resource.turns() <= 20 && start.elapsed() < CAP {
             server.suspend();
             std::thread::sleep(ms(180));
             server.resume();
             std::thread::sleep(ms(250));
+            rounds += 1;
         }
     });
-    assert!(resource.turns.load(Ordering::SeqCst) > 20);
+    assert!(resource.turns() > 20, "{} turns", resource.turns());
     wait_until("no lock is left behind", || server.lock_keys().is_empty());
     drop(clients);
     server.assert_clean();

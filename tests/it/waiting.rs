@@ -68,9 +68,9 @@ fn a_subscription_stays_for_a_second_after_its_last_waiter() {
 #[test]
 fn the_outage_timeout_holds_for_all_threads_that_queue() {
     let threads = 24;
-    let io_timeout = ms(500);
+    let io_timeout = ms(1500);
     let server = Server::start();
-    let builder = server.builder().lease(Duration::from_secs(3)).io_timeout(io_timeout);
+    let builder = server.builder().lease(Duration::from_secs(6)).io_timeout(io_timeout);
     let client = builder.outage_timeout(ms(1000)).build().unwrap();
     let guard = server.builder().lease(LONG).build().unwrap().mutex("job").lock_owned().unwrap();
     std::thread::scope(|s| {

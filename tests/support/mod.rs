@@ -25,6 +25,11 @@ impl Clients for Server {
     fn builder(&self) -> Builder {
         LockClient::builder().url(self.url())
     }
+
+    /// Its calls have as long as its renewals: the 2 s of the default are little on a busy machine.
+    fn client(&self) -> LockClient {
+        self.builder().io_timeout(Duration::from_millis(7_500)).build().unwrap()
+    }
 }
 
 /// The usual I/O timeout is a quarter of the lease. Of a short lease that is less than a busy machine

@@ -14,7 +14,7 @@ use crate::support::Clients;
 #[test]
 fn a_live_waiter_is_never_removed_and_polls_little() {
     let server = Server::start();
-    let (a, b) = (client(&server, ms(600)), client(&server, ms(600)));
+    let (a, b) = (client(&server, ms(3000)), client(&server, ms(3000)));
     let guard = a.fair("t").lock().unwrap();
     std::thread::scope(|s| {
         let first = s.spawn(|| a.fair("t").lock().unwrap().fencing_token().unwrap());
@@ -23,7 +23,7 @@ fn a_live_waiter_is_never_removed_and_polls_little() {
         wait_for_queue(&server, 2);
         let (before, order) = (server.call_count("evalsha"), queue(&server));
         let start = Instant::now();
-        while start.elapsed() < ms(2400) {
+        while start.elapsed() < ms(6000) {
             assert_eq!(queue(&server), order, "after {:?}", start.elapsed());
             assert!(
                 server.pttl(QUEUE) > 0 && server.pttl(DEADLINES) > 0,
@@ -31,9 +31,10 @@ fn a_live_waiter_is_never_removed_and_polls_little() {
             );
             std::thread::sleep(ms(50));
         }
-        // Two waiters that each poll every third of 600 ms, and few renewals of the hold.
+        // Two waiters that each poll every third of 3 s, and few renewals of the hold.
         let tries = server.call_count("evalsha") - before;
-        assert!(tries <= 2 * 13 + 4, "{tries} attempts in 2.4 s");
+        let passed = start.elapsed();
+        assert!(tries <= 2 * (passed.as_secs() + 1) + 4, "{tries} attempts in {passed:?}");
         guard.unlock().unwrap();
         assert!(first.join().unwrap() < second.join().unwrap());
     });
@@ -69,7 +70,7 @@ fn waiting_process() {
 }
 
 fn spawn_waiter(server: &Server, place: usize) -> Child {
-    spawn_waiter_for(server, place, "1000").0
+    spawn_waiter_for(server, place, "2500").0
 }
 
 /// With this `waiter_timeout` in ms. Returns its client's id as well.
@@ -86,7 +87,7 @@ fn spawn_waiter_for(server: &Server, place: usize, timeout: &str) -> (Child, Str
 #[test]
 fn dead_waiters_hold_up_the_others_for_no_longer_than_their_timeout() {
     let server = Server::start();
-    let (a, b) = (client(&server, ms(1000)), client(&server, ms(1000)));
+    let (a, b) = (client(&server, ms(2500)), client(&server, ms(2500)));
     let guard = a.fair("t").lock().unwrap();
     std::thread::scope(|s| {
         let mut first = spawn_waiter(&server, 1);
@@ -101,7 +102,7 @@ fn dead_waiters_hold_up_the_others_for_no_longer_than_their_timeout() {
         let start = Instant::now();
         guard.unlock().unwrap();
         assert!(second.join().unwrap() < last.join().unwrap());
-        assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
+        assert!(start.elapsed() < Duration::from_secs(15), "{:?}", start.elapsed());
         let tries = server.call_count("evalsha") - before;
         assert!(tries < 40, "{tries} attempts while a dead waiter was first");
     });
@@ -162,9 +163,9 @@ fn a_first_waiter_that_stops_after_its_wake_up_does_not_stall_the_rest() {
 #[test]
 fn a_waiter_that_is_stopped_as_it_is_given_the_lock_asks_for_it() {
     let server = Server::start();
-    let a = client(&server, ms(2500));
+    let a = client(&server, ms(5000));
     let guard = a.fair("t").lock().unwrap();
-    let (mut first, id) = spawn_waiter_for(&server, 1, "2500");
+    let (mut first, id) = spawn_waiter_for(&server, 1, "5000");
     std::thread::scope(|s| {
         let (takes, taken) = std::sync::mpsc::channel();
         let a = &a;
@@ -192,7 +193,7 @@ fn a_waiter_that_is_stopped_as_it_is_given_the_lock_asks_for_it() {
 #[test]
 fn a_waiter_that_was_removed_goes_back_to_the_front() {
     let server = Server::start();
-    let a = client(&server, ms(1500));
+    let a = client(&server, ms(4000));
     let guard = a.fair("t").lock().unwrap();
     std::thread::scope(|s| {
         let swept = s.spawn(|| a.fair("t").lock().unwrap().fencing_token().unwrap());
@@ -208,7 +209,7 @@ fn a_waiter_that_was_removed_goes_back_to_the_front() {
         assert_eq!(queue(&server).concat(), java);
         // Behind Redisson it queues up, and the queue gets a TTL. When it leaves and only Redisson
         // waiters remain, the TTL is removed.
-        let behind = s.spawn(|| a.fair("t").try_lock_for(ms(1500)).unwrap().is_some());
+        let behind = s.spawn(|| a.fair("t").try_lock_for(ms(4000)).unwrap().is_some());
         wait_for_queue(&server, 2);
         assert!(server.pttl(QUEUE) > 0);
         let last = format!("{REDISSON}:2");
@@ -262,7 +263,7 @@ fn a_waiter_behind_redisson_survives_what_redisson_does_to_its_deadline() {
 fn a_suspended_server_does_not_reverse_the_queue() {
     let server = Server::start();
     let clients: Vec<_> = (0..3)
-        .map(|_| server.builder().waiter_timeout(ms(600)).outage_timeout(PROMPT).build().unwrap())
+        .map(|_| server.builder().waiter_timeout(ms(2000)).outage_timeout(PROMPT).build().unwrap())
         .collect();
     let guard = clients[0].fair("t").lock_owned().unwrap();
     let queue = || server.cmd::<Vec<String>>(&["LRANGE", "redisson_lock_queue:{t}", "0", "-1"]);
@@ -274,7 +275,7 @@ fn a_suspended_server_does_not_reverse_the_queue() {
         }
         let before = queue();
         server.suspend();
-        std::thread::sleep(ms(1500));
+        std::thread::sleep(ms(4000));
         server.resume();
         let now = || server.cmd::<(u64, u64)>(&["TIME"]).0 as f64 * 1000.0;
         wait_until("all have asked again", || {

@@ -108,7 +108,8 @@ fn behind_sentinels_in_a_cluster_and_on_several_masters() {
     cluster.assert_clean();
     let masters = Masters::fresh(3);
     let build = |builder: Builder| {
-        let client = builder.redlock(Redlock::new(masters.urls())).build().unwrap();
+        let client =
+            builder.redlock(Redlock::new(masters.urls())).io_timeout(ms(5000)).build().unwrap();
         wait_for_votes(&client, 3);
         client
     };
@@ -196,7 +197,8 @@ fn a_client_with_very_many_holds_names_the_oldest() {
     let client = LockClient::builder()
         .url(server.url())
         .owner("y")
-        .lease(Duration::from_secs(3))
+        .lease(Duration::from_secs(6))
+        .io_timeout(Duration::from_secs(5))
         .build()
         .unwrap();
     let more: Vec<_> = (300..600).map(|n| client.mutex(name(n)).lock_owned().unwrap()).collect();
@@ -238,7 +240,7 @@ fn a_user_who_may_not_is_told_what_to_allow() {
             .url(url)
             .key_prefix("app:")
             .owner(name)
-            .short_lease(ms(900))
+            .short_lease(ms(3000))
             .build()
             .unwrap()
     };
@@ -261,7 +263,7 @@ fn a_user_who_may_not_is_told_what_to_allow() {
     let owner =
         || documented.mutex("other").holder().unwrap().and_then(|holder| holder.owner().cloned());
     wait_until("it is known", || owner().is_some());
-    while start.elapsed() < ms(2500) {
+    while start.elapsed() < ms(5000) {
         assert_eq!(owner().map(|owner| owner.label().to_owned()).as_deref(), Some("narrow"));
         std::thread::sleep(ms(20));
     }

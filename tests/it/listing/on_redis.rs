@@ -435,6 +435,7 @@ fn it_is_said_on_how_many_masters_a_lock_stands() {
         let client = LockClient::builder()
             .redlock(Redlock::new(urls.clone()))
             .lease(LONG)
+            .io_timeout(ms(5000))
             .owner(label)
             .build()
             .unwrap();

@@ -14,7 +14,7 @@ use leasehold::{ErrorKind, Held, LockClient, Loss, LossReason, RenewalFailure};
 use crate::rig::{CAP, Child, Proxy, Server, logged_anywhere, ms, record_logs, wait_until};
 use crate::support::{Clients, ShortLease};
 
-const SHORT: Duration = ms(1000);
+const SHORT: Duration = ms(3000);
 const LONG: Duration = Duration::from_secs(60);
 
 /// The losses that a callback of the guard receives.
@@ -170,10 +170,10 @@ fn what_was_taken_away_says_so() {
 fn a_lease_that_ended_as_it_was_asked_to_says_so() {
     let server = Server::start();
     let client = server.builder().short_lease(SHORT).build().unwrap();
-    let fixed = client.mutex("fixed").with_lease(ms(1000)).lock().unwrap();
+    let fixed = client.mutex("fixed").with_lease(ms(4000)).lock().unwrap();
     let before = told(&fixed);
     let loss = lost(&fixed, &before, LossReason::FixedLease, None);
-    assert!(loss.held_for() > ms(800) && loss.held_for() <= ms(1000), "{loss}");
+    assert!(loss.held_for() > ms(2000) && loss.held_for() <= ms(4000), "{loss}");
     drop(fixed);
 
     // A reader's lease is checked often, which does not extend it.
@@ -182,10 +182,10 @@ fn a_lease_that_ended_as_it_was_asked_to_says_so() {
     lost(&fixed, &before, LossReason::FixedLease, None);
     drop(fixed);
 
-    let most = client.fair("most").max_hold(ms(700)).lock().unwrap();
+    let most = client.fair("most").max_hold(ms(2000)).lock().unwrap();
     let before = told(&most);
     let loss = lost(&most, &before, LossReason::MaxHold, None);
-    assert!(loss.held_for() >= ms(700), "{loss}");
+    assert!(loss.held_for() >= ms(2000), "{loss}");
     drop(most);
     wait_until("nothing is left", || server.lock_keys().is_empty());
 }
@@ -242,7 +242,7 @@ fn suspended_process() {
 #[test]
 fn the_cause_is_that_of_the_last_renewal() {
     let server = Server::start();
-    let client = server.builder().short_lease(SHORT).build().unwrap();
+    let client = server.builder().short_lease(ms(6000)).build().unwrap();
     let (broken, healthy) = (client.lock("broken").unwrap(), client.lock("healthy").unwrap());
     let (before, trouble, other) = (told(&broken), troubles(&broken), troubles(&healthy));
     server.cmd::<()>(&["SET", "broken", "a string"]);

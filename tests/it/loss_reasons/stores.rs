@@ -2,8 +2,6 @@
 
 use leasehold::{ErrorKind, LossReason};
 
-#[cfg(feature = "postgres")]
-use super::SHORT;
 use super::{lost, told, troubles};
 use crate::rig::{CAP, ms};
 #[cfg(feature = "postgres")]
@@ -13,11 +11,11 @@ use crate::support::{Masters, wait_for_votes};
 #[test]
 fn without_a_majority_of_masters() {
     let mut masters = Masters::fresh(3);
-    let lease = ms(1500);
+    let lease = ms(4500);
     let client = masters
         .builder_with(|masters| masters.longest_lease(lease))
         .lease(lease)
-        .io_timeout(ms(400))
+        .io_timeout(ms(2000))
         .build()
         .unwrap();
     wait_for_votes(&client, 3);
@@ -45,7 +43,7 @@ fn without_a_majority_of_masters() {
 #[test]
 fn over_postgres() {
     let server = crate::rig::Postgres::start();
-    let client = server.builder().lease(SHORT * 2).io_timeout(ms(400)).build().unwrap();
+    let client = server.builder().lease(ms(4000)).io_timeout(ms(3000)).build().unwrap();
     let guard = client.lock("forced").unwrap();
     let before = told(&guard);
     assert!(server.client().mutex("forced").force_unlock().unwrap());
@@ -78,7 +76,7 @@ mod zookeeper {
     use crate::rig::{Child, wait_until};
 
     fn client(url: &str) -> LockClient {
-        LockClient::builder().url(url).lease(ms(1200)).io_timeout(ms(800)).build().unwrap()
+        LockClient::builder().url(url).lease(ms(4000)).io_timeout(ms(3000)).build().unwrap()
     }
 
     #[test]

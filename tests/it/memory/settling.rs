@@ -28,7 +28,7 @@ fn a_lease_is_renewed_however_often_the_clock_is_moved() {
     for step in (0..10).map(|_| Duration::from_secs(12)).chain([Duration::from_secs(9); 400]) {
         faults.advance(step);
         assert!(one.is_held() && two.is_held(), "moved by {step:?}");
-        assert!(one.remaining() > LEASE - Duration::from_secs(10), "{:?}", one.remaining());
+        assert!(one.remaining() > LEASE / 2, "{:?}", one.remaining());
     }
     one.unlock().unwrap();
     two.release().unwrap();

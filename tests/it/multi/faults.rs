@@ -23,7 +23,7 @@ const FAULTS: [Fault; 8] = [
 ];
 
 fn client(proxy: &Proxy) -> LockClient {
-    LockClient::builder().url(proxy.url()).lease(LONG).io_timeout(ms(1000)).build().unwrap()
+    LockClient::builder().url(proxy.url()).lease(LONG).io_timeout(ms(2500)).build().unwrap()
 }
 
 #[track_caller]
@@ -121,7 +121,7 @@ fn a_waiter_that_loses_a_reply_gets_in_all_the_same() {
 #[test]
 fn the_loss_of_one_is_the_loss_of_all() {
     let server = Server::start();
-    let client = server.builder().lease(ms(900)).io_timeout(ms(800)).build().unwrap();
+    let client = server.builder().lease(ms(3000)).io_timeout(ms(2700)).build().unwrap();
     for owned in [false, true] {
         let multi = client.multi(["a", "b", "c"]);
         let reported = Arc::new(AtomicU32::new(0));
@@ -258,7 +258,7 @@ fn a_repeat_leaves_no_half_after_one_was_forced_open() {
     hold(&server, "m2");
     server.cmd::<()>(&["CONFIG", "RESETSTAT"]);
     std::thread::scope(|s| {
-        let waiter = s.spawn(|| all.try_lock_for(ms(3000)).map(|won| won.is_none()));
+        let waiter = s.spawn(|| all.try_lock_for(ms(6000)).map(|won| won.is_none()));
         // One attempt comes before the subscription and one after it: the next one follows the
         // release.
         wait_until("it has tried twice", || {

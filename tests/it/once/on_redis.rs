@@ -41,8 +41,8 @@ fn what_is_kept_expires() {
 #[test]
 fn a_success_waits_for_the_replica() {
     let pair = Pair::start();
-    let builder = builder_with(&pair.primary, |redis| redis.replicas(1)).io_timeout(ms(1000));
-    let client = builder.outage_timeout(ms(1500)).build().unwrap();
+    let builder = builder_with(&pair.primary, |redis| redis.replicas(1)).io_timeout(ms(4000));
+    let client = builder.outage_timeout(ms(6000)).build().unwrap();
     let job = client.once("report", "1");
     do_it(&job);
     let on_replica: bool = pair.replica.cmd(&["EXISTS", "leasehold_done:{report}/1"]);

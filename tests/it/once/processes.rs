@@ -123,7 +123,7 @@ fn one_machine() {
     };
     // An idle machine needs a tenth of the lease for each of its calls.
     let builder = LockClient::builder().url(variable("LEASEHOLD_TEST_URL"));
-    let client = builder.lease(ms(2000)).io_timeout(ms(1500)).build().unwrap();
+    let client = builder.lease(ms(6000)).io_timeout(ms(5000)).build().unwrap();
     std::thread::sleep(SKEW * number);
     let mut seen = BTreeSet::new();
     for n in 1..=OCCURRENCES {
