@@ -34,7 +34,7 @@ fn a_server_that_is_as_it_should_be_has_neither_warnings_nor_problems() {
 fn an_ensemble_says_how_many_may_fail() {
     let ensemble = server!(Ensemble::start());
     let ask = |url: String| {
-        diagnosed(LockClient::builder().url(url).lease(ms(8000)).io_timeout(ms(1000)))
+        diagnosed(LockClient::builder().url(url).lease(ms(8000)).io_timeout(ms(2000)))
     };
     let all = ask(ensemble.url());
     is_healthy(&all);
