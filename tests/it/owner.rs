@@ -483,7 +483,7 @@ fn an_outage_costs_no_hold() {
     let proxy = Proxy::start(&server);
     let lease = ms(10_000);
     let client =
-        LockClient::builder().url(proxy.url()).lease(lease).io_timeout(ms(300)).build().unwrap();
+        LockClient::builder().url(proxy.url()).lease(lease).io_timeout(ms(1000)).build().unwrap();
     let guard = client.mutex("job").lock_owned().unwrap();
     let written = || server.call_count("set");
     wait_until("it is written", || !server.client_keys().is_empty());
