@@ -50,7 +50,7 @@ fn a_holder_that_lives_is_thrown_out_by_force_only() {
 #[test]
 fn who_is_not_renewed_is_gone() {
     let server = Server::start();
-    hold_as_java(&server, "dead", 4000);
+    hold_as_java(&server, "dead", 8000);
     let (status, out, err) = run(leasehold(&server, &["unlock", "dead"]));
     assert_eq!(status, Some(0), "{err}");
     assert!(out.contains(JAVA) && out.contains("another library"), "{out}");
@@ -59,10 +59,10 @@ fn who_is_not_renewed_is_gone() {
 
     hold_as_java(&server, "long", 300_000);
     let long = Program::start(leasehold(&server, &["unlock", "long"]));
-    hold_as_java(&server, "short", 4000);
+    hold_as_java(&server, "short", 8000);
     let looks = Program::start(leasehold(&server, &["unlock", "short"]));
     looks.expect_said("whether it is renewed");
-    server.cmd::<()>(&["PEXPIRE", "short", "6000"]);
+    server.cmd::<()>(&["PEXPIRE", "short", "12000"]);
     assert!(looks.ends_with(75).contains("has just renewed it"));
 
     server.cmd::<()>(&["HSET", "endless", JAVA, "1"]);
@@ -166,7 +166,7 @@ impl Asked {
 #[test]
 fn a_lock_that_has_changed_hands_stays() {
     let server = Server::start();
-    hold_as_java(&server, "job", 3000);
+    hold_as_java(&server, "job", 8000);
     let looks = Program::start(leasehold(&server, &["unlock", "job"]));
     looks.expect_said("whether it is renewed");
     server.cmd::<()>(&["DEL", "job"]);
@@ -217,7 +217,7 @@ fn the_answer_is_for_what_was_shown() {
     let take_again: &dyn Fn() = &|| server.cmd(&["INCR", "redisson_lock_token:{job}"]);
     for (change, says) in [(renew, "has just renewed it"), (take_again, "its holder has changed")] {
         server.cmd::<()>(&["SET", "redisson_lock_token:{job}", "100"]);
-        hold_as_java(&server, "job", 2000);
+        hold_as_java(&server, "job", 6000);
         let mut terminal = Asked::start(&server, "unlock job --ask");
         terminal.expect("[y/N]");
         change();
