@@ -173,7 +173,7 @@ macro_rules! contract_of {
                 everywhere a_successful_unlock_reports_no_loss,
                 everywhere a_hold_that_the_server_forgot_is_reported_in_every_way,
                 everywhere a_late_release_harms_nobody,
-                everywhere renewal_keeps_it_beyond_its_lease,
+                everywhere renewal_keeps_it_for_many_leases,
                 everywhere a_fixed_lease_ends_unless_extended,
                 everywhere a_longest_hold_ends_although_it_is_renewed,
                 on_its_own_server a_lease_ends_in_time_while_the_server_is_suspended,
