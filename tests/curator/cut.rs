@@ -11,7 +11,7 @@ use crate::kinds::KINDS;
 use crate::rig::zookeeper::{Ensemble, EnsembleOptions, Mode, ZooKeeper};
 use crate::rig::{Child, Proxy, ms, wait_until};
 
-const LEASE: Duration = ms(2000);
+const LEASE: Duration = ms(4000);
 const LONG: Duration = Duration::from_secs(60);
 
 /// Such a short session implies a short I/O timeout: on a busy machine a server that has just
@@ -26,7 +26,7 @@ fn client(url: &str) -> LockClient {
 
 /// A follower that answers its clients without its leader for four times the session.
 fn patient() -> EnsembleOptions {
-    EnsembleOptions { patience: ms(8000), ..EnsembleOptions::default() }
+    EnsembleOptions { patience: ms(16_000), ..EnsembleOptions::default() }
 }
 
 /// Acquires the lock at this server as soon as it becomes free, and returns when that was.

@@ -81,10 +81,10 @@ pub(crate) fn figure(answer: &str, name: &str) -> f64 {
 
 #[test]
 fn curator_does_what_it_is_told() {
-    let world = World::with(&["session=2000"]);
+    let world = World::with(&["session=6000"]);
     let (jvm, server) = (&world.jvm, &world.server);
     let (one, two) = (jvm.thread(), jvm.thread());
-    assert_eq!(one.call("client x timeout"), "2000");
+    assert_eq!(one.call("client x timeout"), "6000");
     assert_eq!(server.sessions(), [jvm.session()]);
     let (before, java, after) = (now(), one.call("client x clock").parse().unwrap(), now());
     assert!(before <= java && java <= after, "one clock: {before} {java} {after}");

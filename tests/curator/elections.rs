@@ -63,13 +63,13 @@ fn a_leader_and_a_leader_selector_exclude_each_other() {
 /// Neither side releases anything: the session of the other one ends.
 #[test]
 fn a_killed_leader_is_followed_on_either_side() {
-    let World { jvm, server } = World::with(&["session=1500"]);
-    let other = curator(&server.address(), &["session=1500"]);
+    let World { jvm, server } = World::with(&["session=5000"]);
+    let other = curator(&server.address(), &["session=5000"]);
     let seen = LockClient::open(&server.url()).unwrap().election("scheduler");
     let (dead, java) = (jvm.thread(), other.thread());
     dead.call("selector scheduler start");
     dead.call("selector scheduler leads");
-    let mut candidate = Candidate::start(&server.url(), ms(2000), "scheduler");
+    let mut candidate = Candidate::start(&server.url(), ms(5000), "scheduler");
     candidate.waits();
     jvm.kill();
     let term = candidate.leads();

@@ -118,9 +118,9 @@ fn turns_are_in_the_order_of_the_queue() {
 
 #[test]
 fn what_a_killed_process_held_comes_free() {
-    let world = World::with(&["session=1500"]);
-    let other = curator(&world.server.address(), &["session=1500"]);
-    let client = LockClient::builder().url(world.server.url()).lease(ms(1500)).build().unwrap();
+    let world = World::with(&["session=5000"]);
+    let other = curator(&world.server.address(), &["session=5000"]);
+    let client = LockClient::builder().url(world.server.url()).lease(ms(5000)).build().unwrap();
     let (dead, waits) = (world.jvm.thread(), other.thread());
     dead.call("mutex m lock");
     std::thread::scope(|s| {
@@ -157,7 +157,7 @@ fn a_revoker_changes_nothing_for_our_hold() {
 #[test]
 fn a_node_that_somebody_deletes_is_a_lost_hold() {
     let world = world();
-    let client = LockClient::builder().url(world.server.url()).lease(ms(2000)).build().unwrap();
+    let client = LockClient::builder().url(world.server.url()).lease(ms(6000)).build().unwrap();
     let java = world.jvm.thread();
     let guard = client.mutex("deleted").lock_owned().unwrap();
     java.begin_waiting_until("mutex deleted lock", || queue(&world.server, "deleted") == 2);

@@ -102,7 +102,7 @@ fn wake_ups_cross_over_sharded_channels() {
 
     // If Redisson no longer receives messages, it acquires when the lease that it was informed of
     // ends.
-    let client = builder(&cluster).lease(ms(3000)).build().unwrap();
+    let client = builder(&cluster).lease(ms(9000)).build().unwrap();
     let java = if sharded { Java::IsDeaf } else { Java::SubscribesAgain };
     are_woken_after(
         &mut cluster,

@@ -73,7 +73,7 @@ fn a_waiter_that_gives_up_leaves_the_queue_to_the_others() {
 
 fn impatient(url: String) -> Builder {
     let server = Redis::new(url).java_waiter_timeout(ms(3000));
-    LockClient::builder().redis(server).waiter_timeout(ms(1000))
+    LockClient::builder().redis(server).waiter_timeout(ms(4000))
 }
 
 #[test]

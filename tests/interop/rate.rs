@@ -210,7 +210,7 @@ fn permits_that_redisson_took_twice_come_back() {
     let proxy = Proxy::before(&server);
     let jvm = Jvm::connect(&[proxy.url()], &[]);
     let java = jvm.thread();
-    assert_eq!(java.call("rate r7 trySetRate 5 500"), "true");
+    assert_eq!(java.call("rate r7 trySetRate 5 5000"), "true");
     // The server knows the script then.
     java.call("rate other trySetRate 1 1");
     assert_eq!(java.call("rate other tryAcquire 1"), "true");

@@ -150,14 +150,14 @@ fn a_downgrade_is_seen_by_the_other_library() {
 /// The renewals and releases of each library do not affect the read holds of the other.
 #[test]
 fn readers_of_both_libraries_are_renewed_beside_each_other() {
-    let world = World::with(&["watchdog=2000"]);
-    let client = world.server.builder().short_lease(ms(2000)).build().unwrap();
+    let world = World::with(&["watchdog=5000"]);
+    let client = world.server.builder().short_lease(ms(5000)).build().unwrap();
     let (java, other) = (world.jvm.thread(), world.jvm.thread());
     let rw = client.rw_lock("rw5");
     let ours = rw.read_owned().unwrap();
     java.call("read rw5 lock");
     let start = std::time::Instant::now();
-    while start.elapsed() < ms(5000) {
+    while start.elapsed() < ms(11_000) {
         // Other readers acquire and release.
         rw.read_owned().unwrap().unlock().unwrap();
         other.call("read rw5 lock");

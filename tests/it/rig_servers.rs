@@ -1,8 +1,8 @@
 //! Tests of what the other tests start: the proxy, sentinels, clusters, TLS.
 
 use crate::rig::{
-    Certificates, Cluster, ClusterOptions, Fault, Proxy, SentinelOptions, Sentinels, Server, ms,
-    wait_until,
+    Certificates, Cluster, ClusterOptions, FAIL_OVER_SOON, Fault, Proxy, SentinelOptions,
+    Sentinels, Server, ms, wait_until,
 };
 
 #[test]
@@ -60,7 +60,10 @@ fn sentinels_name_another_master_after_a_failover() {
 
 #[test]
 fn sentinels_replace_a_master_that_dies() {
-    let mut sentinels = Sentinels::start();
+    let mut sentinels = Sentinels::start_with(SentinelOptions {
+        sentinel_lines: &[FAIL_OVER_SOON],
+        ..SentinelOptions::default()
+    });
     let port = sentinels.master_server().port();
     sentinels.suspend_sentinel(2);
     sentinels.server_mut(0).kill();
@@ -187,8 +190,11 @@ fn a_cluster_with_passwords_and_tls() {
 
 #[test]
 fn a_master_that_sentinels_do_not_reach_serves_its_clients() {
-    let sentinels =
-        Sentinels::start_with(SentinelOptions { proxies: true, ..SentinelOptions::default() });
+    let sentinels = Sentinels::start_with(SentinelOptions {
+        proxies: true,
+        sentinel_lines: &[FAIL_OVER_SOON],
+        ..SentinelOptions::default()
+    });
     let old = sentinels.master_server();
     let mut client = redis::Client::open(old.proxy().url()).unwrap().get_connection().unwrap();
     old.proxy().cut_off_servers(true);

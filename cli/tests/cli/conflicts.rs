@@ -134,10 +134,10 @@ fn a_store_that_is_away_at_the_start_is_asked_again() {
     let (status, _, said) =
         run(leasehold_at(&proxy.url(), &["run", "job", "--wait", "1m", "--", "true"]));
     assert_eq!(status, Some(69), "a wait is for locks: {said}");
-    let words = ["run", "job", "--retry-store", "300ms", "--", "true"];
+    let words = ["run", "job", "--retry-store", "2s", "--", "true"];
     let (status, _, said) = run(leasehold_at(&proxy.url(), &words));
     assert!(status == Some(69) && said.contains("retrying for up to "), "{said}");
-    let quiet = ["run", "job", "--quiet", "--retry-store", "300ms", "--", "true"];
+    let quiet = ["run", "job", "--quiet", "--retry-store", "2s", "--", "true"];
     let (status, _, said) = run(leasehold_at(&proxy.url(), &quiet));
     assert!(status == Some(69) && !said.contains("retrying"), "{said}");
     assert!(said.contains("no server listens") || said.contains("ended"), "{said}");

@@ -255,7 +255,8 @@ fn one_master_of_redlock_that_is_down_is_a_warning_of_the_whole() {
 #[test]
 fn every_primary_of_a_cluster_is_asked() {
     let args = [&GOOD[..], &["--cluster-require-full-coverage", "no"]].concat();
-    let cluster = Cluster::start_with(ClusterOptions { args: &args, ..ClusterOptions::default() });
+    let options = ClusterOptions { args: &args, ..ClusterOptions::default() };
+    let cluster = Cluster::start_with(ClusterOptions { node_timeout: 15_000, ..options });
     let nodes: Vec<String> =
         (0..6).map(|index| format!("127.0.0.1:{}", cluster.node(index).announced_port())).collect();
     let said = Said::by(&format!("redis+cluster://{}", nodes.join(",")), &[]);

@@ -157,7 +157,7 @@ fn keys_of_others_cost_a_look_nothing() {
 #[test]
 fn the_holds_that_have_no_room_are_counted() {
     let server = Server::start();
-    let client = server.builder().owner("x").lease(Duration::from_secs(3)).build().unwrap();
+    let client = server.builder().owner("x").lease(Duration::from_secs(9)).build().unwrap();
     let _guards: Vec<_> =
         (0..300).map(|n| client.mutex(format!("job {n:0200}")).lock_owned().unwrap()).collect();
     wait_until("it is reported", || {
@@ -218,6 +218,7 @@ fn several_masters_are_looked_at() {
     let masters = Masters::fresh(3);
     let client = masters.client();
     let guard = client.lock("job").unwrap();
+    wait_until("all have it", || masters.holding("job") == 3);
     masters.0[0].cmd::<()>(&["DEL", "job"]);
     let urls = masters.urls().join(" ");
     let (_, locks) = json_of("ls", leasehold_at(&urls, &["ls", "--redlock", "--all"]));

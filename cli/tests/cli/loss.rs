@@ -17,7 +17,7 @@ fn start(server: &Server, options: &[&str], script: &str) -> (Program, u32) {
 #[test]
 fn a_command_that_ignores_sigterm_is_killed() {
     let server = Server::start();
-    let (program, pid) = start(&server, &["--lease", "600ms", "--kill-after", "300ms"], STUBBORN);
+    let (program, pid) = start(&server, &["--lease", "3s", "--kill-after", "300ms"], STUBBORN);
     assert!(server.client().mutex("job").force_unlock().unwrap());
     let said = program.ends_with(70);
     assert!(
@@ -36,7 +36,7 @@ fn a_command_that_cleans_up_has_the_time_for_it() {
     let server = Server::start();
     let script =
         "trap 'sleep 0.3; echo cleaned up; exit 0' TERM; echo $$; while :; do sleep 0.02; done";
-    let (program, _) = start(&server, &["--lease", "600ms", "--kill-after", "1m"], script);
+    let (program, _) = start(&server, &["--lease", "3s", "--kill-after", "1m"], script);
     assert!(server.client().mutex("job").force_unlock().unwrap());
     program.expect("cleaned up");
     assert!(program.ends_with(70).contains("taken away"));
@@ -49,7 +49,7 @@ fn nobody_of_the_group_outlives_a_lost_lock() {
     let script = format!("sh -c \"{STUBBORN}\" & wait");
     let (program, pid) = start(
         &server,
-        &["--lease", "600ms", "--kill-after", "300ms"],
+        &["--lease", "3s", "--kill-after", "300ms"],
         &script.replace("$$", "\\$\\$"),
     );
     assert!(server.client().mutex("job").force_unlock().unwrap());
@@ -65,7 +65,7 @@ fn the_rest_of_the_group_has_the_time_for_it_too() {
         "trap 'sleep 0.3; echo cleaned up; exit 0' TERM; echo $$; while :; do sleep 0.02; done";
     let (program, pid) = start(
         &server,
-        &["--lease", "600ms", "--kill-after", "1m"],
+        &["--lease", "3s", "--kill-after", "1m"],
         &format!("sh -c \"{script}\" & wait").replace("$$", "\\$\\$"),
     );
     assert!(server.client().mutex("job").force_unlock().unwrap());
@@ -78,7 +78,7 @@ fn the_rest_of_the_group_has_the_time_for_it_too() {
 fn a_stopped_command_is_ended_as_well() {
     let server = Server::start();
     let script = "trap 'exit 0' TERM; echo $$; while :; do sleep 0.02; done";
-    let (program, pid) = start(&server, &["--lease", "600ms", "--kill-after", "1m"], script);
+    let (program, pid) = start(&server, &["--lease", "3s", "--kill-after", "1m"], script);
     crate::rig::signal(pid, "STOP");
     assert!(server.client().mutex("job").force_unlock().unwrap());
     assert!(program.ends_with(70).contains("taken away"));
@@ -90,7 +90,7 @@ fn a_command_that_takes_too_long_is_ended() {
     let server = Server::start();
     for kind in [&[][..], &["--fair"], &["--read"], &["--write"]] {
         let options =
-            [kind, &["--lease", "400ms", "--max-hold", "500ms", "--kill-after", "100ms"]].concat();
+            [kind, &["--lease", "3s", "--max-hold", "1s", "--kill-after", "100ms"]].concat();
         let (program, pid) = start(&server, &options, STUBBORN);
         let said = program.ends_with(70);
         assert!(said.contains("maximum hold was over") && said.lines().count() == 1, "{said}");

@@ -103,7 +103,7 @@ fn a_run_beside_another_one_waits_or_says_who_it_is() {
 fn a_run_that_was_forced_out_is_ended_and_not_recorded() {
     let server = Server::start();
     let words =
-        ["run", "--once", "report=1", "--lease", "1s", "--", "sh", "-c", "echo ready; sleep 600"];
+        ["run", "--once", "report=1", "--lease", "3s", "--", "sh", "-c", "echo ready; sleep 600"];
     let run = Program::start(leasehold(&server, &words));
     run.expect("ready");
     assert_eq!(say(&server, &["once", "force-out", "report"]).0, 0);

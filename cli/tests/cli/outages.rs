@@ -41,8 +41,7 @@ fn a_server_that_stays_away_costs_the_lock() {
     let server = Server::start();
     let proxy = Proxy::start(&server);
     let script = "trap 'echo told' TERM; echo $$; while :; do sleep 0.02; done";
-    let words =
-        ["run", "job", "--lease", "1500ms", "--kill-after", "200ms", "--", "sh", "-c", script];
+    let words = ["run", "job", "--lease", "3s", "--kill-after", "200ms", "--", "sh", "-c", script];
     let program = Program::start(leasehold_at(&proxy.url(), &words));
     let pid = program.expect("").parse().unwrap();
     proxy.refuse(true);
@@ -62,7 +61,7 @@ fn a_lost_lock_does_not_wait_for_a_store_that_is_away() {
     let server = Server::start();
     let proxy = Proxy::start(&server);
     let script = "trap 'echo told; exit 0' TERM; echo ready; while :; do sleep 0.02; done";
-    let words = ["run", "job", "--lease", "1500ms", "--kill-after", "1m", "--", "sh", "-c", script];
+    let words = ["run", "job", "--lease", "3s", "--kill-after", "1m", "--", "sh", "-c", script];
     let program = Program::start(leasehold_at(&proxy.url(), &words));
     program.expect("ready");
     proxy.refuse(true);
@@ -70,7 +69,7 @@ fn a_lost_lock_does_not_wait_for_a_store_that_is_away() {
     program.expect("told");
     let before = std::time::Instant::now();
     assert_eq!(program.end().status, Some(70));
-    assert!(before.elapsed() < ms(2_000), "{:?}", before.elapsed());
+    assert!(before.elapsed() < ms(10_000), "{:?}", before.elapsed());
 }
 
 /// The command has done its work, so its status counts; what is left is reported, and ends by
@@ -113,7 +112,7 @@ fn a_wait_outlives_an_outage_that_is_longer_than_its_lease() {
     let server = Server::start();
     let guard = server.client().mutex("job").lock_owned().unwrap();
     let proxy = Proxy::start(&server);
-    let words = ["run", "job", "--lease", "1s", "--wait", "5m", "--", "echo", "mine"];
+    let words = ["run", "job", "--lease", "3s", "--wait", "5m", "--", "echo", "mine"];
     let program = Program::start(leasehold_at(&proxy.url(), &words));
     wait_until("it waits", || !server.channels().is_empty());
     proxy.refuse(true);
@@ -142,7 +141,7 @@ fn a_wait_for_a_job_outlives_an_outage() {
         program.expect_said("report: waiting: ");
         program
     };
-    let (second, impatient) = (start(&["--lease", "1s"]), start(&["--wait", "6s"]));
+    let (second, impatient) = (start(&["--lease", "3s"]), start(&["--wait", "6s"]));
     proxy.refuse(true);
     proxy.cut_all();
     second.expect_said("retrying: ");

@@ -332,12 +332,12 @@ fn a_command_that_cannot_be_started_keeps_nothing() {
 fn a_long_command_keeps_its_lock() {
     let server = Server::start();
     let gate = Gate::in_dir(server.dir());
-    let words = ["run", "job", "--lease", "1500ms", "--", "sh", "-c", &gate.script()];
+    let words = ["run", "job", "--lease", "4s", "--", "sh", "-c", &gate.script()];
     let program = Program::start(leasehold(&server, &words));
     program.expect("ready");
     let client: LockClient = server.client();
     assert!(
-        client.mutex("job").try_lock_for(Duration::from_millis(3000)).unwrap().is_none(),
+        client.mutex("job").try_lock_for(Duration::from_secs(6)).unwrap().is_none(),
         "it is renewed"
     );
     gate.open();

@@ -7,7 +7,7 @@ use crate::loss::STUBBORN;
 use crate::program::{
     Gate, Program, children, is_stopped, leasehold, leasehold_at, lives, path, words_of,
 };
-use crate::rig::{PROMPT, Server, cannot_run, ms, signal, wait_until};
+use crate::rig::{CAP, PROMPT, Server, cannot_run, ms, signal, wait_until};
 use crate::support::Clients;
 
 /// All that end a program which does not handle them, and that it can handle.
@@ -143,14 +143,14 @@ fn a_killed_parent_shell_changes_nothing() {
     let script =
         format!("echo $PPID; echo ready; while [ -e {} ]; do sleep 0.02; done", gate.display());
     let mut shell = Command::new("sh");
-    shell.args(["-c", r#""$0" run job --lease 1500ms -- sh -c "$1" & wait"#, path(), &script]);
+    shell.args(["-c", r#""$0" run job --lease 4s -- sh -c "$1" & wait"#, path(), &script]);
     shell.env("LEASEHOLD_URL", server.url()).stdin(Stdio::null());
     let shell = Program::start(shell);
     let run: u32 = shell.expect("").parse().unwrap();
     shell.expect("ready");
     shell.signal("KILL");
     let client = server.client();
-    assert!(client.mutex("job").try_lock_for(ms(1500)).unwrap().is_none(), "it is renewed");
+    assert!(client.mutex("job").try_lock_for(ms(5000)).unwrap().is_none(), "it is renewed");
     assert!(lives(run));
     std::fs::remove_file(&gate).unwrap();
     wait_until("the run has ended", || !lives(run));
@@ -179,7 +179,7 @@ fn a_command_does_not_outlive_its_run() {
     // It cleans up after SIGTERM.
     let script = format!("ulimit -c 0; trap 'echo cleaned up; exit 0' TERM; echo $$; {IDLE}");
     let start = |(name, number)| {
-        let words = ["run", name, "--lease", "3s", "--", "sh", "-c", &script];
+        let words = ["run", name, "--lease", "8s", "--", "sh", "-c", &script];
         let mut program = Program::start(leasehold(&server, &words));
         let command: u32 = program.expect("").parse().unwrap();
         // Rust's handler of SIGSEGV and SIGBUS expects that a fault which is none of its own is
@@ -193,7 +193,7 @@ fn a_command_does_not_outlive_its_run() {
     let killed = ENDING_AT_ONCE.map(start);
     let client = server.client();
     for (name, number, command, program) in killed {
-        let guard = client.mutex(name).try_lock_for(PROMPT).unwrap();
+        let guard = client.mutex(name).try_lock_for(CAP).unwrap();
         assert!(guard.is_some(), "{name}: its lease has ended");
         assert!(!lives(command), "{name}");
         program.expect("cleaned up");
@@ -210,12 +210,12 @@ fn a_command_does_not_outlive_its_run() {
 fn nobody_of_the_group_outlives_a_killed_run() {
     let server = Server::start();
     let script = format!("sh -c '{STUBBORN}' & {STUBBORN}");
-    let words = ["run", "job", "--lease", "4s", "--kill-after", "1m", "--", "sh", "-c", &script];
+    let words = ["run", "job", "--lease", "8s", "--kill-after", "1m", "--", "sh", "-c", &script];
     let program = Program::start(leasehold(&server, &words));
     let both: [u32; 2] = [program.expect("").parse().unwrap(), program.expect("").parse().unwrap()];
     program.signal("KILL");
     let client = server.client();
-    let guard = client.mutex("job").try_lock_for(PROMPT).unwrap();
+    let guard = client.mutex("job").try_lock_for(CAP).unwrap();
     assert!(guard.is_some() && both.iter().all(|pid| !lives(*pid)));
     drop((guard, client));
     server.assert_clean();
@@ -321,7 +321,7 @@ fn as_the_first_process_of_a_container_it_leaves_no_zombies() {
     let mut container = Command::new("unshare");
     // Two orphans: one ends at once, and one is of the group when the lock is lost.
     let script = format!("(sh -c 'echo orphan' &); (sh -c '{IDLE}' &); echo ready; {IDLE}");
-    container.args([flags, path(), "run", "job", "--lease", "600ms", "--kill-after", "1m", "--"]);
+    container.args([flags, path(), "run", "job", "--lease", "3s", "--kill-after", "1m", "--"]);
     container.args(["sh", "-c", &script]).env("LEASEHOLD_URL", server.url()).stdin(Stdio::null());
     let program = Program::start(container);
     let said = [program.expect(""), program.expect("")];
@@ -375,12 +375,11 @@ fn a_command_that_is_stopped_keeps_its_lock() {
     let server = Server::start();
     let script = "echo $$; while [ ! -e \"$0\" ]; do sleep 0.02; done";
     let end = server.dir().join("end");
-    let words =
-        ["run", "job", "--lease", "1500ms", "--", "sh", "-c", script, end.to_str().unwrap()];
+    let words = ["run", "job", "--lease", "4s", "--", "sh", "-c", script, end.to_str().unwrap()];
     let program = Program::start(leasehold(&server, &words));
     let command: u32 = program.expect("").parse().unwrap();
     signal(command, "STOP");
-    assert!(server.client().mutex("job").try_lock_for(ms(3000)).unwrap().is_none());
+    assert!(server.client().mutex("job").try_lock_for(ms(6000)).unwrap().is_none());
     signal(command, "CONT");
     std::fs::write(end, "").unwrap();
     assert_eq!(program.ends_with(0), "");
@@ -390,7 +389,7 @@ fn a_command_that_is_stopped_keeps_its_lock() {
 #[test]
 fn a_run_that_is_told_to_stop_stops_its_command_too() {
     let server = Server::start();
-    for (lease, status) in [("10m", 0), ("2s", 70)] {
+    for (lease, status) in [("10m", 0), ("3s", 70)] {
         let script = format!("trap 'exit 0' USR1; echo $$; {IDLE}");
         let program = Program::start(leasehold(
             &server,

@@ -28,7 +28,7 @@ impl Store {
         let of_store: Vec<&str> = self.options.iter().map(String::as_str).collect();
         leasehold_at(
             &self.url,
-            &[&["run", "job", "--lease", "2s"], &of_store[..], options, &["--"], command].concat(),
+            &[&["run", "job", "--lease", "5s"], &of_store[..], options, &["--"], command].concat(),
         )
     }
 
@@ -57,7 +57,7 @@ impl Store {
         let mut next = Program::start(self.run(&[], &["sh", "-c", "echo $LEASEHOLD_TOKEN"]));
         // Longer than the lease, so that it is renewed.
         let client = self.client.clone().build().unwrap();
-        assert!(client.mutex("job").try_lock_for(ms(4000)).unwrap().is_none());
+        assert!(client.mutex("job").try_lock_for(ms(7500)).unwrap().is_none());
         assert!(!next.has_ended());
         gate.open();
         assert_eq!(first.ends_with(0), "");
@@ -189,14 +189,14 @@ fn over_zookeeper() {
 #[cfg(feature = "zookeeper")]
 #[test]
 fn a_healthy_leader_over_zookeeper_leads_on() {
-    let server = crate::rig::zookeeper::ZooKeeper::start_with("maxSessionTimeout=4000");
+    let server = crate::rig::zookeeper::ZooKeeper::start_with("maxSessionTimeout=9000");
     let script = "echo $LEASEHOLD_TOKEN; echo $$; while :; do sleep 0.02; done";
-    let words = ["lead", "job", "--lease", "12s", "--", "sh", "-c", script];
+    let words = ["lead", "job", "--lease", "27s", "--", "sh", "-c", script];
     let program = Program::start(leasehold_at(&server.url(), &words));
     let term: u64 = program.expect("").parse().unwrap();
     let pid = program.expect("").parse().unwrap();
-    let client = LockClient::builder().url(server.url()).lease(ms(4000)).build().unwrap();
-    assert!(client.mutex("job").try_lock_for(ms(12_000)).unwrap().is_none());
+    let client = LockClient::builder().url(server.url()).lease(ms(9000)).build().unwrap();
+    assert!(client.mutex("job").try_lock_for(ms(20_000)).unwrap().is_none());
     let leader = client.election("job").leader().unwrap();
     assert_eq!(leader.and_then(|leader| leader.term()).map(|term| term.get()), Some(term));
     assert!(lives(pid));
@@ -279,7 +279,7 @@ fn over_masters_of_which_some_go_away() {
     let (program, _) = store.start(&gate);
     masters.0[0].kill();
     let client = masters.client();
-    assert!(client.mutex("job").try_lock_for(ms(4000)).unwrap().is_none(), "two of three renew it");
+    assert!(client.mutex("job").try_lock_for(ms(7500)).unwrap().is_none(), "two of three renew it");
     gate.open();
     // It may report that the master that is down has not confirmed the release.
     program.ends_with(0);
@@ -310,7 +310,7 @@ fn masters_that_remember_nothing_vote_when_they_are_admitted_or_after_the_longes
     assert_eq!(run(store(&masters, &["--admit-fresh-nodes"]).run(&[], &["true"])).0, Some(0));
     let mut others = Masters::fresh(3);
     others.0[0].restart();
-    let store = store(&others, &["--longest-lease", "2s"]);
+    let store = store(&others, &["--longest-lease", "5s"]);
     let gate = Gate::in_dir(&store.dir);
     let (program, _) = store.start(&gate);
     // Far less than the default of 30 seconds.

@@ -203,7 +203,7 @@ fn a_command_is_stopped_at_the_terminal_and_continued() {
 fn a_lease_that_ends_while_it_is_stopped_ends_the_command() {
     let server = Server::start();
     let line =
-        READ_TWICE.replace("run job", "run job --lease 500ms") + "; sleep 1.5; fg; echo status $?";
+        READ_TWICE.replace("run job", "run job --lease 2s") + "; sleep 4; fg; echo status $?";
     let mut session = Session::start(&server, "bash -mc", &line);
     session.press("\n");
     session.expect("ready");
@@ -262,12 +262,12 @@ fn a_pager_beside_it_can_read_the_terminal_and_the_lock_is_renewed() {
     let gate = Gate::in_dir(server.dir());
     let script = gate.script() + "; echo the last line";
     let line = format!(
-        "$LEASEHOLD run job --lease 2s -- sh -c '{script}' | {PAGER}; echo status $PIPESTATUS"
+        "$LEASEHOLD run job --lease 5s -- sh -c '{script}' | {PAGER}; echo status $PIPESTATUS"
     );
     let mut session = Session::start(&server, "bash -mc", &line);
     let client = server.client();
     wait_until("it is running", || client.mutex("job").is_locked().unwrap());
-    assert!(client.mutex("job").try_lock_for(ms(4000)).unwrap().is_none(), "it is renewed");
+    assert!(client.mutex("job").try_lock_for(ms(8000)).unwrap().is_none(), "it is renewed");
     session.press("a word\n");
     session.expect("the pager read a word");
     gate.open();
@@ -323,13 +323,13 @@ fn a_pager_gets_the_terminal_back_that_the_command_asked_for() {
         gate.script()
     );
     let line = format!(
-        "$LEASEHOLD run job --lease 2s -- sh -c '{script}' | {LATER_PAGER}; echo status $PIPESTATUS"
+        "$LEASEHOLD run job --lease 5s -- sh -c '{script}' | {LATER_PAGER}; echo status $PIPESTATUS"
     );
     let mut session = Session::start(&server, "bash -mc", &line);
     session.press("one\n");
     session.expect("it read one");
     let client = server.client();
-    assert!(client.mutex("job").try_lock_for(ms(4000)).unwrap().is_none(), "it is renewed");
+    assert!(client.mutex("job").try_lock_for(ms(8000)).unwrap().is_none(), "it is renewed");
     session.press("two\n");
     session.expect("the pager read two");
     gate.open();

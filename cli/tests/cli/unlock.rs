@@ -66,7 +66,7 @@ fn hold_of_a_dead_client(server: &Server, name: &str, left_ms: u32, announced_fo
 #[test]
 fn who_neither_renews_nor_announces_is_gone() {
     let server = Server::start();
-    hold_of_a_dead_client(&server, "dead", 4000, 15_000);
+    hold_of_a_dead_client(&server, "dead", 8000, 15_000);
     let (status, out, err) = run(leasehold(&server, &["unlock", "dead"]));
     assert_eq!(status, Some(0), "{err}");
     assert!(out.contains("billing-7") && err.contains("whether it is renewed"), "{out} {err}");
@@ -96,10 +96,10 @@ fn a_holder_of_another_library_may_live() {
     let server = Server::start();
     hold_as_java(&server, "long", 300_000);
     let long = Program::start(leasehold(&server, &["unlock", "long"]));
-    hold_as_java(&server, "short", 4000);
+    hold_as_java(&server, "short", 8000);
     let looks = Program::start(leasehold(&server, &["unlock", "short"]));
     looks.expect_said("whether it is renewed");
-    server.cmd::<()>(&["PEXPIRE", "short", "6000"]);
+    server.cmd::<()>(&["PEXPIRE", "short", "12000"]);
     assert!(looks.ends_with(75).contains("has just renewed it"));
     server.cmd::<()>(&["PEXPIRE", "short", "6000"]);
     let (status, out, err) = run(leasehold(&server, &["unlock", "short"]));
@@ -207,7 +207,7 @@ impl Asked {
 #[test]
 fn a_lock_that_has_changed_hands_stays() {
     let server = Server::start();
-    hold_of_a_dead_client(&server, "job", 3000, 15_000);
+    hold_of_a_dead_client(&server, "job", 8000, 15_000);
     let looks = Program::start(leasehold(&server, &["unlock", "job"]));
     looks.expect_said("whether it is renewed");
     server.cmd::<()>(&["DEL", "job"]);
@@ -259,7 +259,7 @@ fn the_answer_is_for_what_was_shown() {
     for (name, change, says) in
         [("renewed", renew, "has just renewed it"), ("taken", take_again, "its holder has changed")]
     {
-        hold_of_a_dead_client(&server, name, 4000, 15_000);
+        hold_of_a_dead_client(&server, name, 6000, 15_000);
         let mut terminal = Asked::start(&server, &format!("unlock {name} --ask"));
         terminal.expect("[y/N]");
         change();

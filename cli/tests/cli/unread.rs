@@ -10,7 +10,7 @@ use crate::support::Clients;
 #[test]
 fn a_killed_run_ends_its_command() {
     let server = Server::start();
-    let words = ["run", "job", "--lease", "4s", "--", "sh", "-c", STUBBORN];
+    let words = ["run", "job", "--lease", "8s", "--", "sh", "-c", STUBBORN];
     let (program, reader) = Program::start_unread(leasehold(&server, &words));
     let command: u32 = program.expect("").parse().unwrap();
     let backstop = children(program.pid())
@@ -30,7 +30,7 @@ fn a_killed_run_ends_its_command() {
 fn a_lost_lock_ends_the_command() {
     let server = Server::start();
     let words =
-        ["run", "job", "--lease", "600ms", "--kill-after", "300ms", "--", "sh", "-c", STUBBORN];
+        ["run", "job", "--lease", "3s", "--kill-after", "300ms", "--", "sh", "-c", STUBBORN];
     let (program, reader) = Program::start_unread(leasehold(&server, &words));
     let command = program.expect("").parse().unwrap();
     assert!(server.client().mutex("job").force_unlock().unwrap());
@@ -46,7 +46,7 @@ fn a_lease_that_cannot_be_renewed_ends_the_command() {
     let server = Server::start();
     let proxy = Proxy::start(&server);
     let words =
-        ["run", "job", "--lease", "1500ms", "--kill-after", "300ms", "--", "sh", "-c", STUBBORN];
+        ["run", "job", "--lease", "3s", "--kill-after", "300ms", "--", "sh", "-c", STUBBORN];
     let (program, reader) = Program::start_unread(leasehold_at(&proxy.url(), &words));
     let command = program.expect("").parse().unwrap();
     proxy.refuse(true);

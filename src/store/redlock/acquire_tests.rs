@@ -410,6 +410,7 @@ fn a_round_waits_for_its_majority() {
         std::thread::scope(|scope| {
             let locks = scope.spawn(|| granted(stage.lock(&holder).0));
             std::thread::sleep(Duration::from_millis(40));
+            assert!(!locks.is_finished());
             stage.masters.iter().for_each(|master| master.let_run(true));
             assert_eq!(locks.join().unwrap(), WALL);
         });

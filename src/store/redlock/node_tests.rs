@@ -165,7 +165,7 @@ fn without_kills_an_earlier_request_is_waited_for() {
 /// One thread connects; the others do not wait for as long as that may take.
 #[test]
 fn nobody_waits_long_for_the_connect_of_another() {
-    let client = Client { io_timeout: Duration::from_millis(800), ..Client::default() };
+    let client = Client { io_timeout: Duration::from_secs(4), ..Client::default() };
     let stage = Stage::lazy(1, client);
     let node = &stage.store.nodes[0];
     stage.masters[0].next("CLIENT SETNAME", [Does::Waits]);
@@ -412,7 +412,12 @@ fn a_master_that_is_down_is_tried_less_and_less_often() {
         assert!(pause <= Duration::from_secs(1), "{pause:?}");
         last = pause;
         if !pause.is_zero() {
-            assert!(!node.probe(), "it is not due");
+            let due = node.probe_at().unwrap();
+            if node.probe() {
+                // The clock of this test goes on by itself, too.
+                assert!(stage.clock_now() >= due, "it is not due");
+                continue;
+            }
             stage.clock.advance(pause);
         }
         assert!(node.probe());

@@ -349,6 +349,7 @@ fn a_release_waits_for_its_majority() {
     std::thread::scope(|scope| {
         let unlocks = scope.spawn(|| stage.unlock(&holder).0.unwrap());
         std::thread::sleep(Duration::from_millis(40));
+        assert!(!unlocks.is_finished());
         stage.masters.iter().for_each(|master| master.let_run(true));
         assert_eq!(unlocks.join().unwrap(), freed(0));
     });

@@ -24,6 +24,9 @@ const HELPFUL: [&str; 9] = [
 ];
 const TO_KILL: &str = "client|kill";
 
+/// The I/O timeout of tests that make requests for many seconds.
+const PATIENT: std::time::Duration = ms(4000);
+
 struct Acl<'s> {
     server: &'s Server,
 }
@@ -126,7 +129,7 @@ fn the_others(a: &LockClient, b: &LockClient, name: &str) -> leasehold::Result<(
 
 /// Does everything that a lock can do, once. The name is new, so the token counter is created too.
 fn whole_life(server: &Server, url: &str, name: &str) -> leasehold::Result<()> {
-    let build = || settings(url).key_prefix("app:").build();
+    let build = || settings(url).io_timeout(PATIENT).key_prefix("app:").build();
     let (a, b) = (build()?, build()?);
     let outer = a.lock(name)?;
     let inner = a.lock(name)?;
@@ -180,7 +183,7 @@ fn the_documented_acl_rule_is_enough() {
     whole_life(&server, &url, "job").unwrap();
     whole_life(&server, &url, "a{b}c").unwrap();
     // A renewal raises the TTL.
-    let short = settings(&url).key_prefix("app:").short_lease(ms(1500)).build().unwrap();
+    let short = settings(&url).key_prefix("app:").short_lease(ms(4000)).build().unwrap();
     let guard = short.lock("renewed").unwrap();
     let mut least = i64::MAX;
     wait_until("a renewal", || {
@@ -278,7 +281,7 @@ fn a_permission_taken_away_later_leaves_no_lock_for_ever() {
         NEEDED.into_iter().filter(|command| server.major() >= 7 || !command.contains('|'))
     {
         let url = acl.user(&[]);
-        let client = settings(&url).key_prefix("app:").build().unwrap();
+        let client = settings(&url).io_timeout(PATIENT).key_prefix("app:").build().unwrap();
         works(&client, "job");
         server.cmd::<()>(&["DEL", "redisson_lock_token:{app:job}"]);
         acl.change(&[&format!("-{command}")]);

@@ -86,8 +86,9 @@ fn a_timeout_says_after_how_long_and_by_which_setting() {
 
     for server in [Server::start(), Server::start_tcp(&[])] {
         let builder = leasehold::LockClient::builder().url(server.url());
-        let client = builder.io_timeout(std::time::Duration::from_millis(187)).build().unwrap();
-        client.lock("job").unwrap().unlock().unwrap();
+        let builder = builder.io_timeout(std::time::Duration::from_millis(187));
+        let client = builder.connect_lazily().build().unwrap();
+        wait_until("it works", || client.lock("job").is_ok());
         server.suspend();
         let error = client.try_lock("job").unwrap_err();
         server.resume();

@@ -8,7 +8,6 @@ use leasehold::ErrorKind;
 use super::fake_server::{Fake, bulk};
 use super::{SECRET, all_methods_fail, fails, settings, works};
 use crate::rig::{Server, ms, wait_until};
-use crate::support::ShortLease;
 
 /// Answers the handshake like Redis, with this reply to INFO.
 fn fake_redis(info: &'static str) -> Fake {
@@ -56,33 +55,39 @@ fn a_server_without_a_command_that_the_scripts_need_is_refused() {
 /// As behind Envoy, which does not know SCRIPT: every script can be sent with its source.
 #[test]
 fn a_server_that_knows_no_script_load_or_no_evalsha_is_enough() {
-    for missing in [&["SCRIPT"][..], &["EVALSHA"], &["SCRIPT", "EVALSHA"]] {
-        let renamed: Vec<&str> =
-            missing.iter().flat_map(|command| ["--rename-command", command, ""]).collect();
-        let server = Server::start_with(&renamed);
-        let (one, other) =
-            (settings(&server.url()).build().unwrap(), settings(&server.url()).build().unwrap());
-        let short = settings(&server.url()).short_lease(ms(1500)).build().unwrap();
-        let renewed = short.rw_lock("rw").read().unwrap();
-        let guard = one.lock("job").unwrap();
-        std::thread::scope(|s| {
-            let waiter = s.spawn(|| other.lock("job").unwrap().unlock());
-            wait_until("it waits", || !server.channels().is_empty());
-            guard.unlock().unwrap();
-            waiter.join().unwrap().unwrap();
-        });
-        one.multi(["a", "b"]).lock().unwrap().unlock().unwrap();
-        one.fair("f").lock().unwrap().unlock().unwrap();
-        assert!(renewed.wait_lost(ms(1800)).is_still_held(), "without {missing:?}");
-        renewed.unlock().unwrap();
-        drop((one, other, short));
-        server.assert_clean();
-    }
+    std::thread::scope(|s| {
+        for missing in [&["SCRIPT"][..], &["EVALSHA"], &["SCRIPT", "EVALSHA"]] {
+            s.spawn(move || is_enough_without(missing));
+        }
+    });
     // The probe runs all the same.
     let renamed =
         ["SCRIPT", "EVALSHA", "PUBLISH"].map(|command| ["--rename-command", command, ""]).concat();
     let server = Server::start_with(&renamed);
     fails(ErrorKind::Unsupported, None, "publish", || settings(&server.url()).build());
+}
+
+fn is_enough_without(missing: &[&str]) {
+    let renamed: Vec<&str> =
+        missing.iter().flat_map(|command| ["--rename-command", command, ""]).collect();
+    let server = Server::start_with(&renamed);
+    let settings = || settings(&server.url()).io_timeout(ms(2000));
+    let (one, other) = (settings().build().unwrap(), settings().build().unwrap());
+    let short = settings().lease(ms(4500)).build().unwrap();
+    let renewed = short.rw_lock("rw").read().unwrap();
+    let guard = one.lock("job").unwrap();
+    std::thread::scope(|s| {
+        let waiter = s.spawn(|| other.lock("job").unwrap().unlock());
+        wait_until("it waits", || !server.channels().is_empty());
+        guard.unlock().unwrap();
+        waiter.join().unwrap().unwrap();
+    });
+    one.multi(["a", "b"]).lock().unwrap().unlock().unwrap();
+    one.fair("f").lock().unwrap().unlock().unwrap();
+    assert!(renewed.wait_lost(ms(5000)).is_still_held(), "without {missing:?}");
+    renewed.unlock().unwrap();
+    drop((one, other, short));
+    server.assert_clean();
 }
 
 /// The server quotes the arguments of a command that it does not know, and that may be a script.

@@ -1,7 +1,7 @@
 //! Shards that fail over, and shards that are slow or gone.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use leasehold::ErrorKind;
 use leasehold::observe::NodeState;
@@ -19,7 +19,7 @@ fn a_shard_that_hangs_costs_the_others_nothing() {
         node_timeout: 60_000,
         ..Default::default()
     });
-    let client = builder(&cluster).lease(ms(3000)).build().unwrap();
+    let client = builder(&cluster).lease(ms(6000)).io_timeout(ms(2000)).build().unwrap();
     let names = names_on_each_node(&cluster, 2);
     let guards: Vec<_> = names.iter().map(|name| client.lock(name).unwrap()).collect();
     cluster.node(0).suspend();
@@ -27,7 +27,7 @@ fn a_shard_that_hangs_costs_the_others_nothing() {
         std::thread::scope(|s| s.spawn(|| guards[0].wait_lost(CAP).is_lost()).join().unwrap());
     assert!(lost, "notified of the loss when the lease ended");
     // After more than another lease the others are still held.
-    std::thread::sleep(ms(1500));
+    std::thread::sleep(ms(3000));
     assert!(guards[2..].iter().all(|guard| guard.is_held()));
     let free = format!("{{{}}}free", names[3]);
     drop(client.lock(&free).unwrap());
@@ -55,7 +55,7 @@ fn a_shard_that_hangs_does_not_keep_others_from_being_tidied_up() {
         ..Default::default()
     });
     let hasty =
-        builder(&cluster).lease(Duration::from_secs(60)).io_timeout(ms(300)).build().unwrap();
+        builder(&cluster).lease(Duration::from_secs(60)).io_timeout(ms(1500)).build().unwrap();
     let names = names_on_each_node(&cluster, 1);
     for (node, name) in names.iter().enumerate().take(2) {
         // Over an existing connection.
@@ -137,7 +137,8 @@ fn a_shard_fails_over_under_load() {
 #[test]
 fn a_hold_goes_on_after_the_failover_of_its_shard() {
     let mut cluster = Cluster::start();
-    let (one, two) = (builder(&cluster).lease(ms(6000)).build().unwrap(), client(&cluster));
+    // A failover takes several seconds on a busy machine.
+    let (one, two) = (builder(&cluster).lease(ms(12_000)).build().unwrap(), client(&cluster));
     let guard = one.lock("kept").unwrap();
     let slot = cluster.slot("kept");
     assert_eq!(cluster.cmd_at_owner::<u32>("kept", &["WAIT", "1", "5000"]), 1);
@@ -152,11 +153,10 @@ fn a_hold_goes_on_after_the_failover_of_its_shard() {
         });
         std::thread::sleep(ms(100));
         cluster.fail_over_primary_of(slot);
-        let start = Instant::now();
-        while start.elapsed() < ms(7000) {
-            assert!(guard.is_held(), "renewed at the new primary");
-            std::thread::sleep(ms(100));
-        }
+        let left = || cluster.cmd_at_owner::<i64>("kept", &["PTTL", "kept"]);
+        let before = left();
+        wait_until("it is renewed at the new primary", || left() > before);
+        assert!(guard.is_held());
         guard.unlock().unwrap();
         assert!(waiter.join().unwrap() > token);
     });

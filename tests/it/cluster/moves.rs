@@ -19,7 +19,8 @@ fn other_node(cluster: &Cluster, slot: u16) -> usize {
 #[test]
 fn a_hold_survives_the_move_of_its_slot() {
     let cluster = Cluster::start_primaries();
-    let (one, two) = (builder(&cluster).lease(ms(3000)).build().unwrap(), client(&cluster));
+    let renewed = builder(&cluster).lease(ms(6000)).io_timeout(ms(2000)).build().unwrap();
+    let (one, two) = (renewed, client(&cluster));
     let names = |primitive: &Primitive| format!("{{moves-{}}}", primitive.label);
     let primitives: Vec<_> =
         PRIMITIVES.iter().filter(|primitive| primitive.is_plain_row()).collect();
@@ -59,7 +60,7 @@ fn a_hold_survives_the_move_of_its_slot() {
             cluster.migrate_slot(slot, other_node(&cluster, slot));
         }
         // More than one lease: each hold is renewed at its new node.
-        std::thread::sleep(ms(3300));
+        std::thread::sleep(ms(6600));
         released.store(true, Ordering::SeqCst);
     });
     one.semaphore(names(
@@ -76,16 +77,16 @@ fn a_hold_survives_the_move_of_its_slot() {
 #[test]
 fn a_slot_that_is_half_moved_loses_nothing() {
     let cluster = Cluster::start_primaries();
-    let client = builder(&cluster).lease(ms(3000)).build().unwrap();
+    let client = builder(&cluster).lease(ms(6000)).io_timeout(ms(2000)).build().unwrap();
     let slot = cluster.slot("{half}");
     let held = client.mutex("{half}held").lock().unwrap();
     let read = client.rw_lock("{half}read").read().unwrap();
     let to = other_node(&cluster, slot);
     cluster.begin_migration(slot, to);
     // Renewed at the node that has the lock, before its keys move and after.
-    std::thread::sleep(ms(1700));
+    std::thread::sleep(ms(3300));
     cluster.move_keys(slot, to);
-    std::thread::sleep(ms(1700));
+    std::thread::sleep(ms(3300));
     assert!(held.is_held() && read.is_held());
     // The lock is free, so none of its keys exists: the importing node handles it.
     drop(client.mutex("{half}new").try_lock());
@@ -194,7 +195,7 @@ fn a_counter_is_exact_while_its_slot_moves_back_and_forth() {
         std::thread::scope(|workers| {
             for _ in 0..3 {
                 workers.spawn(|| {
-                    let client = builder(&cluster).lease(Duration::from_secs(5)).build().unwrap();
+                    let client = builder(&cluster).lease(Duration::from_secs(15)).build().unwrap();
                     count_under_the_lock(&client, &store.url(), 2);
                 });
             }
@@ -215,10 +216,9 @@ fn waiters_hear_of_releases_at_the_new_node() {
     assert!(latch.try_set_count(1).unwrap());
     let lock = one.lock("door").unwrap();
     std::thread::scope(|s| {
-        let start = Instant::now();
-        let gate = s.spawn(|| two.latch("gate").wait_for(CAP).unwrap());
+        let gate = s.spawn(|| two.latch("gate").wait_for(3 * CAP).unwrap());
         let door = s
-            .spawn(|| drop(two.mutex("door").try_lock_for(CAP).unwrap().expect("it becomes free")));
+            .spawn(|| drop(two.mutex("door").try_lock_for(3 * CAP).unwrap().expect("it is freed")));
         wait_until("both wait", || {
             let channels: usize =
                 (0..3).map(|node| super::channels(cluster.node(node)).len()).sum();
@@ -233,6 +233,7 @@ fn waiters_hear_of_releases_at_the_new_node() {
                 (0..3).map(|node| super::channels(cluster.node(node)).len()).sum();
             channels == 2
         });
+        let start = Instant::now();
         latch.count_down().unwrap();
         lock.unlock().unwrap();
         assert!(gate.join().unwrap());

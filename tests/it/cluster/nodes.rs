@@ -145,7 +145,7 @@ fn a_slot_that_nobody_serves_is_an_outage_of_its_names() {
             ..ClusterOptions::default()
         });
         let names = names_on_each_node(&cluster, 2);
-        let short = || builder(&cluster).lease(ms(3000)).io_timeout(ms(500));
+        let short = || builder(&cluster).lease(ms(6000)).io_timeout(ms(2000));
         let client = short().build().unwrap();
         let held: Vec<_> = [1, 3, 5].map(|at| client.lock(&names[at]).unwrap()).into();
         uncover(&cluster, &names[0]);
@@ -164,7 +164,7 @@ fn a_slot_that_nobody_serves_is_an_outage_of_its_names() {
             }
         }
         if full_coverage == "no" {
-            std::thread::sleep(ms(3300));
+            std::thread::sleep(ms(6600));
             assert!(held.iter().all(|guard| guard.is_held()), "renewed");
             // A node serves it again.
             cluster.node(1).cmd::<()>(&[

@@ -181,18 +181,17 @@ fn a_user_needs_what_the_rule_says() {
         let (one, two) = (builder.clone().build().unwrap(), builder.build().unwrap());
         let name = &names[0]["job-".len()..];
         let guard = one.lock(name).unwrap();
+        let owner = cluster.node(cluster.owner(cluster.slot(&names[0])));
+        let address = owner.url()["redis://".len()..].trim_end_matches('/').to_owned();
+        let warned =
+            || logged(log::Level::Warn, &["release messages cannot be received", &address]);
         std::thread::scope(|s| {
             let waiter = s.spawn(|| two.try_lock_for(name, CAP).unwrap().is_some());
-            std::thread::sleep(ms(300));
+            wait_until("it is warned that it polls", || !warned().is_empty());
             guard.unlock().unwrap();
             assert!(waiter.join().unwrap());
         });
-        let owner = cluster.node(cluster.owner(cluster.slot(&names[0])));
-        let address = owner.url()["redis://".len()..].trim_end_matches('/').to_owned();
-        assert_eq!(
-            logged(log::Level::Warn, &["release messages cannot be received", &address]).len(),
-            1
-        );
+        assert_eq!(warned().len(), 1);
     }
     cluster.assert_clean();
 }

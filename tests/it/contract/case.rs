@@ -240,9 +240,21 @@ impl Case {
         self.keys().is_empty() && self.servers.0.iter().all(few)
     }
 
+    /// Over ZooKeeper the keys may become these only now: a client does not wait for the node of a
+    /// lock that it did not get to be deleted.
+    #[track_caller]
+    pub(super) fn assert_keys(&self, expected: &[String], why: &str) {
+        let why = format!("{}: {why}", self.primitive.label);
+        if self.is_over_zookeeper() {
+            wait_until(&why, || self.keys() == expected);
+        } else {
+            assert_eq!(self.keys(), expected, "{why}");
+        }
+    }
+
     #[track_caller]
     pub(super) fn assert_free(&self, why: &str) {
-        assert_eq!(self.keys(), [""; 0], "{}: {why}", self.primitive.label);
+        self.assert_keys(&[], why);
         let taken = self.open().try_lock().unwrap().is_some();
         assert!(taken, "{}: {why}, so it can be taken", self.primitive.label);
     }

@@ -10,7 +10,7 @@ use leasehold::{
 use super::case::Case;
 use super::lost_replies::impatient;
 use super::network::Network;
-use super::{LONG, SHORT, assert_unasked};
+use super::{BRIEF, LONG, SHORT, assert_unasked};
 use crate::rig::{Fault, wait_until};
 
 const NAME: &str = "deploy";
@@ -225,13 +225,13 @@ pub(super) fn a_hold_that_ended_with_its_lease_is_the_last_one(case: &mut Case) 
         let [a, b] = [(); 2].map(|()| case.client(super::short));
         let seen = lock(&b);
         let renewed = lock(&a).having(b"renewed").take();
-        std::thread::sleep(SHORT * 2);
+        std::thread::sleep(SHORT * 3 / 2);
         shows(&seen, Some(b"renewed"));
         renewed.set(b"renewed twice").unwrap();
         renewed.end().unwrap();
         let fixed = match lock(&a) {
-            Lock::Plain(lock) => Lock::Plain(lock.with_lease(SHORT)),
-            Lock::Fair(lock) => Lock::Fair(lock.with_lease(SHORT)),
+            Lock::Plain(lock) => Lock::Plain(lock.with_lease(BRIEF)),
+            Lock::Fair(lock) => Lock::Fair(lock.with_lease(BRIEF)),
         };
         let guard = fixed.having(b"dies").take();
         wait_until("its lease ends", || !guard.is_held());

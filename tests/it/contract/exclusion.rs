@@ -84,7 +84,7 @@ pub(super) fn all_four_forms_take_what_is_free(case: &mut Case) {
     let client = case.open();
     let some = |form: &str, won: Option<Guard>| {
         won.unwrap_or_else(|| panic!("{primitive}: {form}")).unlock().unwrap();
-        assert_eq!(case.keys(), [""; 0], "{primitive}: {form}");
+        case.assert_keys(&[], form);
     };
     client.lock().unwrap().unlock().unwrap();
     some("try", client.try_lock().unwrap());
@@ -115,7 +115,7 @@ pub(super) fn timed_forms_give_up_in_time_and_leave_nothing(case: &mut Case) {
                 "{primitive}: {wait} ms took {took:?}"
             );
             // Such as an entry in a queue, or the marker of a waiting writer.
-            assert_eq!(case.keys(), before, "{primitive}: {wait} ms left something");
+            case.assert_keys(&before, &format!("{wait} ms left something"));
         }
     };
     for wait in [0, 1, 30, 100] {

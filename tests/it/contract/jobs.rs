@@ -255,7 +255,7 @@ pub(super) fn a_late_end_touches_no_other_occurrence(case: &mut Case) {
 
 pub(super) fn records_are_kept_for_their_time(case: &mut Case) {
     let [a, b] = clients(case);
-    let job = |client: &LockClient, label| client.once(&case.name, label).keep(ms(1000));
+    let job = |client: &LockClient, label| client.once(&case.name, label).keep(ms(3000));
     fail(&job(&a, "1").attempts(1));
     assert!(matches!(refused(&job(&b, "1").attempts(1)), Once::GaveUp { .. }));
     let first = job(&b, "1").attempts(1);

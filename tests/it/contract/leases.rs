@@ -9,7 +9,7 @@ use leasehold::ErrorKind;
 use super::case::{Case, builder};
 use super::network::Network;
 use super::primitives::{Exclusive, PRIMITIVES};
-use super::{LONG, SHORT, SOON, assert_lost, count_losses, short};
+use super::{BRIEF, LONG, SHORT, SOON, assert_lost, brief, count_losses, short};
 use crate::rig::{CAP, Child, Server, ms};
 
 pub(super) fn a_successful_unlock_reports_no_loss(case: &mut Case) {
@@ -88,14 +88,14 @@ fn lost_by_time(case: &Case, client: &dyn Exclusive, cut: impl Fn(), mend: impl 
 }
 
 pub(super) fn a_lease_ends_in_time_while_the_server_is_suspended(case: &mut Case) {
-    let client = case.open_with(short);
+    let client = case.open_with(brief);
     let all = |each: fn(&Server)| case.servers.0.iter().for_each(each);
     lost_by_time(case, &*client, || all(Server::suspend), || all(Server::resume));
 }
 
 pub(super) fn a_lease_ends_in_time_while_the_network_is_silent(case: &mut Case) {
     let proxy = Network::start(case);
-    let client = case.open_through(&proxy, short);
+    let client = case.open_through(&proxy, brief);
     lost_by_time(case, &*client, || proxy.silence(true), || proxy.silence(false));
 }
 
@@ -121,7 +121,7 @@ fn holder_process() {
     let ca = PathBuf::from(std::env::var("LEASEHOLD_TEST_CA").unwrap());
     let ca = primitive.over_tls.then_some(&*ca);
     let client = (primitive.open)(
-        short(builder(primitive, &urls, ca)).build().unwrap(),
+        brief(builder(primitive, &urls, ca)).build().unwrap(),
         &format!("the-{label}"),
         None,
     );
@@ -147,7 +147,7 @@ pub(super) fn a_killed_holder_delays_the_next_by_no_more_than_its_lease(case: &m
     child.kill();
     let start = Instant::now();
     let guard = client.lock().unwrap();
-    let (took, lease) = (start.elapsed(), SHORT + case.primitive.grace);
+    let (took, lease) = (start.elapsed(), BRIEF + case.primitive.grace);
     assert!(
         guard.is_held() && took < lease + Duration::from_secs(4),
         "{primitive}: {took:?} for a lease of {lease:?}"
@@ -202,10 +202,11 @@ pub(super) fn a_waiter_gets_in_when_the_server_comes_back_empty(case: &mut Case)
 pub(super) fn renewal_keeps_it_for_many_leases(case: &mut Case) {
     let primitive = case.primitive.label;
     // Long enough that a machine which is slow for a while misses no renewal.
-    let lease = ms(2500);
-    let (a, b) = (case.open_with(|builder| short(builder).lease(lease)), case.open());
+    let lease = ms(3500);
+    let renewed = |builder: leasehold::Builder| builder.lease(lease).io_timeout(lease / 10 * 9);
+    let (a, b) = (case.open_with(renewed), case.open());
     let guard = a.lock().unwrap();
-    assert!(guard.wait_lost(lease * 5 / 2).is_still_held(), "{primitive}: renewed");
+    assert!(guard.wait_lost(lease * 9 / 4).is_still_held(), "{primitive}: renewed");
     assert!(guard.is_held() && guard.remaining() <= lease, "{primitive}: {:?}", guard.remaining());
     assert!(b.try_lock().unwrap().is_none(), "{primitive}: at the server as well");
     guard.unlock().expect(primitive);
@@ -238,9 +239,9 @@ pub(super) fn a_fixed_lease_ends_unless_extended(case: &mut Case) {
 
 pub(super) fn a_longest_hold_ends_although_it_is_renewed(case: &mut Case) {
     let primitive = case.primitive.label;
-    let client = case.open_with(|builder| short(builder).max_hold(SHORT * 3));
+    let client = case.open_with(|builder| short(builder).max_hold(SHORT * 2));
     let guard = client.lock().unwrap();
-    assert!(guard.wait_lost(SHORT * 2).is_still_held(), "{primitive}: renewed so far");
+    assert!(guard.wait_lost(SHORT * 3 / 2).is_still_held(), "{primitive}: renewed so far");
     assert!(guard.wait_lost(CAP).is_lost() && !guard.is_held(), "{primitive}");
     let next = case.open().try_lock_for(SOON).unwrap();
     assert!(next.is_some(), "{primitive}: others follow");

@@ -46,8 +46,10 @@ use self::network::{Elsewhere, Network};
 use self::primitives::{EXCEPTIONS, Guard, Held, PRIMITIVES};
 use crate::rig::{CAP, ms, wait_until};
 
-/// Short enough to wait for, long enough to be renewed on a busy machine.
-const SHORT: Duration = ms(900);
+/// Short enough to wait for its end.
+const BRIEF: Duration = ms(1500);
+/// Long enough to be renewed on a busy machine.
+const SHORT: Duration = ms(3000);
 /// So long that no test can pass because a lease ended.
 const LONG: Duration = Duration::from_secs(120);
 /// Far longer than anything takes that does not wait for a lease of [`LONG`].
@@ -266,7 +268,11 @@ mod zookeeper {
 /// The I/O timeout is longer than the default of a quarter of the lease: the lease must be the
 /// first to end.
 fn short(builder: Builder) -> Builder {
-    builder.lease(SHORT).io_timeout(ms(800))
+    builder.lease(SHORT).io_timeout(SHORT / 10 * 9)
+}
+
+fn brief(builder: Builder) -> Builder {
+    builder.lease(BRIEF).io_timeout(BRIEF / 10 * 9)
 }
 
 /// Counts how often the loss of a hold is reported.

@@ -8,7 +8,7 @@ use leasehold::Builder;
 
 use super::{Elsewhere, LONG, Network};
 use crate::rig::zookeeper::{Raw, ZooKeeper};
-use crate::rig::{Proxy, ms, wait_until};
+use crate::rig::{Proxy, wait_until};
 
 struct Path {
     server: Arc<ZooKeeper>,
@@ -80,8 +80,6 @@ impl Elsewhere for Path {
     }
 
     fn held(&self, name: &str) -> Vec<String> {
-        // A client that did not get a lock does not wait for its node to be deleted.
-        std::thread::sleep(ms(30));
         self.server.look(|session| self.nodes_of(session, name))
     }
 

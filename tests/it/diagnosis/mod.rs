@@ -16,8 +16,8 @@ use leasehold::{Builder, LockClient};
 
 use crate::rig::ms;
 
-/// The I/O timeout of the test with a server that hangs.
-const IO_TIMEOUT: std::time::Duration = ms(400);
+/// The I/O timeout of tests with a server that hangs.
+const IO_TIMEOUT: std::time::Duration = ms(1000);
 
 /// Diagnoses without an earlier connection, and checks that the report is bounded and readable.
 #[track_caller]

@@ -27,12 +27,11 @@ fn a_master_that_is_down_is_a_warning_and_two_are_a_problem() {
     let mut masters = Masters::fresh(3);
     masters.0[0].kill();
     masters.0[1].suspend();
-    let one_down = |masters: &Masters| diagnosed(masters.builder().io_timeout(IO_TIMEOUT));
-    let two = one_down(&masters);
+    let two = diagnosed(masters.builder().io_timeout(IO_TIMEOUT));
     masters.0[1].resume();
     says(&two, Check::Quorum, Severity::Problem, "nothing can be locked");
     says(&two, Check::Reachable, Severity::Problem, "");
-    let one = one_down(&masters);
+    let one = diagnosed(masters.builder());
     says(
         &one,
         Check::Quorum,
@@ -83,7 +82,8 @@ fn masters_that_are_said_to_be_durable_have_to_be() {
 #[test]
 fn a_cluster_has_all_slots_or_says_which_are_missing() {
     let args = ["--appendonly", "yes", "--cluster-require-full-coverage", "no"];
-    let cluster = Cluster::start_with(ClusterOptions { args: &args, ..ClusterOptions::default() });
+    let options = ClusterOptions { args: &args, ..ClusterOptions::default() };
+    let cluster = Cluster::start_with(ClusterOptions { node_timeout: 15_000, ..options });
     let builder = || LockClient::builder().cluster(leasehold::Cluster::new(cluster.urls()));
     let diagnosis = diagnosed(builder());
     is_healthy(&diagnosis);
@@ -128,11 +128,7 @@ fn sentinels_that_agree_are_as_they_should_be() {
         SentinelOptions { server_args: &["--appendonly", "yes"], ..SentinelOptions::default() };
     let mut sentinels = Sentinels::start_with(options);
     let urls = sentinels.urls();
-    let builder = move || {
-        LockClient::builder()
-            .sentinel(Sentinel::new(urls.clone(), "mymaster"))
-            .io_timeout(IO_TIMEOUT)
-    };
+    let builder = move || LockClient::builder().sentinel(Sentinel::new(urls.clone(), "mymaster"));
     let diagnosis = diagnosed(builder());
     is_healthy(&diagnosis);
     says(&diagnosis, Check::Sentinels, Severity::Ok, "3 of 3");

@@ -34,7 +34,7 @@ fn a_server_that_is_as_it_should_be_has_neither_warnings_nor_problems() {
 fn an_ensemble_says_how_many_may_fail() {
     let ensemble = server!(Ensemble::start());
     let ask = |url: String| {
-        diagnosed(LockClient::builder().url(url).lease(ms(8000)).io_timeout(ms(1000)))
+        diagnosed(LockClient::builder().url(url).lease(ms(8000)).io_timeout(ms(2000)))
     };
     let all = ask(ensemble.url());
     is_healthy(&all);
@@ -60,7 +60,8 @@ fn an_ensemble_says_how_many_may_fail() {
 #[test]
 fn a_session_that_is_shorter_than_asked_for_is_a_warning() {
     let server = server!(ZooKeeper::start_with("tickTime=100\nmaxSessionTimeout=5000"));
-    let diagnosis = diagnosed(LockClient::builder().url(server.url()));
+    // A server that has just started may be slow to answer.
+    let diagnosis = diagnosed(LockClient::builder().url(server.url()).io_timeout(ms(6000)));
     says(&diagnosis, Check::Session, Severity::Warning, "maxSessionTimeout");
     only(&diagnosis, &[Check::Session]);
 }

@@ -1,6 +1,6 @@
 //! URLs, settings, identities, threads.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use leasehold::observe::NodeState;
 use leasehold::{ErrorKind, LockClient};
@@ -110,11 +110,13 @@ fn many_holds_cost_no_more_heartbeats_than_one() {
     let guards: Vec<_> = (0..300).map(|n| client.lock(format!("many/job-{n}")).unwrap()).collect();
     // After a third of the lease each is queried once, and watched from then on.
     wait_until("each is watched", || server.watches().len() == 300);
+    let start = Instant::now();
     let before = server.figure("zk_packets_received");
     std::thread::sleep(ms(4000));
     let packets = server.figure("zk_packets_received") - before;
     // A ping in each half second, or a heartbeat.
-    assert!((4..=12).contains(&packets), "{packets} packets in 4 s");
+    let most = 4 + start.elapsed().as_millis() / 500;
+    assert!(packets >= 4 && u128::from(packets) <= most, "{packets} packets, {most} at most");
     assert!(guards.iter().all(|guard| guard.is_held()));
     drop((guards, client));
     server.assert_clean();

@@ -162,7 +162,8 @@ fn of_a_hand_over() {
 fn of_a_downgrade() {
     let rig = server!(Rig::start(&["/data"]));
     rig.cut("multi /data", 0, 1, |what| {
-        let guard = rig.client.rw_lock("data").write().unwrap();
+        let taken = rig.client.rw_lock("data").write();
+        let Some(guard) = unless_lost(what, taken) else { return false };
         if let Some(guard) = unless_lost(what, guard.downgrade()) {
             let _ = unless_lost(what, guard.unlock());
         }
@@ -309,9 +310,10 @@ fn of_a_message_about_a_watch() {
 fn of_a_heartbeat_and_of_an_extension() {
     let rig = server!(Rig::start(&["/job"]));
     let brief = client_of(&rig.proxy.zookeeper_url(), |builder| {
-        builder.lease(ms(1600)).io_timeout(ms(1000))
+        builder.lease(ms(6000)).io_timeout(ms(2000))
     });
-    rig.cut_at_some("check /", 0, 2, |what| {
+    // Each round waits for a heartbeat, so few lengths are cut.
+    rig.at_each(Fault::CutReplyAt, 8, "check /", 0, 2, |what| {
         let (guard, hits) = (brief.lock("job").unwrap(), rig.proxy.hits());
         wait_until("a heartbeat", || rig.proxy.hits() > hits);
         wait_until("it is back", || brief.mutex("job").holder().is_ok());
@@ -350,6 +352,13 @@ fn of_the_look_for_what_became_of_a_create() {
                 rig.proxy.inject(word, Fault::CutReplyAt(at));
                 call.join().unwrap();
             });
+            let is_over = || rig.proxy.hits() == hits + 2 || rig.server.ephemerals().is_empty();
+            wait_until("the second fault happens, or the node is deleted without it", is_over);
+            if rig.proxy.disarm() {
+                // The client was faster than this thread.
+                rig.proxy.forget_hit();
+                return false;
+            }
             wait_until("the second fault happens", || rig.proxy.hits() == hits + 2);
             // Counts as if there had been only one.
             rig.proxy.forget_hit();

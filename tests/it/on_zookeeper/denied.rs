@@ -83,7 +83,7 @@ fn a_call_that_is_denied_leaves_nothing_behind() {
 #[test]
 fn a_release_that_is_denied_is_named_and_made_good() {
     let server = server!();
-    let ours = client_of(&server.url(), |builder| builder.lease(ms(3000)).io_timeout(ms(2000)));
+    let ours = client_of(&server.url(), |builder| builder.lease(ms(6000)).io_timeout(ms(4000)));
     let other = client(&server);
     let mut look = server.raw();
     look.create("/job", b"", PERSISTENT).unwrap();
@@ -109,7 +109,7 @@ fn a_release_that_is_denied_is_named_and_made_good() {
 #[test]
 fn a_node_that_is_denied_troubles_only_its_holder() {
     let server = server!();
-    let client = client_of(&server.url(), |builder| builder.lease(ms(6000)));
+    let client = client_of(&server.url(), |builder| builder.lease(ms(6000)).io_timeout(ms(5000)));
     let mut look = server.raw();
     let (job, well) = (client.lock("job").unwrap(), client.lock("well").unwrap());
     let (troubles, troubled) = leasehold::crossbeam_channel::unbounded();

@@ -10,7 +10,7 @@ use super::{LONG, client_of, server};
 use crate::rig::zookeeper::{Ensemble, EnsembleOptions, Mode, Pipe};
 use crate::rig::{CAP, ms, wait_for, wait_until};
 
-const LEASE: Duration = ms(2000);
+const LEASE: Duration = ms(4000);
 
 /// An election takes seconds on a busy machine.
 const ELECTION: Duration = Duration::from_secs(60);
@@ -49,7 +49,7 @@ fn round(ensemble: &Ensemble, number: usize, cut: Cut, kind: Client) {
     let name = format!("job-{number}");
     let pipe = Pipe::to(ensemble.server(leader).port());
     let settings = |builder: leasehold::Builder| {
-        builder.lease(LEASE).io_timeout(ms(500)).outage_timeout(LONG).connect_lazily()
+        builder.lease(LEASE).io_timeout(ms(1000)).outage_timeout(LONG).connect_lazily()
     };
     let client = client_of(&format!("zookeeper://127.0.0.1:{}", pipe.port()), settings);
     let beside =

@@ -17,7 +17,7 @@ impl Rig {
     fn start() -> Self {
         let server = ZooKeeper::lend(super::SETTINGS);
         let proxy = Proxy::before_zookeeper(&server);
-        let client = client_of(&proxy.zookeeper_url(), |builder| builder.io_timeout(ms(1000)));
+        let client = client_of(&proxy.zookeeper_url(), |builder| builder.io_timeout(ms(3000)));
         drop(client.lock("before").unwrap());
         Self { server, proxy, client }
     }
@@ -25,9 +25,10 @@ impl Rig {
     /// Lets the server run the request now. The client has to send something for that.
     fn run_late(&self) {
         std::thread::scope(|s| {
-            s.spawn(|| self.proxy.run_late());
-            let guard = self.client.lock("behind").unwrap();
-            guard.extend(LONG).unwrap();
+            let late = s.spawn(|| self.proxy.run_late());
+            while !late.is_finished() {
+                drop(self.client.lock("behind").and_then(|guard| guard.extend(LONG)));
+            }
         });
     }
 

@@ -9,7 +9,7 @@ use crate::rig::zookeeper::{EPHEMERAL_SEQUENTIAL, Ensemble, EnsembleOptions, Pip
 use crate::rig::{CAP, Child, Fault, Proxy, ms, wait_for, wait_until};
 
 fn short(url: &str) -> LockClient {
-    client_of(url, |builder| builder.lease(SHORT).io_timeout(ms(800)).outage_timeout(LONG))
+    client_of(url, |builder| builder.lease(SHORT).io_timeout(SHORT / 4 * 3).outage_timeout(LONG))
 }
 
 fn holder(url: &str) -> Child {
@@ -99,12 +99,13 @@ fn a_cut_off_client_loses_by_time_and_begins_anew() {
 #[test]
 fn a_hold_survives_its_connection_and_a_restart() {
     let server = server!();
-    let pipe = Pipe::to(server.port());
-    let client = client_of(&format!("zookeeper://127.0.0.1:{}", pipe.port()), |builder| builder);
+    let proxy = Proxy::before_zookeeper(&server);
+    let client = client_of(&proxy.zookeeper_url(), |builder| builder);
     let guard = client.lock("job").unwrap();
     for _ in 0..3 {
-        // Cuts all connections.
-        pipe.silence(false);
+        let connections = proxy.connections();
+        proxy.cut_all();
+        wait_until("it connects again", || proxy.connections() > connections);
         wait_until("it is back", || client.mutex("job").holder().is_ok());
         assert!(guard.is_held());
     }
@@ -115,7 +116,7 @@ fn a_hold_survives_its_connection_and_a_restart() {
     guard.unlock().unwrap();
     let next = client.lock("job").unwrap();
     assert!(next.fencing_token().unwrap() > token);
-    drop((next, client));
+    drop((next, client, proxy));
     server.assert_clean();
 }
 
@@ -256,9 +257,9 @@ fn a_client_whose_server_is_cut_off_from_the_leader_says_false_first() {
     let ensemble = server!(Ensemble::start_with(options));
     ensemble.wait_for_all();
     let (follower, leader) = (ensemble.followers()[0], ensemble.leader());
-    let lease = ms(3000);
+    let lease = ms(6000);
     let client = client_of(&ensemble.server(follower).url(), |builder| {
-        builder.lease(lease).io_timeout(ms(700))
+        builder.lease(lease).io_timeout(ms(2000))
     });
     let other = client_of(&ensemble.server(leader).url(), |builder| builder);
     let guard = client.lock("job").unwrap();
@@ -291,7 +292,7 @@ fn without_a_majority_a_hold_ends_in_time_and_nobody_gets_in() {
     let options = EnsembleOptions { tick: ms(100), ..EnsembleOptions::default() };
     let ensemble = server!(Ensemble::start_with(options));
     ensemble.wait_for_all();
-    let settings = |builder: leasehold::Builder| builder.lease(ms(3000)).io_timeout(ms(700));
+    let settings = |builder: leasehold::Builder| builder.lease(ms(6000)).io_timeout(ms(2000));
     let (a, b) = (client_of(&ensemble.url(), settings), client_of(&ensemble.url(), settings));
     let guard = a.lock("job").unwrap();
     let token = guard.fencing_token().unwrap();

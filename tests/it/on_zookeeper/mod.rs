@@ -42,7 +42,7 @@ pub(crate) const SETTINGS: &str = "tickTime=100\nmaxSessionTimeout=300000";
 const LONG: Duration = Duration::from_secs(120);
 
 /// Short enough to wait for.
-const SHORT: Duration = ms(1200);
+const SHORT: Duration = ms(3000);
 
 fn client_of(url: &str, settings: impl FnOnce(Builder) -> Builder) -> LockClient {
     settings(LockClient::builder().url(url).lease(LONG)).build().unwrap()

@@ -43,11 +43,13 @@ fn a_waiter_adopts_its_own_place() {
             client.fair("job").try_lock_for(LONG).map(|won| won.unwrap().unlock().unwrap())
         });
         wait_until("it waits", || behind(2)(children(&mut look, "/job")));
+        let connections = proxy.connections();
         let place = children(&mut look, "/job")
             .into_iter()
             .max_by_key(|node| node[40..].to_owned())
             .unwrap();
         proxy.cut_all();
+        wait_until("it connects again", || proxy.connections() > connections);
         wait_until("it is back", || client.mutex("x").holder().is_ok());
         assert!(children(&mut look, "/job").contains(&place), "with its queue entry");
         guard.unlock().unwrap();
@@ -144,7 +146,7 @@ fn a_count_whose_second_answer_is_lost_counts_once() {
     assert!(pool.delete().unwrap());
     let latch = client.latch("start");
     latch.set_count(10).unwrap();
-    proxy.inject("multi /start", Fault::StallThenCut(ms(100)));
+    proxy.inject("multi /start", Fault::StallThenCut(ms(2000)));
     std::thread::scope(|s| {
         let counts = s.spawn(|| latch.count_down().unwrap());
         proxy.wait_hits(2);
@@ -203,7 +205,7 @@ fn a_network_that_breaks_all_the_time_lets_all_in_one_at_a_time() {
     println!("{turns} turns, the longest gap {longest:?} ms");
     assert!(turns > 20, "{turns}");
     // A ghost would remain for as long as the session: two minutes.
-    assert!(longest.into_inner() < 5000);
+    assert!(longest.into_inner() < 30_000);
     wait_until("nothing is left", || server.ephemerals().is_empty());
     drop((clients, proxies));
     server.assert_clean();
@@ -274,8 +276,11 @@ fn a_close_without_a_server_ends_in_time() {
     let server = server!();
     let pipe = Pipe::to(server.port());
     let url = format!("zookeeper://127.0.0.1:{}", pipe.port());
-    let client = client_of(&url, |builder| builder.lease(ms(2000)).io_timeout(ms(400)));
+    let client = client_of(&url, |builder| {
+        builder.client_name("closes").lease(ms(2000)).io_timeout(ms(400))
+    });
     let guard = client.lock("job").unwrap();
+    assert!(crate::rig::threads_named("lh-zk-closes") > 0);
     pipe.silence(true);
     let start = Instant::now();
     let closed = client.close(ms(800));

@@ -113,7 +113,7 @@ fn a_call_whose_answer_is_displaced_learns_of_it_at_once() {
 fn a_stray_frame_among_heartbeats_costs_no_hold() {
     let server = server!();
     let proxy = Proxy::before_zookeeper(&server);
-    let client = client_of(&proxy.zookeeper_url(), |builder| builder.lease(ms(3000)));
+    let client = client_of(&proxy.zookeeper_url(), |builder| builder.lease(ms(9000)));
     let guard = client.lock("job").unwrap();
     let faults = FRAMES
         .into_iter()
@@ -124,7 +124,7 @@ fn a_stray_frame_among_heartbeats_costs_no_hold() {
         proxy.inject("check /", fault);
         wait_until("a heartbeat", || proxy.hits() > hits);
         // Another fault before a majority has agreed to a write would be one of many that last.
-        wait_until("the session goes on", || guard.extend(ms(3000)).is_ok());
+        wait_until("the session goes on", || guard.extend(ms(9000)).is_ok());
         assert!(guard.is_held(), "{fault:?}");
     }
     guard.unlock().unwrap();

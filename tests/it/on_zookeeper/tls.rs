@@ -309,8 +309,8 @@ fn a_connection_that_breaks_at_any_byte_leaves_nothing_behind() {
             wire.cut_at(toward, at);
             // A session whose creation was not confirmed is not ended by any client.
             let built = settings(&url, trusting(&certificates))
-                .lease(ms(3000))
-                .io_timeout(ms(2900))
+                .lease(ms(6000))
+                .io_timeout(ms(5900))
                 .build();
             if wire.repair() {
                 works(&built.unwrap());

@@ -61,7 +61,8 @@ fn to_a_hand_over() {
     let client = &rig.client;
     rig.shorten("multi /job", 0, |what| {
         let hits = rig.proxy.hits();
-        let guard = client.lock("job").expect(what);
+        // On a busy machine the fault meets what is left to undo of the time before.
+        let Some(guard) = unless_unread(what, client.lock("job")) else { return false };
         std::thread::scope(|s| {
             let next = s.spawn(|| client.lock("job").map(|guard| guard.unlock()));
             // Nothing shows that it waits. If this was too short, the test tries again.

@@ -18,7 +18,7 @@ const LATE: Fault = Fault::StallReply(ms(200));
 fn with_a_late_master() -> (Masters, Proxy, LockClient) {
     let masters = Masters::fresh(3);
     let proxy = Proxy::start(&masters.0[2]);
-    let client = behind(&masters, &[(2, &proxy)]).lease(LONG).io_timeout(ms(2000)).build().unwrap();
+    let client = behind(&masters, &[(2, &proxy)]).lease(LONG).io_timeout(ms(5000)).build().unwrap();
     wait_for_votes(&client, 3);
     (masters, proxy, client)
 }
@@ -133,14 +133,18 @@ fn a_forced_release_waits_for_a_late_master() {
 fn a_release_whose_connection_another_thread_has_killed_is_sent_again() {
     let (masters, proxy, client) = with_a_late_master();
     // Opens a second connection, so that the master does not count as down without the first.
-    proxy.inject_times("warm", 2, LATE);
-    std::thread::scope(|s| {
-        let lock = |name| client.lock(name).unwrap().unlock().unwrap();
-        s.spawn(move || lock("warm1"));
-        s.spawn(move || lock("warm2"));
+    let before = proxy.connections();
+    wait_until("it has a second connection", || {
+        proxy.inject_times("warm", 2, LATE);
+        std::thread::scope(|s| {
+            let lock = |name| client.lock(name).unwrap().unlock().unwrap();
+            s.spawn(move || lock("warm1"));
+            s.spawn(move || lock("warm2"));
+        });
+        wait_until("nothing is held", || masters.holding("warm1") + masters.holding("warm2") == 0);
+        wait_until("the late replies have come", || proxy.is_at_rest());
+        proxy.connections() > before
     });
-    wait_until("nothing is held", || masters.holding("warm1") + masters.holding("warm2") == 0);
-    wait_until("the late replies have come", || proxy.is_at_rest());
     let guard = client.lock("job").unwrap();
     wait_until("all have it", || masters.holding("job") == 3);
     // The master never receives it, and the connection ends after the round.
@@ -162,7 +166,7 @@ fn a_grant_that_comes_late_and_cannot_be_taken_back_at_once_is_taken_back_later(
         server.cmd::<()>(&["HSET", "l", "somebody", "1"]);
         server.cmd::<()>(&["PEXPIRE", "l", "600000"]);
     }
-    proxy.inject_times("l", 2, Fault::StallReply(ms(500)));
+    proxy.inject_times("l", 2, Fault::StallReply(ms(1500)));
     assert!(client.try_lock("l").unwrap().is_none());
     wait_until("the third has granted it", || !masters.0[2].hash("l").is_empty());
     // The connection carries nothing else before that reply has come.
@@ -180,7 +184,7 @@ fn a_reply_that_comes_while_a_late_master_is_asked_counts() {
     let mut masters = Masters::fresh(3);
     let proxies = [1, 2].map(|master| Proxy::start(&masters.0[master]));
     let through = [(1, &proxies[0]), (2, &proxies[1])];
-    let client = behind(&masters, &through).lease(LONG).io_timeout(ms(2000)).build().unwrap();
+    let client = behind(&masters, &through).lease(LONG).io_timeout(ms(5000)).build().unwrap();
     wait_for_votes(&client, 3);
     drop(client.lock("before").unwrap());
     proxies[1].inject("earlier", Fault::StallReply(ms(1500)));

@@ -99,7 +99,7 @@ fn one_master_in_trouble_stops_nobody() {
 
 fn nobody_is_stopped_by(trouble: &str, begin: Step, end: Step) {
     // Far more time than a healthy master needs on a busy machine.
-    let lease = ms(4000);
+    let lease = ms(8000);
     let mut masters = Masters::fresh(3);
     let proxy = Proxy::start(&masters.0[0]);
     let mut urls = masters.urls();
@@ -107,7 +107,7 @@ fn nobody_is_stopped_by(trouble: &str, begin: Step, end: Step) {
     let builder = LockClient::builder()
         .redlock(Redlock::new(urls).longest_lease(lease))
         .lease(lease)
-        .io_timeout(ms(1000));
+        .io_timeout(ms(2000));
     let (a, b) = (builder.clone().build().unwrap(), builder.build().unwrap());
     wait_for_votes(&a, 3);
     wait_for_votes(&b, 3);
@@ -221,9 +221,11 @@ fn a_master_that_is_down_from_the_start_costs_the_others_nothing() {
     let client = masters.client();
     wait_for_votes(&client, 2);
     let before = masters.0[1].call_count("time");
+    let start = Instant::now();
     std::thread::sleep(ms(2000));
     let looks = masters.0[1].call_count("time") - before;
-    assert!(looks < 6, "asked {looks} times in two seconds");
+    let took = start.elapsed();
+    assert!(u128::from(looks) < 6 * took.as_millis() / 2000, "asked {looks} times in {took:?}");
 }
 
 #[test]
@@ -237,22 +239,24 @@ fn a_slow_master_does_not_block_the_status_of_nodes() {
     let done = AtomicBool::new(false);
     std::thread::scope(|s| {
         let looks = s.spawn(|| {
-            let mut longest = ms(0);
+            let mut slow = Vec::new();
             while !done.load(Ordering::Relaxed) {
                 let start = Instant::now();
                 let _ = client.nodes();
-                longest = longest.max(start.elapsed());
+                slow.extend(Some(start.elapsed()).filter(|took| *took > ms(150)));
                 std::thread::sleep(ms(1));
             }
-            longest
+            slow
         });
         let start = Instant::now();
         while start.elapsed() < ms(3000) {
             client.lock("l").unwrap().unlock().unwrap();
         }
         done.store(true, Ordering::Relaxed);
-        let longest = looks.join().unwrap();
-        assert!(longest < ms(150), "blocked for {longest:?}");
+        // A busy machine may delay some. If the status waited for the master, ten calls would
+        // block it.
+        let slow = looks.join().unwrap();
+        assert!(slow.len() <= 3, "blocked for {slow:?}");
     });
 }
 
@@ -274,12 +278,12 @@ fn a_call_does_not_wait_for_others_for_longer_than_the_io_timeout() {
     let masters = Masters::fresh(3);
     let proxies = [Proxy::start(&masters.0[0]), Proxy::start(&masters.0[1])];
     let places = [(0, &proxies[0]), (1, &proxies[1])];
-    let client = behind(&masters, &places).connections(1).io_timeout(ms(1500)).build().unwrap();
+    let client = behind(&masters, &places).connections(1).io_timeout(ms(4000)).build().unwrap();
     wait_for_votes(&client, 3);
     client.lock("warm").unwrap().unlock().unwrap();
     wait_until("nothing is held", || masters.holding("warm") == 0);
     for proxy in &proxies {
-        proxy.inject_times("slow", u32::MAX, Fault::StallReply(ms(1000)));
+        proxy.inject_times("slow", u32::MAX, Fault::StallReply(ms(2500)));
     }
     let outcomes: Vec<_> = std::thread::scope(|s| {
         let lock = |n: usize| client.try_lock(format!("slow{n}")).map(|guard| guard.is_some());

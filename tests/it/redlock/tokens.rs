@@ -84,8 +84,8 @@ fn a_master_that_is_admitted_gives_no_older_token() {
     let mut masters = Masters::fresh(3);
     let urls = masters.urls();
     let open = || {
-        builder_with(&urls, |masters| masters.longest_lease(ms(1500)))
-            .short_lease(ms(1500))
+        builder_with(&urls, |masters| masters.longest_lease(ms(3000)))
+            .short_lease(ms(3000))
             .build()
             .unwrap()
     };

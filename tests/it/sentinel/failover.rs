@@ -7,14 +7,19 @@ use leasehold::{ErrorKind, LockClient, Once, Sentinel};
 
 use super::{LEASE, address, assert_left, builder, builder_with, client, works};
 use crate::rig::{
-    CAP, MASTER_NAME, SentinelOptions, Sentinels, Server, ms, sentinel_of, wait_until,
+    CAP, FAIL_OVER_SOON, MASTER_NAME, SentinelOptions, Sentinels, Server, ms, sentinel_of,
+    wait_until,
 };
 use crate::support::Load;
+
+fn hasty() -> SentinelOptions<'static> {
+    SentinelOptions { sentinel_lines: &[FAIL_OVER_SOON], ..SentinelOptions::default() }
+}
 
 /// The sum stays exact under load during the failover that `fail` causes, and nothing is left.
 #[track_caller]
 fn stays_exact(fail: impl FnOnce(&mut Sentinels, &Load)) {
-    stays_exact_on(Sentinels::start(), fail);
+    stays_exact_on(Sentinels::start_with(hasty()), fail);
 }
 
 #[track_caller]
@@ -77,7 +82,7 @@ fn masters_are_replaced_by_hand_under_load() {
 /// The new master has the hold, and the watchdog renews it there.
 #[test]
 fn a_hold_that_the_new_master_has_is_renewed_there() {
-    let mut rig = Sentinels::start();
+    let mut rig = Sentinels::start_with(hasty());
     // A failover takes some two seconds, and several times as much on a busy machine.
     let lease = ms(12_000);
     let client = builder(&rig).lease(lease).build().unwrap();
@@ -128,7 +133,7 @@ fn a_sentinel_that_was_set_up_anew_does_not_lead_back() {
 /// nobody does it again.
 #[test]
 fn a_job_that_is_at_work_is_recorded_at_the_new_master() {
-    let mut rig = Sentinels::start();
+    let mut rig = Sentinels::start_with(hasty());
     let [one, other] = [(); 2].map(|()| builder(&rig).lease(ms(12_000)).build().unwrap());
     let done = one.once("report", "1").run(|job| {
         wait_until("the replicas have it", || {
@@ -165,6 +170,7 @@ fn a_master_that_is_cut_off_alive_is_left() {
     works(&careful, "job");
     wait_until("the replicas have it", || (1..3).all(|n| !rig.server(n).hash("held").is_empty()));
 
+    let cut_at = Instant::now();
     old.proxy().cut_off_servers(true);
     let lost = client.lock("lost").unwrap();
     let e = careful.lock("job").unwrap_err();
@@ -195,9 +201,12 @@ fn a_master_that_is_cut_off_alive_is_left() {
 
     let used = |server: &Server| server.call_count("evalsha");
     let before = used(old);
-    // It was granted more than a second ago, and not renewed since.
-    let whole = i64::try_from((LEASE * 20).as_millis()).unwrap() - 1000;
-    wait_until("it is renewed at the new master at once", || rig.server(next).pttl("held") > whole);
+    // If it was not renewed since the cut, less than its lease is left of that time.
+    let is_renewed = || {
+        let left = u64::try_from(rig.server(next).pttl("held")).unwrap_or(0);
+        cut_at.elapsed() + ms(left) > LEASE * 20
+    };
+    wait_until("it is renewed at the new master at once", is_renewed);
     assert_eq!(old.info("replication", "role"), "master");
     works(&careful, "job");
     assert!(held.is_held(), "renewed at the new master");
@@ -212,7 +221,7 @@ fn a_master_that_is_cut_off_alive_is_left() {
 }
 
 fn behind_proxies() -> Sentinels {
-    Sentinels::start_with(SentinelOptions { proxies: true, ..SentinelOptions::default() })
+    Sentinels::start_with(SentinelOptions { proxies: true, ..hasty() })
 }
 
 #[test]
@@ -258,7 +267,7 @@ fn subscribed(server: &Server) -> Vec<String> {
 #[ignore = "a measurement"]
 fn from_the_kill_to_the_next_grant() {
     for _ in 0..5 {
-        let mut rig = Sentinels::start();
+        let mut rig = Sentinels::start_with(hasty());
         let (client, other, port) = (client(&rig), client(&rig), rig.server(0).announced_port());
         let held = client.lock("held").unwrap();
         works(&other, "job");

@@ -69,7 +69,7 @@ fn an_end_that_falls_silent_costs_one_io_timeout() {
     let certificates = Certificates::new();
     let server = Server::start_tls(&certificates, &[]);
     let wire = Wire::to(&server);
-    let builder = || settings(&wire.url(), trusting(&certificates)).io_timeout(ms(700));
+    let builder = || settings(&wire.url(), trusting(&certificates)).io_timeout(ms(1500));
     for (toward, at) in
         [(Toward::Client, 1), (Toward::Client, 700), (Toward::Server, 1), (Toward::Server, 250)]
     {
@@ -104,14 +104,14 @@ fn bytes_that_trickle_extend_no_deadline() {
     let server = Server::start_tls(&certificates, &[]);
     let wire = Wire::to(&server);
     let client =
-        settings(&wire.url(), trusting(&certificates)).io_timeout(ms(400)).build().unwrap();
+        settings(&wire.url(), trusting(&certificates)).io_timeout(ms(1500)).build().unwrap();
     works(&client);
-    wire.trickle(40);
+    wire.trickle(120);
     let start = Instant::now();
     let error = client.try_lock("job").unwrap_err();
     assert!(error.to_string().contains("io_timeout"), "{error}");
     let error =
-        settings(&wire.url(), trusting(&certificates)).io_timeout(ms(400)).build().unwrap_err();
+        settings(&wire.url(), trusting(&certificates)).io_timeout(ms(1500)).build().unwrap_err();
     assert!(error.to_string().contains("io_timeout"), "{error}");
     assert!(start.elapsed() < SOON, "{:?}", start.elapsed());
     wire.trickle(0);
@@ -170,7 +170,8 @@ fn a_stray_frame_costs_the_connection() {
         let guard = client.try_lock("free").unwrap().unwrap();
         proxy.inject("free", Fault::StrayAfter(frame, ms(10)));
         guard.unlock().unwrap();
-        std::thread::sleep(ms(50));
+        wait_until("the frame is under way", || proxy.is_at_rest());
+        std::thread::sleep(ms(100));
         for _ in 0..10 {
             assert!(client.try_lock("held").unwrap().is_none(), "another client has it");
             client.try_lock("free2").unwrap().expect("it is free").unlock().unwrap();
@@ -383,11 +384,11 @@ fn a_client_that_was_stopped_finds_its_reply() {
     server.suspend();
     child.say("ask");
     child.expect("asks");
-    std::thread::sleep(ms(300));
+    std::thread::sleep(ms(1000));
     child.signal("STOP");
     server.resume();
     wait_until("the server has answered", || !server.lock_keys().is_empty());
-    std::thread::sleep(ms(2000));
+    std::thread::sleep(ms(5000));
     child.signal("CONT");
     assert_eq!(child.expect("got="), "true");
     child.wait();
@@ -398,7 +399,7 @@ fn a_client_that_was_stopped_finds_its_reply() {
 fn asking_process() {
     let (url, ca) =
         (std::env::var("LEASEHOLD_TEST_URL").unwrap(), std::env::var("LEASEHOLD_TEST_CA").unwrap());
-    let client = settings(&url, Tls::new().ca_file(ca)).io_timeout(ms(2000)).build().unwrap();
+    let client = settings(&url, Tls::new().ca_file(ca)).io_timeout(ms(5000)).build().unwrap();
     works(&client);
     println!("@@ready");
     std::io::stdin().read_line(&mut String::new()).unwrap();

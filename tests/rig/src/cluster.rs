@@ -37,8 +37,10 @@ impl Cluster {
         Self::start_with(ClusterOptions::default())
     }
 
+    /// Nobody replaces a primary, so they are patient with one that gets no processor.
     pub fn start_primaries() -> Self {
-        Self::start_with(ClusterOptions { replicas: false, ..ClusterOptions::default() })
+        let options = ClusterOptions { replicas: false, ..ClusterOptions::default() };
+        Self::start_with(ClusterOptions { node_timeout: 15_000, ..options })
     }
 
     /// Takes two seconds, because a starting primary refuses writes for that long.

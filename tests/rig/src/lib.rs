@@ -32,7 +32,7 @@ pub use mysql::Mysql;
 pub use places::{TO_BUS, free_port, fresh_dir, kept_dir};
 pub use postgres::Postgres;
 pub use proxy::{Fault, Proxy};
-pub use sentinels::{MASTER_NAME, SentinelOptions, Sentinels, sentinel_of};
+pub use sentinels::{FAIL_OVER_SOON, MASTER_NAME, SentinelOptions, Sentinels, sentinel_of};
 pub use server::{CLIENT_INDEX, Listen, PROMPT_SYNC, Server, start_together};
 pub use shared::Shared;
 pub use tls_front::TlsFront;

@@ -5,6 +5,9 @@ use std::collections::HashMap;
 use super::{Certificates, Listen, PROMPT_SYNC, Server, start_together, wait_until};
 
 pub const MASTER_NAME: &str = "mymaster";
+/// Sentinels with this line replace a master that does not answer for half a second. Otherwise they
+/// wait for three, because a busy machine may take that long.
+pub const FAIL_OVER_SOON: &str = "sentinel down-after-milliseconds mymaster 500";
 /// What a sentinel knows about a server or another sentinel.
 type Facts = HashMap<String, String>;
 
@@ -13,8 +16,8 @@ pub struct SentinelOptions<'a> {
     /// Arguments of the master and the replicas: `&["--requirepass", "p", "--masterauth", "p"]`.
     pub server_args: &'a [&'a str],
     /// Lines at the end of each sentinel's configuration, such as `sentinel auth-pass mymaster p`,
-    /// or `requirepass q` for the sentinels themselves. They override the rig's: a busy machine may
-    /// need more than its `down-after-milliseconds` of 500.
+    /// or `requirepass q` for the sentinels themselves. They override the rig's, such as
+    /// [`FAIL_OVER_SOON`].
     pub sentinel_lines: &'a [&'a str],
     /// Servers and sentinels use only TLS.
     pub tls: Option<&'a Certificates>,
@@ -209,7 +212,7 @@ fn sentinels_of(servers: &[Server], options: &SentinelOptions<'_>) -> Vec<Server
         let mut lines = vec![
             format!("sentinel myid {id}"),
             format!("sentinel monitor {MASTER_NAME} 127.0.0.1 {} 2", master.announced_port()),
-            format!("sentinel down-after-milliseconds {MASTER_NAME} 500"),
+            format!("sentinel down-after-milliseconds {MASTER_NAME} 3000"),
             format!("sentinel failover-timeout {MASTER_NAME} 3000"),
             format!("sentinel parallel-syncs {MASTER_NAME} 2"),
         ];

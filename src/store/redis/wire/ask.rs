@@ -77,7 +77,7 @@ mod tests {
         assert_eq!(places, [0, 2]);
         assert!(start.elapsed() < LONG);
 
-        let some = ask_all("lh-test", vec![0, 1], ask.clone(), Duration::from_secs(1), |_| false);
+        let some = ask_all("lh-test", vec![0, 1], ask.clone(), Duration::from_secs(3), |_| false);
         assert_eq!(some.len(), 1, "after the timeout");
         let all = ask_all("lh-test", vec![0, 2, 3], ask, LONG, |_| false);
         assert_eq!(all.len(), 2, "nobody is left to wait for");

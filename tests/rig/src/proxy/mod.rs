@@ -115,6 +115,8 @@ struct State {
     refuse: AtomicBool,
     silent: AtomicBool,
     servers_cut_off: AtomicBool,
+    /// The number of connections so far.
+    accepted: AtomicU32,
     /// The number of connections that have subscribed so far, and the number of the last of them
     /// that is half open.
     subscribers: AtomicU32,
@@ -276,6 +278,7 @@ impl Proxy {
                 if shared.stop.load(Ordering::SeqCst) {
                     return;
                 }
+                shared.accepted.fetch_add(1, Ordering::SeqCst);
                 let Some(server) = connect() else { continue };
                 let of_server = Arc::new(AtomicBool::new(false));
                 let streams = [client.try_clone().unwrap(), server.try_clone().unwrap()];
@@ -395,6 +398,11 @@ impl Proxy {
     /// connections continue.
     pub fn leave_subscribers_half_open(&self) {
         self.state.half_open.store(self.subscribers(), Ordering::SeqCst);
+    }
+
+    /// How many connections clients have made so far.
+    pub fn connections(&self) -> u32 {
+        self.state.accepted.load(Ordering::SeqCst)
     }
 
     pub fn subscribers(&self) -> u32 {
