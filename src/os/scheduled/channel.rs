@@ -4,7 +4,8 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Condvar, Mutex, now};
+use super::{Condvar, now};
+use crate::os::mutex::Mutex;
 
 pub(crate) fn channel<T>() -> (Sender<T>, Receiver<T>) {
     let state = ChannelState { queue: VecDeque::new(), senders: 1, has_receiver: true };

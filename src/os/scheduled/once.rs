@@ -3,7 +3,7 @@
 
 use std::sync::OnceLock as Cell;
 
-use super::Mutex;
+use crate::os::mutex::Mutex;
 
 #[derive(Debug)]
 pub(crate) struct OnceLock<T> {

@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::Arc;
 pub(crate) use std::thread::panicking;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use shuttle::sync::atomic::{AtomicBool, Ordering};
 pub use shuttle::thread::{JoinHandle, Thread, ThreadId, current};
