@@ -161,7 +161,7 @@
 //! | semaphore | `<name>/locks/_c_<uuid>-lock-<sequence>`, `<name>/leases/_c_<uuid>-lease-<sequence>`, `<name>/permits` |
 //! | latch | `<name>` |
 //! | [job](crate::LockClient::once) | `leasehold_job:{<name>}/_c_<uuid>-lock-<sequence>`, `leasehold_last:{<name>}`, `leasehold_done:{<name>}/<occurrence>` |
-//! | session of a client | `leasehold-sessions/session-<sequence>` |
+//! | session of a client, a change of a count while its answer is awaited | `leasehold-sessions/session-<sequence>`, `leasehold-sessions/once-<uuid>` |
 //!
 //! What is known of a job stays: its last run, and each occurrence until a later run of the job
 //! finds that it was kept for long enough. Each run lists those that are left, and above 8 MiB of
