@@ -46,11 +46,12 @@
 //!
 //! While a client holds anything, its heartbeat is therefore a write, which changes nothing: a
 //! transaction that checks the root of the client (the chroot, or `/`), four times in each session.
-//! A client that only waits sends pings. A thousand clients that hold something in sessions of 30 s
-//! cause 133 such writes a second; in sessions of 4 s, a thousand. Each is logged by a majority and
-//! uses up one of the numbers from which fencing tokens are made. **While the servers cannot write,
-//! for example because a disk stalls, no hold is confirmed**: all holds are lost by time after
-//! about five twelfths of the session, although no session ends.
+//! A client that only waits, or has forgotten its permits, sends pings. A thousand clients that
+//! hold something in sessions of 30 s cause 133 such writes a second; in sessions of 4 s, a
+//! thousand. Each is logged by a majority and uses up one of the numbers from which fencing tokens
+//! are made. **While the servers cannot write, for example because a disk stalls, no hold is
+//! confirmed**: all holds are lost by time after about five twelfths of the session, although no
+//! session ends.
 //!
 //! All of this is true as long as:
 //!

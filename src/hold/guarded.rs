@@ -327,7 +327,9 @@ impl Hold {
         let now = self.tenure.now();
         let before = self.tenure.release(now);
         self.observe_end(before, now);
-        self.leave_if_last(before, now);
+        if self.leave_if_last(before, now) {
+            self.client.store.forget(self.tenure.lock_name(), self.holder());
+        }
         self.tenure.wake();
         self.leave_table();
         // Nobody else reports it.
