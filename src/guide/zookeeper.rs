@@ -116,7 +116,8 @@
 //!   each.
 //! - **A semaphore** grants permits in the order of arrival. Their number is in `<name>/permits`.
 //!   Permits end with the session of the client that took them, at the latest; until then any
-//!   client can give one back by its [`PermitId`](crate::PermitId).
+//!   client can give one back by its [`PermitId`](crate::PermitId). Those of Java count as held
+//!   only as far as their number allows, because callers that wait there look the same.
 //! - **A latch** is a count of four bytes; 0, or no node, is open. Its node stays until somebody
 //!   deletes it. A change of a count, also of the number of permits, takes two round trips.
 //! - **`force_unlock`** deletes the first node. Its holder learns of it at once, by a watch, if it

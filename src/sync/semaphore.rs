@@ -126,7 +126,8 @@ impl Semaphore {
     ///
     /// # Errors
     /// [`InvalidInput`](crate::ErrorKind::InvalidInput) for 0, or when the number of free permits
-    /// would not be within 2^31 − 1; otherwise when the request fails.
+    /// would not be within 2^31 − 1 (over ZooKeeper, when that of all permits would be below 0 or
+    /// above it); otherwise when the request fails.
     pub fn add_permits(&self, permits: i64) -> Result<i64> {
         Counter::new(&self.handle).add(permits)
     }

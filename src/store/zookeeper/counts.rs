@@ -11,7 +11,7 @@ use super::queue::{
     Recency, TRIES, Unsettled, ZooKeeperResult, busy_directory, certain, children_in, data_in,
     is_there, unsettled,
 };
-use super::semaphore::count_in;
+use super::semaphore::{count_in, held_of};
 use super::wire::{Code, Mode, Reply, Request, Transacted};
 use super::{ZooKeeperStore, names};
 use crate::base::error::{Error, ErrorKind, Result, invalid};
@@ -85,9 +85,8 @@ impl ZooKeeperStore {
     /// How many permits of a semaphore are held, by the answer to that.
     fn held_in(&self, name: &LockName, count: i64, looked: Option<&Reply>) -> ZooKeeperResult<i64> {
         let Some(looked) = looked else { return Ok(0) };
-        let taken = children_in(looked, &self.paths(name).leases)?.map_or(0, |nodes| nodes.len());
-        // In Java, a caller that waits for permits has already made them: those are not held.
-        Ok(i64::try_from(taken).unwrap_or(i64::MAX).min(count.max(0)))
+        let taken = children_in(looked, &self.paths(name).leases)?.unwrap_or_default();
+        Ok(held_of(&taken, count))
     }
 
     fn read_count(&self, name: &LockName) -> ZooKeeperResult<(i64, i64)> {

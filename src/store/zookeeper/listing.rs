@@ -6,7 +6,7 @@ use super::client::ZooKeeperFailure;
 use super::inspect::{ListedPlace, Unreadable, owners_of};
 use super::names::Paths;
 use super::queue::{ZooKeeperResult, children_in, data_in};
-use super::semaphore::count_in;
+use super::semaphore::{count_in, held_of};
 use super::wire::{Code, Request};
 use super::{ZooKeeperStore, names};
 use crate::base::error::{ErrorKind, Result};
@@ -173,8 +173,7 @@ impl ZooKeeperStore {
     ) -> ZooKeeperResult<Found> {
         let paths = self.paths(name);
         let turns = names::sorted(Kind::Semaphore, turns);
-        let (taken, waiting) =
-            (i64::try_from(leases.len()).unwrap_or(i64::MAX), turns.len() as u64);
+        let waiting = turns.len() as u64;
         let permits = self.places(&paths.leases, first(&leases), unreadable)?;
         let turns = self.places(&paths.locks, first(&turns), unreadable)?;
         let owners = owners_of(permits.iter().chain(&turns));
@@ -189,8 +188,7 @@ impl ZooKeeperStore {
             holders,
             owners,
             unlisted: leases.len().saturating_sub(MOST_LISTED) as u64,
-            // In Java, a caller that waits for permits has already made them: those are not held.
-            number: count.map(|count| count - taken.min(count.max(0))),
+            number: count.map(|count| count - held_of(&leases, count)),
             waiting: Some(waiting),
             queue: waiters(turns),
             ..Found::new(&name.key, Kind::Semaphore)

@@ -184,6 +184,11 @@ pub(super) fn id_of(node: &str) -> Option<&str> {
     node.strip_prefix(PROTECTED)?.get(..36)
 }
 
+/// Whether this library made the node: no other program has ids of version 8.
+pub(super) fn is_ours(node: &str) -> bool {
+    id_of(node).is_some_and(|id| id.as_bytes()[14] == b'8')
+}
+
 pub(super) fn is_write(node: &str) -> bool {
     node.contains(WRITE)
 }

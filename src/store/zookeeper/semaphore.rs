@@ -35,6 +35,16 @@ pub(super) fn count_in(
     Ok(Some((i32::from_be_bytes(bytes).into(), stat)))
 }
 
+/// How many of these permits are held, of `count` in all: those of this library, of which there may
+/// be more after their number was lowered, and as many others as fit. In Java, a caller that waits
+/// for permits has already made them.
+pub(super) fn held_of(permits: &[String], count: i64) -> i64 {
+    let (own, others): (Vec<_>, Vec<_>) = permits.iter().partition(|node| names::is_ours(node));
+    let of = |nodes: Vec<_>| i64::try_from(nodes.len()).unwrap_or(i64::MAX);
+    let own = of(own);
+    own + of(others).min((count - own).max(0))
+}
+
 /// The paths of those nodes that are permits of this holder.
 fn own_permits(leases: &str, list: Vec<String>, holder: &Holder, permits: u32) -> Vec<String> {
     let ids: HashSet<String> =
