@@ -198,7 +198,7 @@ impl Hold {
         self.may_reenter(side, lease)?;
         match acquire()? {
             Some(sent_at) => {
-                self.confirmed(sent_at, lease)?;
+                self.reentered(sent_at, lease)?;
                 self.tenure.add_count(side);
                 Ok(())
             }
@@ -216,8 +216,18 @@ impl Hold {
 
     /// The server confirmed the hold for `lease`. Returns an error if it has ended here all the
     /// same.
-    pub(crate) fn confirmed(&self, sent_at: Moment, lease: Duration) -> Result<()> {
+    fn confirmed(&self, sent_at: Moment, lease: Duration) -> Result<()> {
         self.tenure.store_hold.confirmed(sent_at, lease);
+        self.granted(sent_at, lease)
+    }
+
+    /// The same for one more level.
+    pub(crate) fn reentered(&self, sent_at: Moment, lease: Duration) -> Result<()> {
+        self.tenure.store_hold.reentered(sent_at, lease);
+        self.granted(sent_at, lease)
+    }
+
+    fn granted(&self, sent_at: Moment, lease: Duration) -> Result<()> {
         self.tenure.was_granted(valid_until(sent_at, lease));
         match self.tenure.state() {
             LeaseState::Held | LeaseState::Suspect => Ok(()),
