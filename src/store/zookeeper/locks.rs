@@ -238,8 +238,8 @@ impl ZooKeeperStore {
                 Ok(making) => making,
                 Err(ZooKeeperFailure::NotSent(_)) => return None,
                 Err(ZooKeeperFailure::Unknown { error, generation }) => {
-                    unknowns.set(Unsettled { generation });
-                    of_next.set(Unsettled { generation });
+                    unknowns.set(Unsettled::of(generation));
+                    of_next.set(Unsettled::of(generation));
                     let released = self.release_lock(release, unknowns);
                     return Some(HandedOver { released, acquired: Err(error), unknowns: of_next });
                 }
