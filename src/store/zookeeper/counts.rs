@@ -3,7 +3,9 @@
 //!
 //! A change is one transaction: it sets or deletes the count if it is still the one that was read,
 //! and makes an ephemeral mark beside the gate, with the id of the change and the new count.
-//! Whoever gets no answer closes the [gate](super::gate), and looks for the mark.
+//! Whoever gets no answer closes the [gate](super::gate), and looks for the mark. A transaction can
+//! compare versions only: one count that replaced another between the two is taken for it if both
+//! were changed equally often.
 
 use super::client::ZooKeeperFailure;
 use super::gate::Making;

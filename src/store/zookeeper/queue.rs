@@ -629,11 +629,13 @@ pub(super) fn transacted(
 }
 
 /// The nodes that a transaction has made; none if one of its changes was refused, because a node
-/// existed or was missing.
+/// existed, was missing or had changed.
 pub(super) fn created(outcome: Transacted, about: &str) -> ZooKeeperResult<Vec<Created>> {
     match outcome {
         Transacted::Made(created) => Ok(created),
-        Transacted::Refused { code: Code::NODE_EXISTS | Code::NO_NODE, .. } => Ok(Vec::new()),
+        Transacted::Refused {
+            code: Code::NODE_EXISTS | Code::NO_NODE | Code::BAD_VERSION, ..
+        } => Ok(Vec::new()),
         Transacted::Refused { code, .. } => Err(certain(code.to_error(about))),
     }
 }

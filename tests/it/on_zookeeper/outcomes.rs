@@ -199,6 +199,31 @@ fn a_lost_deletion_deletes_nothing_of_the_next_semaphore() {
     server.assert_clean();
 }
 
+/// The semaphore goes after an acquire has read its number and before it makes its permit, which
+/// would be one of the next semaphore.
+#[test]
+fn a_permit_is_not_one_of_the_next_semaphore() {
+    let server = server!();
+    let proxy = Proxy::before_zookeeper(&server);
+    let late = client_of(&proxy.zookeeper_url(), |builder| builder.io_timeout(CAP));
+    let other = client(&server);
+    let pool = other.semaphore("pool");
+    pool.try_set_permits(1).unwrap();
+    proxy.inject("getData /pool/permits", Fault::HoldReply);
+    std::thread::scope(|s| {
+        let acquire = s.spawn(|| late.semaphore("pool").try_acquire());
+        proxy.wait_hits(1);
+        assert!(pool.delete().unwrap());
+        proxy.release_held();
+        let won = acquire.join().unwrap();
+        pool.try_set_permits(1).unwrap();
+        assert_eq!(pool.available_permits().unwrap(), 1, "{won:?}");
+    });
+    assert!(pool.delete().unwrap());
+    drop((late, pool, other, proxy));
+    server.assert_clean();
+}
+
 /// One connection in a certain number of packets ends, with the reply swallowed or half the request
 /// sent.
 #[test]
