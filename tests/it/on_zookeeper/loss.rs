@@ -217,9 +217,10 @@ fn a_place_of_the_last_session_is_nobodys() {
         wait_until("it waits", || server.watches().iter().any(|(_, path)| *path == before));
         // It has to make its place again, and gets no answer.
         let place = last(children(&mut look, "/job"));
-        look.delete(&place).unwrap();
+        // First, because it may look at any time.
         proxy.refuse(true);
         proxy.inject("create2 /job", Fault::CutAfterApplied);
+        look.delete(&place).unwrap();
         look.delete(&before).unwrap();
         proxy.wait_hits(1);
         let place = last(children(&mut look, "/job"));
