@@ -32,7 +32,8 @@ pub enum ErrorKind {
     /// Never returned just because another holder has the lock.
     NoQuorum,
     /// Fewer replicas acknowledged the grant in time than
-    /// [`Redis::replicas`][crate::Redis::replicas] requires. The grant was undone.
+    /// [`Redis::replicas`][crate::Redis::replicas] requires. The grant was undone. PostgreSQL:
+    /// somebody cancelled a commit's wait for its synchronous standby; a grant is undone.
     #[cfg_attr(not(feature = "redis"), doc = include_str!("../links/redis.md"))]
     NotReplicated,
     /// The server answers, but cannot serve now. Nothing was changed.

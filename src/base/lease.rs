@@ -264,6 +264,10 @@ impl Lease {
         Self { session, ..Self::new(until) }
     }
 
+    pub(crate) fn is_in_session(&self) -> bool {
+        self.session.is_some()
+    }
+
     fn session_ends(&self) -> Moment {
         match &self.session {
             Some(session) => session.until(),

@@ -67,7 +67,7 @@
 //! | a server restarts with its data | locks are kept | locks are kept | kept; it votes at once with [`durable_nodes`][crate::Redlock::durable_nodes] | locks are kept, even after a crash | locks are kept, even after a crash | locks are kept |
 //! | a server comes back empty | its locks are **forgotten**, and a holder learns of it at its next renewal | | no second holder: it has no vote until the longest lease is over | | | holds are lost, and tokens start over |
 //! | the server is gone for good, another takes over | **the newest grants may be forgotten**; those that the other server has are renewed there | none forgotten, if that replica takes over: it has each grant that was confirmed | nobody notices | **the newest grants may be forgotten**; none with a synchronous standby | **the newest grants may be forgotten**; those that the replica has are renewed there | holds and places in the queue are kept |
-//! | one of several is away | | without its replica nothing is granted: `NotReplicated` | nobody notices | without its synchronous standby nothing is granted: `Unreachable` | | holds are kept; clients go to another server |
+//! | one of several is away | | without its replica nothing is granted: `NotReplicated` | nobody notices | without its synchronous standby nothing is granted: `Unreachable`, or `NotReplicated` if its wait is cancelled | | holds are kept; clients go to another server |
 //! | the majority, or the only one, is away | holds are lost by time | the same | holds are lost by time, calls fail with `NoQuorum` | holds are lost by time, calls fail with `Unreachable` | like PostgreSQL | the same; nobody gets in until the majority is back |
 //! | the old server goes on, cut off together with the holder | **it goes on granting** until the sentinels name another | it grants nothing | the holder loses it in time | | | the holder's guard says so **before** another has the lock |
 //!
@@ -187,6 +187,7 @@
 //! - **one of several is away**: `it::replicas::a_grant_that_too_few_replicas_have_is_undone`,
 //!   `it::redlock::masters_down::one_master_in_trouble_stops_nobody`,
 //!   `it::on_postgres::faults::a_synchronous_standby_that_is_away_leaves_nothing`,
+//!   `it::on_postgres::faults::a_commit_whose_wait_for_the_standby_is_cancelled_grants_nothing`,
 //!   `it::on_zookeeper::connecting::another_server_is_found_within_the_session`
 //! - **the majority, or the only one, is away**:
 //!   `it::loss::a_server_that_stays_away_ends_every_hold_in_time`,

@@ -192,7 +192,8 @@
 //! lock that the standby did not have yet is free for others, and its holder learns of that at its
 //! next renewal. Tokens still grow, so a fence refuses the late holder. If the promoted standby was
 //! synchronous (`synchronous_standby_names`, `synchronous_commit` at `on` or more), no grant is
-//! forgotten. A restart or a crash of the server forgets no lock.
+//! forgotten: a call whose commit is cancelled while it waits for the standby fails with
+//! `NotReplicated`. A restart or a crash of the server forgets no lock.
 //!
 //! # The server's clock
 //!

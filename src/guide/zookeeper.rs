@@ -46,11 +46,12 @@
 //!
 //! While a client holds anything, its heartbeat is therefore a write, which changes nothing: a
 //! transaction that checks the root of the client (the chroot, or `/`), four times in each session.
-//! A client that only waits sends pings. A thousand clients that hold something in sessions of 30 s
-//! cause 133 such writes a second; in sessions of 4 s, a thousand. Each is logged by a majority and
-//! uses up one of the numbers from which fencing tokens are made. **While the servers cannot write,
-//! for example because a disk stalls, no hold is confirmed**: all holds are lost by time after
-//! about five twelfths of the session, although no session ends.
+//! A client that only waits, or has forgotten its permits, sends pings. A thousand clients that
+//! hold something in sessions of 30 s cause 133 such writes a second; in sessions of 4 s, a
+//! thousand. Each is logged by a majority and uses up one of the numbers from which fencing tokens
+//! are made. **While the servers cannot write, for example because a disk stalls, no hold is
+//! confirmed**: all holds are lost by time after about five twelfths of the session, although no
+//! session ends.
 //!
 //! All of this is true as long as:
 //!
@@ -115,7 +116,8 @@
 //!   each.
 //! - **A semaphore** grants permits in the order of arrival. Their number is in `<name>/permits`.
 //!   Permits end with the session of the client that took them, at the latest; until then any
-//!   client can give one back by its [`PermitId`](crate::PermitId).
+//!   client can give one back by its [`PermitId`](crate::PermitId). Those of Java count as held
+//!   only as far as their number allows, because callers that wait there look the same.
 //! - **A latch** is a count of four bytes; 0, or no node, is open. Its node stays until somebody
 //!   deletes it. A change of a count, also of the number of permits, takes two round trips.
 //! - **`force_unlock`** deletes the first node. Its holder learns of it at once, by a watch, if it
@@ -161,7 +163,7 @@
 //! | semaphore | `<name>/locks/_c_<uuid>-lock-<sequence>`, `<name>/leases/_c_<uuid>-lease-<sequence>`, `<name>/permits` |
 //! | latch | `<name>` |
 //! | [job](crate::LockClient::once) | `leasehold_job:{<name>}/_c_<uuid>-lock-<sequence>`, `leasehold_last:{<name>}`, `leasehold_done:{<name>}/<occurrence>` |
-//! | session of a client | `leasehold-sessions/session-<sequence>` |
+//! | session of a client, a change of a count while its answer is awaited | `leasehold-sessions/session-<sequence>`, `leasehold-sessions/once-<uuid>` |
 //!
 //! What is known of a job stays: its last run, and each occurrence until a later run of the job
 //! finds that it was kept for long enough. Each run lists those that are left, and above 8 MiB of

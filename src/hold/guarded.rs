@@ -200,7 +200,7 @@ impl Hold {
         self.may_reenter(side, lease)?;
         match acquire()? {
             Some(sent_at) => {
-                self.confirmed(sent_at, lease)?;
+                self.reentered(sent_at, lease)?;
                 self.tenure.add_count(side);
                 Ok(())
             }
@@ -224,8 +224,18 @@ impl Hold {
 
     /// The server confirmed the hold for `lease`. Returns an error if it has ended here all the
     /// same.
-    pub(crate) fn confirmed(&self, sent_at: Moment, lease: Duration) -> Result<()> {
+    fn confirmed(&self, sent_at: Moment, lease: Duration) -> Result<()> {
         self.tenure.store_hold.confirmed(sent_at, lease);
+        self.granted(sent_at, lease)
+    }
+
+    /// The same for one more level.
+    pub(crate) fn reentered(&self, sent_at: Moment, lease: Duration) -> Result<()> {
+        self.tenure.store_hold.reentered(sent_at, lease);
+        self.granted(sent_at, lease)
+    }
+
+    fn granted(&self, sent_at: Moment, lease: Duration) -> Result<()> {
         self.tenure.was_granted(valid_until(sent_at, lease));
         match self.tenure.state() {
             LeaseState::Held | LeaseState::Suspect => Ok(()),
@@ -335,7 +345,9 @@ impl Hold {
         let now = self.tenure.now();
         let before = self.tenure.release(now);
         self.observe_end(before, now);
-        self.leave_if_last(before, now);
+        if self.leave_if_last(before, now) {
+            self.client.store.forget(self.tenure.lock_name(), self.holder());
+        }
         self.tenure.wake();
         self.leave_table();
         // Nobody else reports it.

@@ -259,6 +259,20 @@ impl StoreHold {
         self.longest.fetch_max(nanos(lease), Ordering::AcqRel);
     }
 
+    /// The store granted one more level. If the hold lives in a session, no server was asked for
+    /// that: a Suspect hold stays one, and its trouble goes on.
+    pub(crate) fn reentered(&self, sent_at: Moment, lease: Duration) {
+        if !self.lease.is_in_session() {
+            self.confirmed(sent_at, lease);
+            return;
+        }
+        let now = self.now();
+        self.end_max_holds(now);
+        let mut ends = self.ends.lock();
+        ends.granted(valid_until(sent_at, lease));
+        self.lease.inspected(now, ends.end());
+    }
+
     /// The longest lease that was ever asked for.
     pub(super) fn longest(&self) -> Duration {
         Duration::from_nanos(self.longest.load(Ordering::Acquire))

@@ -51,6 +51,7 @@ pub(crate) use wake_ups::{Received, Subscriber, SubscriptionSender, Topic};
 use crate::base::error::Error;
 use crate::base::error::ErrorKind;
 use crate::base::error::Result;
+use crate::base::holder::Holder;
 use crate::base::lease::Moment;
 use crate::base::lock_name::LockName;
 use crate::base::node_status::NodeStatus;
@@ -112,6 +113,9 @@ pub(crate) trait LockStore: Any + Send + Sync + std::fmt::Debug {
     fn acquire(&self, acquire: &Acquire<'_>, unknowns: &mut UnknownOutcomes) -> Result<Acquired>;
 
     fn release(&self, release: &Release<'_>, unknowns: &mut UnknownOutcomes) -> Result<Released>;
+
+    /// This client does nothing more for the hold, which stays in the store; no I/O.
+    fn forget(&self, _name: &LockName, _holder: &Holder) {}
 
     /// Releases the last hold count and acquires the lock for `next`, in one round trip: a
     /// hand-over between two threads of this client. `None` if that is not possible now; nothing

@@ -23,11 +23,12 @@ use crate::wait::contender::Contender;
 /// it costs no I/O.
 ///
 /// # Start and end
-/// One caller sets the count, others count it down. At zero the key is removed, and the latch can
-/// be set again. A latch that is not set cannot be distinguished from one that has opened: it lets
-/// waiters continue at once, so [set it](Self::set_count) before you start the waiters. A latch has
-/// no lease: a process that dies before it has counted down leaves the others waiting. So give
-/// [`wait_for`](Self::wait_for) a timeout, or [`delete`](Self::delete) the latch.
+/// One caller sets the count, others count it down. At zero the key is removed (over ZooKeeper a
+/// node with a count of 0 stays), and the latch can be set again. A latch that is not set cannot be
+/// distinguished from one that has opened: it lets waiters continue at once, so [set
+/// it](Self::set_count) before you start the waiters. A latch has no lease: a process that dies
+/// before it has counted down leaves the others waiting. So give [`wait_for`](Self::wait_for) a
+/// timeout, or [`delete`](Self::delete) the latch.
 ///
 /// # Name
 /// A latch, a semaphore and a counting semaphore are each stored as one number under their name, as

@@ -41,13 +41,13 @@ use crate::wait::client_state::ClientState;
 ///
 /// # Order
 /// Threads of one client are served first come, first served, so a thread that wants many permits
-/// is not overtaken by those that want few. Clients are unordered: a call for many permits can wait
-/// for a long time while other clients take few.
+/// is not overtaken by those that want few. Clients are unordered, except over ZooKeeper: a call
+/// for many permits can wait for a long time while other clients take few.
 ///
 /// # Leases
 /// The watchdog renews a permit until its guard is dropped, and the guard reports when the permit
-/// is lost. A permit becomes free two seconds after its lease has ended, because Java uses its own
-/// clock.
+/// is lost. In Redis a permit becomes free two seconds after its lease has ended, because Java uses
+/// its own clock.
 ///
 /// # Source
 /// Redisson's `RPermitExpirableSemaphore` on the wire. What differs: permits are renewed, and
@@ -126,7 +126,8 @@ impl Semaphore {
     ///
     /// # Errors
     /// [`InvalidInput`](crate::ErrorKind::InvalidInput) for 0, or when the number of free permits
-    /// would not be within 2^31 − 1; otherwise when the request fails.
+    /// would not be within 2^31 − 1 (over ZooKeeper, when that of all permits would be below 0 or
+    /// above it); otherwise when the request fails.
     pub fn add_permits(&self, permits: i64) -> Result<i64> {
         Counter::new(&self.handle).add(permits)
     }

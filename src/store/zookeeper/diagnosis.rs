@@ -101,10 +101,9 @@ impl ZooKeeperStore {
                 "set the digest identity that has the rights in the URL, or fix the ACL (setAcl)",
             );
         }
-        Finding::ok(
-            Check::Right,
-            format!("the ACL of {root} has every right for some identity, and the URL names one"),
-        )
+        let whose = if has_digest { "and the URL names one" } else { "which may be this client's" };
+        let found = format!("the ACL of {root} has every right for some identity, {whose}");
+        Finding::ok(Check::Right, found)
     }
 }
 

@@ -130,7 +130,7 @@ impl ZooKeeperStore {
     }
 
     /// The directory of all gates.
-    fn gates(&self) -> String {
+    pub(super) fn gates(&self) -> String {
         format!("{}/{}", self.chroot, names::GATES)
     }
 }

@@ -322,7 +322,7 @@ impl ZooKeeperStore {
             };
             let newest = last.newest.clone().max(job.occurrence.to_string());
             let record = Record {
-                attempts: record.attempts.max(1),
+                attempts: record.attempts,
                 is_done,
                 is_open_again: record.is_open_again && !is_done,
                 pause,

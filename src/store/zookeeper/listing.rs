@@ -6,7 +6,7 @@ use super::client::ZooKeeperFailure;
 use super::inspect::{ListedPlace, Unreadable, owners_of};
 use super::names::Paths;
 use super::queue::{ZooKeeperResult, children_in, data_in};
-use super::semaphore::count_in;
+use super::semaphore::{count_in, held_of};
 use super::wire::{Code, Request};
 use super::{ZooKeeperStore, names};
 use crate::base::error::{ErrorKind, Result};
@@ -46,8 +46,9 @@ impl ZooKeeperStore {
                     }
                     let children = children_in(reply, path)?.unwrap_or_default();
                     let key = format!("{slash}{of}");
-                    let is_lock = kind_of(&children).is_some() && wanted.name_of(&key).is_some();
+                    let is_lock = kind_of(&children).is_some() || has(&children, "permits");
                     if is_lock
+                        && wanted.name_of(&key).is_some()
                         && let Some(name) = self.named(&key)
                         && let Some(one) = self.readable(&name)?
                     {
@@ -111,12 +112,20 @@ impl ZooKeeperStore {
                 self.found_semaphore(name, [leases, turns], count, unreadable).map(Some)
             }
             None => {
-                let data = data_in(&replies[1], &paths.base)?;
-                let bytes = data.and_then(|(data, _)| <[u8; 4]>::try_from(data).ok());
+                let number = |reply, path| -> ZooKeeperResult<Option<i64>> {
+                    let data = data_in(reply, path)?;
+                    let bytes = data.and_then(|(data, _)| <[u8; 4]>::try_from(data).ok());
+                    Ok(bytes.map(|bytes| i32::from_be_bytes(bytes).into()))
+                };
+                // The directories of a semaphore that nobody uses do not exist, or not for long.
+                if let count @ Some(_) = number(&replies[4], &paths.permits)? {
+                    let nobody = [Vec::new(), Vec::new()];
+                    return self.found_semaphore(name, nobody, count, unreadable).map(Some);
+                }
                 // Any program may keep four bytes in a node.
-                Ok(bytes.map(|bytes| Found {
+                Ok(number(&replies[1], &paths.base)?.map(|number| Found {
                     kind: None,
-                    number: Some(i32::from_be_bytes(bytes).into()),
+                    number: Some(number),
                     ..Found::new(&name.key, Kind::Latch)
                 }))
             }
@@ -164,8 +173,7 @@ impl ZooKeeperStore {
     ) -> ZooKeeperResult<Found> {
         let paths = self.paths(name);
         let turns = names::sorted(Kind::Semaphore, turns);
-        let (taken, waiting) =
-            (i64::try_from(leases.len()).unwrap_or(i64::MAX), turns.len() as u64);
+        let waiting = turns.len() as u64;
         let permits = self.places(&paths.leases, first(&leases), unreadable)?;
         let turns = self.places(&paths.locks, first(&turns), unreadable)?;
         let owners = owners_of(permits.iter().chain(&turns));
@@ -180,8 +188,7 @@ impl ZooKeeperStore {
             holders,
             owners,
             unlisted: leases.len().saturating_sub(MOST_LISTED) as u64,
-            // In Java, a caller that waits for permits has already made them: those are not held.
-            number: count.map(|count| count - taken.min(count.max(0))),
+            number: count.map(|count| count - held_of(&leases, count)),
             waiting: Some(waiting),
             queue: waiters(turns),
             ..Found::new(&name.key, Kind::Semaphore)
@@ -201,11 +208,14 @@ fn first(nodes: &[String]) -> &[String] {
     &nodes[..nodes.len().min(MOST_LISTED)]
 }
 
+fn has(children: &[String], name: &str) -> bool {
+    children.iter().any(|child| child == name)
+}
+
 /// What kind of directory has these children: a lock ([`Kind::Mutex`]), a read-write lock
 /// ([`Kind::Read`]) or a semaphore.
 fn kind_of(children: &[String]) -> Option<Kind> {
-    let has = |name: &str| children.iter().any(|child| child == name);
-    if has("permits") && (has("leases") || has("locks")) {
+    if has(children, "permits") && (has(children, "leases") || has(children, "locks")) {
         return Some(Kind::Semaphore);
     }
     let mut places = children.iter().filter(|child| names::id_of(child).is_some());

@@ -131,12 +131,20 @@ impl ZooKeeperStore {
         // At most one of the two nodes exists.
         let codes = || exchange.replies.iter().map(|reply| reply.code);
         let code = codes().find(|code| *code != Code::NO_NODE).unwrap_or(Code::NO_NODE);
-        if code.is_ok() || code == Code::NO_NODE {
-            self.forget_deleted(name, holder);
+        let gone = (code.is_ok() || code == Code::NO_NODE)
+            .then(|| self.forget_deleted(name, holder))
+            .flatten();
+        let mut is_moved = false;
+        if let Some(gone) = gone {
+            // The background has repeated a downgrade meanwhile.
+            let mut moved = gone.paths();
+            moved.retain(|path| !paths.contains(path));
+            is_moved = !moved.is_empty();
+            self.client.delete_later(gone.session.generation, moved);
         }
         match code {
             Code::OK => Ok(freed()),
-            Code::NO_NODE if repeated => Ok(freed()),
+            Code::NO_NODE if repeated || is_moved => Ok(freed()),
             Code::NO_NODE => Ok(Released::NotHeld),
             code => Err(certain(code.to_error(&path))),
         }
@@ -182,7 +190,7 @@ impl ZooKeeperStore {
                 Ok(Released::NotHeld)
             }
             Some(made) => {
-                self.set_read_node(name, holder, made.path);
+                self.set_read_node(name, holder, generation, made.path);
                 Ok(Released::Freed { listeners: None, next: None })
             }
             // An earlier attempt has run, or the writer's node is gone.
@@ -190,7 +198,7 @@ impl ZooKeeperStore {
                 let own = |node: &String| names::is_of(node, &id);
                 match self.list(directory, Recency::Majority)?.into_iter().find(own) {
                     Some(node) if names::is_read(&node) => {
-                        self.set_read_node(name, holder, read);
+                        self.set_read_node(name, holder, generation, read);
                         Ok(Released::Freed { listeners: None, next: None })
                     }
                     Some(_) => Err(certain(busy_directory(directory))),
@@ -203,12 +211,15 @@ impl ZooKeeperStore {
         }
     }
 
-    /// From now on the hold has the reader's node.
-    fn set_read_node(&self, name: &LockName, holder: &Holder, path: String) {
+    /// From now on the hold has the reader's node, which is deleted if it was given up meanwhile.
+    fn set_read_node(&self, name: &LockName, holder: &Holder, generation: u64, path: String) {
+        let mut given_up = Some(path.clone());
         self.nodes.update(name, holder, |node| {
+            given_up = None;
             node.path = path;
             node.downgraded = None;
         });
+        self.client.delete_later(generation, given_up);
     }
 
     /// One transaction makes the next node and deletes the own one, so that the next holder is
@@ -238,8 +249,8 @@ impl ZooKeeperStore {
                 Ok(making) => making,
                 Err(ZooKeeperFailure::NotSent(_)) => return None,
                 Err(ZooKeeperFailure::Unknown { error, generation }) => {
-                    unknowns.set(Unsettled { generation });
-                    of_next.set(Unsettled { generation });
+                    unknowns.set(Unsettled::of(generation));
+                    of_next.set(Unsettled::of(generation));
                     let released = self.release_lock(release, unknowns);
                     return Some(HandedOver { released, acquired: Err(error), unknowns: of_next });
                 }

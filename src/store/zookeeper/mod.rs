@@ -40,6 +40,7 @@ use self::nodes::Nodes;
 use self::remembered::{BusyNames, Gate, Latches};
 use self::wire::Acl;
 use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::holder::Holder;
 use crate::base::lock_name::{Kind, LockName};
 use crate::base::node_status::NodeStatus;
 use crate::report::diagnosis::Finding;
@@ -167,6 +168,13 @@ impl LockStore for ZooKeeperStore {
                 self.note(self.close_the_gate(), unknowns).map(|()| Released::NotHeld)
             }
             _ => self.release_lock(release, unknowns),
+        }
+    }
+
+    /// It may be given up elsewhere, of which this client would not learn.
+    fn forget(&self, name: &LockName, holder: &Holder) {
+        if let Some(node) = self.nodes.remove(name, holder) {
+            self.client.unguard(&node.paths());
         }
     }
 

@@ -9,6 +9,7 @@
 //! | latch | `<path>` itself |
 //! | lease of a job (a lock), what was last, its occurrences | `leasehold_job:{name}`, `leasehold_last:{name}`, `leasehold_done:{name}/<occurrence>` |
 //! | gate of a session | `<chroot>/leasehold-sessions/session-<sequence>` |
+//! | change of a count, until its answer is read | `<chroot>/leasehold-sessions/once-<uuid>` |
 //!
 //! The sequence is the number of children ever made in the directory, with ten digits.
 
@@ -166,13 +167,9 @@ pub(super) fn downgraded(id: &str, write_node: &str) -> String {
     format!("{PROTECTED}{id}-{READ}{}", sort_key(Kind::Write, write_node))
 }
 
-/// The mark of a change of a count, below its node.
-pub(super) fn mark(node: &str, id: &str) -> String {
-    format!("{node}/{MARK}{}", id_from(id, 0))
-}
-
-pub(super) fn is_mark(node: &str) -> bool {
-    node.starts_with(MARK)
+/// The mark of a change of a count, in the directory of the gates.
+pub(super) fn mark(gates: &str, id: &str) -> String {
+    format!("{gates}/{MARK}{}", id_from(id, 0))
 }
 
 /// Whether the node is that of the holder with this id.
@@ -185,6 +182,11 @@ pub(super) fn is_of(node: &str, id: &str) -> bool {
 /// The id in a node's name, if it has one.
 pub(super) fn id_of(node: &str) -> Option<&str> {
     node.strip_prefix(PROTECTED)?.get(..36)
+}
+
+/// Whether this library made the node: no other program has ids of version 8.
+pub(super) fn is_ours(node: &str) -> bool {
+    id_of(node).is_some_and(|id| id.as_bytes()[14] == b'8')
 }
 
 pub(super) fn is_write(node: &str) -> bool {

@@ -10,7 +10,7 @@
 //! holder's id. Without the write a server that lags behind, or a leader that was replaced, may not
 //! show an existing node, and that node would keep out everybody for as long as the session lives.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::client::{Exchange, NodeWatch, Session, WatchingWaiter, ZooKeeperFailure};
 use super::data::Written;
@@ -19,6 +19,7 @@ use super::wire::{Code, Created, Mode, Reply, Request, Stat, Transacted};
 use super::{ZooKeeperStore, names};
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::holder::Holder;
+use crate::base::lease::Moment;
 use crate::base::lock_name::LockName;
 use crate::base::log;
 use crate::store::{Topic, UnknownOutcomes};
@@ -31,6 +32,15 @@ pub(super) const TRIES: u32 = 20;
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Unsettled {
     pub(super) generation: u64,
+    /// The last look for what it has made could not be read, and ended the connection, as the next
+    /// one may: when the background looks again, and how long that pause is.
+    pub(super) pause: Option<(Moment, Duration)>,
+}
+
+impl Unsettled {
+    pub(super) fn of(generation: u64) -> Self {
+        Self { generation, pause: None }
+    }
 }
 
 /// The position of a place in a queue.
@@ -102,7 +112,7 @@ impl ZooKeeperStore {
             }
             Err(failure) => {
                 if let ZooKeeperFailure::Unknown { generation, .. } = &failure {
-                    unknowns.set(Unsettled { generation: *generation });
+                    unknowns.set(Unsettled::of(*generation));
                 }
                 Err(failure.into_error())
             }
@@ -123,7 +133,7 @@ impl ZooKeeperStore {
             Err(ZooKeeperFailure::Unknown { error, generation })
                 if error.kind() == ErrorKind::Unreachable && Instant::now() < give_up =>
             {
-                unknowns.set(Unsettled { generation });
+                unknowns.set(Unsettled::of(generation));
                 ask(unknowns)
             }
             outcome => outcome,
@@ -619,11 +629,13 @@ pub(super) fn transacted(
 }
 
 /// The nodes that a transaction has made; none if one of its changes was refused, because a node
-/// existed or was missing.
+/// existed, was missing or had changed.
 pub(super) fn created(outcome: Transacted, about: &str) -> ZooKeeperResult<Vec<Created>> {
     match outcome {
         Transacted::Made(created) => Ok(created),
-        Transacted::Refused { code: Code::NODE_EXISTS | Code::NO_NODE, .. } => Ok(Vec::new()),
+        Transacted::Refused {
+            code: Code::NODE_EXISTS | Code::NO_NODE | Code::BAD_VERSION, ..
+        } => Ok(Vec::new()),
         Transacted::Refused { code, .. } => Err(certain(code.to_error(about))),
     }
 }

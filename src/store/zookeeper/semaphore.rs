@@ -35,6 +35,16 @@ pub(super) fn count_in(
     Ok(Some((i32::from_be_bytes(bytes).into(), stat)))
 }
 
+/// How many of these permits are held, of `count` in all: those of this library, of which there may
+/// be more after their number was lowered, and as many others as fit. In Java, a caller that waits
+/// for permits has already made them.
+pub(super) fn held_of(permits: &[String], count: i64) -> i64 {
+    let (own, others): (Vec<_>, Vec<_>) = permits.iter().partition(|node| names::is_ours(node));
+    let of = |nodes: Vec<_>| i64::try_from(nodes.len()).unwrap_or(i64::MAX);
+    let own = of(own);
+    own + of(others).min((count - own).max(0))
+}
+
 /// The paths of those nodes that are permits of this holder.
 fn own_permits(leases: &str, list: Vec<String>, holder: &Holder, permits: u32) -> Vec<String> {
     let ids: HashSet<String> =
@@ -50,6 +60,8 @@ const TURN: Duration = Duration::from_millis(2);
 /// There are as many free permits as were asked for.
 struct Room {
     has_directory: bool,
+    /// Of the node with the number of permits.
+    version: i32,
 }
 
 impl ZooKeeperStore {
@@ -191,7 +203,8 @@ impl ZooKeeperStore {
         let [leases, size] = &exchange.replies[..] else {
             unreachable!("a reply for each request")
         };
-        let all = count_in(size, &paths.permits)?.map_or(0, |(count, _)| count);
+        let size = count_in(size, &paths.permits)?;
+        let all = size.map_or(0, |(count, _)| count);
         let taken = children_in(leases, &paths.leases)?;
         let has_directory = taken.is_some();
         // Curator counts in the same way.
@@ -201,7 +214,7 @@ impl ZooKeeperStore {
         } else if taken.saturating_add(permits.into()) > all {
             Err(self.busy())
         } else {
-            Ok(Room { has_directory })
+            Ok(Room { has_directory, version: size.map_or(0, |(_, stat)| stat.version) })
         })
     }
 
@@ -235,7 +248,8 @@ impl ZooKeeperStore {
     }
 
     /// One transaction makes the permits and gives the turn back, so that a permit that exists is
-    /// one that was granted. `None`: the turn was over, or the directory was made or removed.
+    /// one that was granted, and of this semaphore. `None`: the turn was over, the directory was
+    /// made or removed, or the semaphore was deleted or changed.
     fn make_permits(
         &self,
         acquire: &Acquire<'_>,
@@ -244,11 +258,12 @@ impl ZooKeeperStore {
     ) -> ZooKeeperResult<Option<Node>> {
         let Acquire { name, permits, .. } = *acquire;
         let leases = &self.paths(name).leases;
-        let mut requests = Vec::with_capacity(permits as usize + 2);
+        let mut requests = Vec::with_capacity(permits as usize + 3);
         if !room.has_directory {
             requests.push(Request::create(leases, &[], self.acl, Mode::Container));
         }
         requests.extend((0..permits).map(|number| self.permit_request(acquire, number)));
+        requests.push(Request::check(&self.paths(name).permits, room.version));
         requests.push(Request::delete(&turn.path));
         let Making { exchange, outcome } = self.make(&requests, &[])?;
         let mut made = created(outcome, leases)?;

@@ -7,14 +7,17 @@ use std::time::{Duration, Instant};
 use super::ZooKeeperStore;
 use super::client::{NodeWatch, ZooKeeperFailure};
 use super::nodes::Node;
-use super::queue::{ZooKeeperResult, is_there};
+use super::queue::{ZooKeeperResult, is_there, unsettled};
 use super::wire::{Code, Request};
-use crate::base::error::{Error, Result};
+use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::log;
 use crate::store::{LockStore, Renewal, Renewed, Undo};
 
 /// Maximum number of requests whose answers the background waits for at once.
 const CHUNK: usize = 100;
+/// How long it leaves alone, at first and at most, what it has looked for with an answer that could
+/// not be read.
+const UNREAD: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 /// How long it gives up what nobody uses before it checks whether something else is due.
 const SETTLING: Duration = Duration::from_millis(100);
 
@@ -183,6 +186,11 @@ impl ZooKeeperStore {
         let mut rest = std::mem::take(undos).into_iter();
         let mut kept = Vec::new();
         for mut undo in rest.by_ref() {
+            let pause = unsettled(&undo.unknowns).and_then(|before| before.pause);
+            if pause.is_some_and(|(until, _)| self.client.now() < until) {
+                kept.push(undo);
+                continue;
+            }
             let mut unknowns = undo.unknowns.clone();
             let released = self.release(&undo.release(), &mut unknowns);
             let mut is_over = began.elapsed() >= SETTLING;
@@ -193,6 +201,13 @@ impl ZooKeeperStore {
                     error.chain()
                 );
                 undo.unknowns = unknowns;
+                if let Some(mut again) = unsettled(&undo.unknowns)
+                    && error.kind() == ErrorKind::Protocol
+                {
+                    let long = pause.map_or(UNREAD.0, |(_, pause)| UNREAD.1.min(pause * 2));
+                    again.pause = Some((self.client.now().plus(long), long));
+                    undo.unknowns.set(again);
+                }
                 // The others have to wait for the next connection, too.
                 is_over |= error.kind().is_outage();
                 // A refused one is kept as well: the node exists until it may be deleted. It goes

@@ -287,7 +287,7 @@ impl MultiLockCall<'_> {
         let Self { attempt, names, held, terms, owner, .. } = self;
         let client = attempt.client;
         let in_time =
-            held.iter().flatten().try_for_each(|hold| hold.confirmed(sent_at, terms.lease));
+            held.iter().flatten().try_for_each(|hold| hold.reentered(sent_at, terms.lease));
         let ends = session.map_or(Moment::NEVER, |session| session.until());
         let late = client.clock.now() >= valid_until(sent_at, terms.lease).min(ends);
         if late || in_time.is_err() {

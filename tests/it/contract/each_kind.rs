@@ -312,7 +312,10 @@ pub(super) fn permits_are_counted(case: &mut Case) {
     let all = one.drain_permits().unwrap().unwrap();
     assert_eq!((all.permits(), other.available_permits().unwrap()), (5, 0));
     assert!(other.drain_permits().unwrap().is_none(), "none is free");
+    assert_eq!(one.add_permits(-2).unwrap(), -2, "until two are back");
+    assert_eq!((other.available_permits().unwrap(), other.acquired_permits().unwrap()), (-2, 5));
     all.release().unwrap();
+    assert_eq!(other.available_permits().unwrap(), 3);
     let held = other.acquire().unwrap();
     assert!(one.delete().unwrap() && !other.delete().unwrap());
     assert_eq!(held.release().unwrap_err().kind(), ErrorKind::Lost);

@@ -113,6 +113,10 @@ pub(super) fn failures_count_and_have_pauses(case: &mut Case) {
     assert_eq!(do_it(&job(&a).attempts(3)), 3);
     assert!(job(&a).forget().unwrap());
     assert_eq!(do_it(&job(&b)), 1);
+    let forgets = a.once(&case.name, "1a");
+    let failed = forgets.run(|_| Err::<(), _>(forgets.forget().unwrap())).unwrap();
+    assert!(matches!(failed, Once::Failed(true)), "{failed:?}");
+    assert_eq!(do_it(&forgets), 1, "what was forgotten is not counted at its end");
 
     let patient = |client: &LockClient| client.once(&case.name, "2").pause(SOON * 4);
     fail(&patient(&a));

@@ -76,6 +76,8 @@ fn a_chroot_that_is_not_for_this_client_is_a_problem() {
     // Without the right to create nodes.
     look.allow("/locks", 31 - 4).unwrap();
     says(&ask(), Check::Right, Severity::Problem, "ACL");
+    look.allow_only("/locks", 31, "ip", "127.0.0.1").unwrap();
+    says(&ask(), Check::Right, Severity::Ok, "which may be this client's");
     look.allow("/locks", 31).unwrap();
     is_healthy(&diagnosed(LockClient::builder().url(server.url_in("/none"))));
     assert!(server.node("/none").is_none(), "nothing is created");

@@ -92,6 +92,12 @@ fn others_see_it_in_zookeeper() {
     let _guards: Vec<_> = taken.map(|name| client.lock(name).unwrap()).into();
     assert_eq!(names(&client, "*"), taken);
     assert_eq!(names(&client, "a/*"), ["a/b", "a/b/c"]);
+    // Nobody has ever used it, so it has no directories.
+    client.semaphore("a/pool").try_set_permits(5).unwrap();
+    let seen = report(&client, "a/pool");
+    assert_eq!((only(&seen).primitive(), only(&seen).number()), (Primitive::Semaphore, Some(5)));
+    assert_eq!(names(&client, "a/*"), ["a/b", "a/b/c", "a/pool"]);
+    assert!(client.semaphore("a/pool").delete().unwrap());
 }
 
 /// A node that the user may not read does not abort the list of all others.

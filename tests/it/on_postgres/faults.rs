@@ -267,6 +267,39 @@ fn a_synchronous_standby_that_is_away_leaves_nothing() {
     server.assert_clean();
 }
 
+/// The wait of a commit for the standby is cancelled, as by a DBA: the standby may not have the
+/// grant, so it is none.
+#[test]
+fn a_commit_whose_wait_for_the_standby_is_cancelled_grants_nothing() {
+    let server = server!(Postgres::start());
+    let client = server.builder().lease(LONG).io_timeout(ms(20_000)).build().unwrap();
+    client.lock("k").unwrap().unlock().unwrap();
+    server.run_sql("ALTER SYSTEM SET synchronous_standby_names = 'nobody'");
+    server.run_sql("SELECT pg_reload_conf()");
+    let probe = server.builder().io_timeout(ms(1500)).build().unwrap();
+    wait_until("commits wait", || {
+        probe.try_lock("probe").is_err_and(|e| e.kind() == ErrorKind::Unreachable)
+    });
+    let cancel =
+        "SELECT count(pg_cancel_backend(pid)) FROM pg_stat_activity WHERE wait_event = 'SyncRep'";
+    std::thread::scope(|s| {
+        let call = s.spawn(|| client.try_lock("k").map(|won| won.is_some()));
+        wait_until("its wait was cancelled", || {
+            server.number_of(cancel);
+            call.is_finished()
+        });
+        assert_eq!(call.join().unwrap().unwrap_err().kind(), ErrorKind::NotReplicated);
+    });
+    wait_until("it was taken back", || !server.held().contains(&"k".to_owned()));
+    let mut db = server.connect();
+    db.batch_execute("SET synchronous_commit = off").unwrap();
+    db.batch_execute("ALTER SYSTEM RESET synchronous_standby_names").unwrap();
+    db.batch_execute("SELECT pg_reload_conf()").unwrap();
+    wait_until("it works again", || client.try_lock("k").is_ok_and(|won| won.is_some()));
+    drop((client, probe, db));
+    server.assert_clean();
+}
+
 /// Only the lock protects the counter, while backends end all the time.
 #[test]
 fn a_counter_stays_exact_while_backends_are_ended() {

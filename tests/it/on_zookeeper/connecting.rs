@@ -7,7 +7,7 @@ use leasehold::{ErrorKind, LockClient};
 
 use super::{LONG, children, client, client_of, server};
 use crate::rig::zookeeper::{Ensemble, Raw, ZooKeeper};
-use crate::rig::{ms, threads_named, wait_for, wait_until};
+use crate::rig::{Fault, Proxy, ms, threads_named, wait_for, wait_until};
 
 #[test]
 fn settings_that_do_not_fit_are_refused() {
@@ -119,6 +119,36 @@ fn many_holds_cost_no_more_heartbeats_than_one() {
     assert!(packets >= 4 && u128::from(packets) <= most, "{packets} packets, {most} at most");
     assert!(guards.iter().all(|guard| guard.is_held()));
     drop((guards, client));
+    server.assert_clean();
+}
+
+/// Another client gives back its permits, of which it is not told.
+#[test]
+fn forgotten_permits_cost_no_heartbeats() {
+    let server = server!();
+    let proxy = Proxy::before_zookeeper(&server);
+    let owner = client_of(&proxy.zookeeper_url(), |builder| builder.lease(ms(3000)));
+    let worker = client(&server);
+    let pool = owner.semaphore("pool");
+    pool.try_set_permits(100).unwrap();
+    let ids: Vec<_> = (0..100).map(|_| pool.acquire().unwrap().forget()).collect();
+    for id in &ids {
+        worker.semaphore("pool").release(id).unwrap();
+    }
+    assert_eq!(pool.available_permits().unwrap(), 100);
+    assert!(pool.delete().unwrap());
+    drop(worker);
+    let received = || -> u64 {
+        let line = server.connections().pop().unwrap();
+        let (_, behind) = line.split_once("recved=").unwrap();
+        behind.split(',').next().unwrap().parse().unwrap()
+    };
+    proxy.inject("check /", Fault::CutBeforeSend);
+    let before = received();
+    // A third as many if they were heartbeats.
+    wait_until("it pings for a whole session", || proxy.hits() > 0 || received() >= before + 12);
+    assert!(proxy.disarm(), "it sent a heartbeat");
+    drop((pool, owner, proxy));
     server.assert_clean();
 }
 

@@ -95,6 +95,36 @@ fn a_cut_off_client_loses_by_time_and_begins_anew() {
     server.assert_clean();
 }
 
+/// A re-entry asks no server, so it renews nothing: the trouble goes on, and is the cause of the
+/// loss.
+#[test]
+fn a_re_entry_ends_no_trouble() {
+    let server = server!();
+    let proxy = Proxy::before_zookeeper(&server);
+    let client = client_of(&proxy.zookeeper_url(), |builder| {
+        builder.lease(ms(6000)).io_timeout(ms(800)).outage_timeout(LONG)
+    });
+    let guard = client.lock("job").unwrap();
+    let both = client.multi(["a", "b"]).lock().unwrap();
+    let (tell, told) = leasehold::crossbeam_channel::unbounded();
+    guard.on_renewal_failed(move |_| {
+        let _ = tell.send(());
+    });
+    proxy.refuse(true);
+    proxy.cut_all();
+    told.recv_timeout(CAP).unwrap();
+    while !guard.wait_lost(ms(10)).is_lost() {
+        // Both fail once the session is over.
+        drop((client.try_lock("job"), client.multi(["a", "b"]).try_lock()));
+    }
+    assert_eq!(told.try_iter().count(), 0, "it was told again");
+    assert!(guard.loss().unwrap().cause().is_some());
+    assert!(both.wait_lost(CAP).is_lost());
+    assert!(both.loss().unwrap().cause().is_some());
+    drop((guard, both, client, proxy));
+    server.assert_clean();
+}
+
 /// The end of a connection costs nothing: the session continues over the next one.
 #[test]
 fn a_hold_survives_its_connection_and_a_restart() {
@@ -188,9 +218,10 @@ fn a_place_of_the_last_session_is_nobodys() {
         wait_until("it waits", || server.watches().iter().any(|(_, path)| *path == before));
         // It has to make its place again, and gets no answer.
         let place = last(children(&mut look, "/job"));
-        look.delete(&place).unwrap();
+        // First, because it may look at any time.
         proxy.refuse(true);
         proxy.inject("create2 /job", Fault::CutAfterApplied);
+        look.delete(&place).unwrap();
         look.delete(&before).unwrap();
         proxy.wait_hits(1);
         let place = last(children(&mut look, "/job"));

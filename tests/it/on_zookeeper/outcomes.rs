@@ -7,7 +7,7 @@ use leasehold::ErrorKind;
 
 use super::{LONG, children, client, client_of, server};
 use crate::rig::zookeeper::{Ensemble, EnsembleOptions, PERSISTENT, Pipe};
-use crate::rig::{Fault, Proxy, ms, wait_until};
+use crate::rig::{CAP, Fault, Proxy, ms, wait_until};
 
 /// Bytes of another protocol, and a reply to a request that was never sent.
 #[test]
@@ -98,10 +98,7 @@ fn a_lost_hand_over_is_settled() {
             next.join().unwrap().unwrap();
         });
         if proxy.disarm() {
-            assert!(
-                start.elapsed() < crate::rig::CAP,
-                "{fault:?}: there was no hand-over in one transaction"
-            );
+            assert!(start.elapsed() < CAP, "{fault:?}: there was no hand-over in one transaction");
             faults.push(fault);
         }
         client.lock("job").unwrap().unlock().unwrap();
@@ -115,7 +112,8 @@ fn a_lost_hand_over_is_settled() {
 fn a_lost_count_counts_once() {
     let server = server!();
     let proxy = Proxy::before_zookeeper(&server);
-    let (client, other) = (client_of(&proxy.zookeeper_url(), |builder| builder), client(&server));
+    let (client, other) =
+        (client_of(&proxy.zookeeper_url(), |builder| builder.io_timeout(CAP)), client(&server));
     let latch = client.latch("start");
     latch.set_count(10).unwrap();
     for (n, fault) in
@@ -124,9 +122,20 @@ fn a_lost_count_counts_once() {
         proxy.inject("multi", fault);
         assert_eq!(latch.count_down().unwrap(), 9 - u32::try_from(n).unwrap(), "{fault:?}");
     }
-    assert_eq!(other.latch("start").count().unwrap(), 7);
+    let other_latch = other.latch("start");
+    assert_eq!(other_latch.count().unwrap(), 7);
+    // The answer is the count after this change, whatever others have changed since.
+    proxy.refuse(true);
+    proxy.inject("multi", Fault::CutAfterApplied);
+    std::thread::scope(|s| {
+        let counts = s.spawn(|| latch.count_down().unwrap());
+        wait_until("it counts", || other_latch.count().unwrap() == 6);
+        assert_eq!(other_latch.count_down().unwrap(), 5);
+        proxy.refuse(false);
+        assert_eq!(counts.join().unwrap(), 6);
+    });
     assert!(latch.delete().unwrap());
-    drop((latch, client, other, proxy));
+    drop((latch, other_latch, client, other, proxy));
     server.assert_clean();
 }
 
@@ -150,13 +159,70 @@ fn a_count_whose_second_answer_is_lost_counts_once() {
     std::thread::scope(|s| {
         let counts = s.spawn(|| latch.count_down().unwrap());
         proxy.wait_hits(2);
-        proxy.inject("getData /start", Fault::CutAfterApplied);
+        proxy.inject("getData /leasehold-sessions/once", Fault::CutAfterApplied);
         assert_eq!(counts.join().unwrap(), 9);
     });
     proxy.wait_hits(3);
     assert_eq!(other.latch("start").count().unwrap(), 9);
     assert!(latch.delete().unwrap());
     drop((pool, latch, client, other, proxy));
+    server.assert_clean();
+}
+
+/// While nothing answers, another client sets the semaphore anew and takes a permit of it.
+#[test]
+fn a_lost_deletion_deletes_nothing_of_the_next_semaphore() {
+    let server = server!();
+    let proxy = Proxy::before_zookeeper(&server);
+    let far = client_of(&proxy.zookeeper_url(), |builder| builder.io_timeout(CAP));
+    let (near, others) = (client(&server), client(&server).semaphore("job"));
+    let pool = far.semaphore("job");
+    pool.try_set_permits(2).unwrap();
+    let (own, other) = (pool.acquire().unwrap(), others.acquire().unwrap());
+    let before = server.children("/job/leases");
+    proxy.refuse(true);
+    proxy.inject("multi /job/permits", Fault::CutAfterApplied);
+    let next = std::thread::scope(|s| {
+        let deletes = s.spawn(|| pool.delete().unwrap());
+        wait_until("it is deleted", || server.node("/job/permits").is_none());
+        near.semaphore("job").try_set_permits(3).unwrap();
+        let next = near.semaphore("job").acquire().unwrap();
+        proxy.refuse(false);
+        assert!(deletes.join().unwrap(), "there was one");
+        next
+    });
+    let left = server.children("/job/leases");
+    assert!(left.len() == 1 && !before.contains(&left[0]), "{left:?} of {before:?}");
+    assert_eq!(others.available_permits().unwrap(), 2);
+    assert!(next.is_held() && !own.is_held());
+    next.release().unwrap();
+    assert!(others.delete().unwrap());
+    drop((own, other, pool, others, far, near, proxy));
+    server.assert_clean();
+}
+
+/// The semaphore goes after an acquire has read its number and before it makes its permit, which
+/// would be one of the next semaphore.
+#[test]
+fn a_permit_is_not_one_of_the_next_semaphore() {
+    let server = server!();
+    let proxy = Proxy::before_zookeeper(&server);
+    let late = client_of(&proxy.zookeeper_url(), |builder| builder.io_timeout(CAP));
+    let other = client(&server);
+    let pool = other.semaphore("pool");
+    pool.try_set_permits(1).unwrap();
+    proxy.inject("getData /pool/permits", Fault::HoldReply);
+    std::thread::scope(|s| {
+        let acquire = s.spawn(|| late.semaphore("pool").try_acquire());
+        proxy.wait_hits(1);
+        assert!(pool.delete().unwrap());
+        proxy.release_held();
+        let won = acquire.join().unwrap();
+        pool.try_set_permits(1).unwrap();
+        assert_eq!(pool.available_permits().unwrap(), 1, "{won:?}");
+    });
+    assert!(pool.delete().unwrap());
+    drop((late, pool, other, proxy));
     server.assert_clean();
 }
 
@@ -229,7 +295,7 @@ fn a_place_is_found_through_a_server_that_lags_behind() {
     // It connects to the leader, whichever server it tries first.
     late.refuse(true);
     let hosts = format!("zookeeper://127.0.0.1:{},127.0.0.1:{}", quick.port(), late.port());
-    let client = client_of(&hosts, |builder| builder.io_timeout(crate::rig::CAP * 2));
+    let client = client_of(&hosts, |builder| builder.io_timeout(CAP * 2));
     let other = client_of(&leader.url(), |builder| builder);
     client.try_lock("other").unwrap().unwrap().unlock().unwrap();
     // One that is behind what the client has seen would refuse it.
@@ -249,11 +315,8 @@ fn a_place_is_found_through_a_server_that_lags_behind() {
     // It looks for its queue entry there, and finds it.
     drop(client.try_lock("job").unwrap().expect("its own queue entry is the first"));
     quick.wait_hits(1);
-    let guard = other
-        .mutex("job")
-        .try_lock_for(crate::rig::CAP)
-        .unwrap()
-        .expect("nobody else is queued for long");
+    let guard =
+        other.mutex("job").try_lock_for(CAP).unwrap().expect("nobody else is queued for long");
     guard.unlock().unwrap();
     // One queue entry for each of the two.
     assert_eq!(

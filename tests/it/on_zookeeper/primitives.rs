@@ -87,6 +87,17 @@ fn a_semaphore_never_has_less_than_no_permits() {
     assert_eq!(pool.try_set_permits(3).unwrap(), leasehold::SetPermits::New);
     assert_eq!(pool.add_permits(-4).unwrap_err().kind(), ErrorKind::InvalidInput);
     assert_eq!(pool.add_permits(2).unwrap(), 5);
+    // In Java, one that waits looks like one that is held.
+    let held = pool.acquire_many(4).unwrap();
+    let mut java = server.raw();
+    for free in [0, 0] {
+        java.create(&format!("/pool/leases/{CURATOR}lease-"), b"", EPHEMERAL_SEQUENTIAL).unwrap();
+        assert_eq!(pool.available_permits().unwrap(), free);
+    }
+    let seen = client.inspect("pool").unwrap().unwrap();
+    assert_eq!(seen.locks()[0].number(), Some(0));
+    java.close();
+    held.release().unwrap();
     assert!(pool.delete().unwrap());
     drop((pool, client));
     server.assert_clean();

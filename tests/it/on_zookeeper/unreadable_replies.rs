@@ -4,8 +4,8 @@
 use leasehold::{ErrorKind, Result};
 
 use super::cut_replies::Rig;
-use super::server;
-use crate::rig::{Fault, ms};
+use super::{client_of, server};
+use crate::rig::{CAP, Fault, ms, wait_until};
 
 /// The bodies of the replies to one request have this many bytes more each time.
 const STEP: usize = 9;
@@ -122,5 +122,37 @@ fn to_permits() {
     assert_eq!((pool.available_permits().unwrap(), pool.acquired_permits().unwrap()), (3, 0));
     assert!(pool.delete().unwrap());
     drop(pool);
+    rig.end();
+}
+
+/// What comes behind it on the connection is sent again, and works.
+#[test]
+fn with_other_requests_behind_it() {
+    let rig = server!(Rig::start(&["/first", "/job", "/well"]));
+    let proxy = &rig.proxy;
+    let client = client_of(&proxy.zookeeper_url(), |builder| builder.io_timeout(CAP));
+    let well = client.mutex("well").lock_owned().unwrap();
+    std::thread::scope(|s| {
+        let is_next = |word: &str, fault: Fault| {
+            let hits = proxy.hits();
+            proxy.inject(word, fault);
+            move || wait_until("it is under way", || proxy.hits() > hits)
+        };
+        // All replies wait for the first one.
+        let wait = is_next("create2 /first", Fault::HoldReply);
+        let first = s.spawn(|| client.try_lock("first").map(|won| won.is_some()));
+        wait();
+        let wait = is_next("create2 /job", Fault::ShortBody(0));
+        let job = s.spawn(|| client.try_lock("job").map(|won| won.is_some()));
+        wait();
+        let wait = is_next("delete /well", Fault::Pass);
+        let unlock = s.spawn(|| well.unlock());
+        wait();
+        proxy.release_held();
+        assert_eq!(job.join().unwrap().unwrap_err().kind(), ErrorKind::Protocol);
+        unlock.join().unwrap().unwrap();
+        assert!(first.join().unwrap().unwrap());
+    });
+    drop(client);
     rig.end();
 }

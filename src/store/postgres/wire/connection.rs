@@ -11,8 +11,8 @@ use postgres_protocol::message::frontend;
 use super::messages::{MessageReader, Transport, ended, malformed};
 use super::outcome::{Answer, Backend, Boot, PostgresFailure, UnknownOutcome};
 use super::request::{Request, Row, Statement};
-use super::server_error::ServerError;
-use crate::base::error::{Error, Result};
+use super::server_error::{ServerError, is_unreplicated};
+use crate::base::error::{Error, ErrorKind, Result};
 use crate::signal::clock::Clock;
 use crate::store::database::{Link, Sent};
 use crate::store::net::{Address, Stream};
@@ -138,6 +138,7 @@ impl Connection {
         let mut answers = Vec::with_capacity(requests);
         let mut rows = Vec::new();
         let mut refused = None;
+        let mut unreplicated = false;
         // Everything in the order in which it was asked for: a message too many is an error, and
         // not a part of the answer.
         let mut bound = 0;
@@ -168,9 +169,15 @@ impl Connection {
                     refused = Some(error);
                 }
                 Message::ReadyForQuery(state) if state.status() == b'I' => break,
-                Message::NoticeResponse(_) | Message::ParameterStatus(_) => {}
+                Message::NoticeResponse(body) => unreplicated |= is_unreplicated(&body),
+                Message::ParameterStatus(_) => {}
                 _ => return Err(malformed(&self.link.transport.address)),
             }
+        }
+        if unreplicated {
+            let why = "somebody cancelled the commit's wait for the synchronous standby, \
+                       which may not have it";
+            return Err(Error::new(ErrorKind::NotReplicated, why));
         }
         match refused {
             Some(error) => Ok(Err(error)),

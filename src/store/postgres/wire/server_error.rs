@@ -1,7 +1,7 @@
 //! Error answers of the server, and what each means for a caller.
 
 use fallible_iterator::FallibleIterator;
-use postgres_protocol::message::backend::ErrorResponseBody;
+use postgres_protocol::message::backend::{ErrorResponseBody, NoticeResponseBody};
 
 use super::owners::FOREIGN_OWNER;
 use crate::base::advice::Advice;
@@ -118,6 +118,18 @@ impl ServerError {
             _ => error,
         }
     }
+}
+
+/// Whether this notice says that a commit no longer waits for its synchronous standby. Other
+/// warnings have the same state, and the text is translated; so the server's function tells.
+pub(super) fn is_unreplicated(notice: &NoticeResponseBody) -> bool {
+    let mut fields = notice.fields();
+    while let Ok(Some(field)) = fields.next() {
+        if field.type_() == b'R' {
+            return field.value_bytes() == b"SyncRepWaitForLSN";
+        }
+    }
+    false
 }
 
 #[cfg(test)]

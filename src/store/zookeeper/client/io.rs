@@ -63,7 +63,8 @@ impl Inner {
                     // A server that refuses the client, or talks nonsense, does so again on the
                     // next connection: without a pause, what is sent there at once (deletions,
                     // watches) would make this thread connect without end.
-                    if why.kind().is_outage() || began.elapsed() > LONGEST_PAUSE {
+                    let has_ended = why.kind().is_outage() && why.kind() != ErrorKind::Protocol;
+                    if has_ended || began.elapsed() > LONGEST_PAUSE {
                         pause.reset();
                     } else {
                         self.failed(why, pause.next());

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::joint::{Changes, JointLooks, Look, Together};
 use super::slot::Slot;
 use super::watches::{Fired, Renew, Watches};
-use crate::base::error::{Error, Result};
+use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::lease::{Moment, SessionTerm};
 use crate::signal::worker::Phase;
 use crate::store::Topic;
@@ -292,11 +292,19 @@ impl SessionState {
         self.moves += 1;
         self.last_error = Some(why.clone());
         self.joint_looks = link.joint_looks_after(why);
-        for pending in &link.pending {
-            pending.then.fail(why);
+        // A reply that makes no sense is the outcome of the request whose turn it was. What is
+        // behind it can be sent again at once.
+        let behind = if why.kind() == ErrorKind::Protocol {
+            let text = "a reply before this one could not be read";
+            Error::new(ErrorKind::Unreachable, text).caused_by(why.clone())
+        } else {
+            why.clone()
+        };
+        for (place, pending) in link.pending.iter().enumerate() {
+            pending.then.fail(if place == 0 { why } else { &behind });
         }
         for change in &link.changes.queue {
-            change.fail(why);
+            change.fail(&behind);
         }
         for deletion in &mut self.deletions {
             deletion.sent = false;

@@ -33,6 +33,10 @@ pub enum Fault {
     CutReplyAt(usize),
     /// The server runs the request; the connection stays up and delivers nothing more.
     BlackHoleReply,
+    /// The reply of a ZooKeeper, and whatever comes behind it, is held back until `release_held`.
+    HoldReply,
+    /// Nothing: it only shows that the request came. Of a ZooKeeper.
+    Pass,
     /// The reply arrives this much later.
     StallReply(Duration),
     /// The server runs the request; the connection ends this much later, without a reply.
@@ -628,7 +632,11 @@ fn meet(
             client.write_all(&reply).is_ok()
         }
         Fault::Reply(reply) => client.write_all(reply).is_ok(),
-        Fault::Refuse(_) | Fault::ShortBody(_) | Fault::RunLate => {
+        Fault::Refuse(_)
+        | Fault::ShortBody(_)
+        | Fault::RunLate
+        | Fault::HoldReply
+        | Fault::Pass => {
             unreachable!("only for ZooKeeper")
         }
         Fault::Garbage => {

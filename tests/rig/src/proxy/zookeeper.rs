@@ -237,6 +237,14 @@ impl Connection<'_> {
                 self.is_dead.store(true, Ordering::SeqCst);
                 true
             }
+            Fault::HoldReply => {
+                wait_until("a held reply is released", || {
+                    self.state.release_held.load(Ordering::SeqCst)
+                });
+                self.state.held_over.store(true, Ordering::SeqCst);
+                client.write_all(reply).is_ok()
+            }
+            Fault::Pass => client.write_all(reply).is_ok(),
             Fault::StallReply(pause) => {
                 std::thread::sleep(pause);
                 client.write_all(reply).is_ok()

@@ -371,7 +371,7 @@ impl ZooKeeper {
             answer.lines().skip_while(|line| !line.starts_with("Sessions with Ephemerals")).skip(1);
         let lines = lines.take_while(|line| !line.starts_with("Connections dump"));
         let mut ephemerals = of_sessions(lines);
-        ephemerals.retain(|(_, path)| !path.contains("/leasehold-sessions/"));
+        ephemerals.retain(|(_, path)| !path.contains("/leasehold-sessions/session-"));
         (sessions, ephemerals)
     }
 

@@ -148,8 +148,19 @@ impl Raw {
     /// Sets the rights of everybody on the node: 1 read, 2 write, 4 create children, 8 delete them,
     /// 16 change the rights.
     pub fn allow(&mut self, path: &str, rights: i32) -> Result<(), i32> {
+        self.allow_only(path, rights, "world", "anyone")
+    }
+
+    /// The same for an identity of this scheme.
+    pub fn allow_only(
+        &mut self,
+        path: &str,
+        rights: i32,
+        scheme: &str,
+        id: &str,
+    ) -> Result<(), i32> {
         let mut body = Body::default();
-        body.text(path).int(1).int(rights).text("world").text("anyone").int(-1);
+        body.text(path).int(1).int(rights).text(scheme).text(id).int(-1);
         self.call(7, &body).map(drop)
     }
 
