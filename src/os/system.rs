@@ -1,6 +1,7 @@
 //! A normal build: the operating system's.
 
 pub(crate) use std::collections::{HashMap, HashSet};
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{self, PoisonError};
 pub(crate) use std::sync::{OnceLock, WaitTimeoutResult, atomic, mpsc};
 pub(crate) use std::thread_local;
@@ -22,18 +23,20 @@ pub(crate) mod thread {
 
 /// With the interface of `parking_lot`.
 #[derive(Debug, Default)]
-pub(crate) struct Condvar(sync::Condvar);
+pub(crate) struct Condvar {
+    condvar: sync::Condvar,
+    /// Changed with the mutex locked, so whoever has changed what is waited for sees each waiter.
+    /// Without it each notification would be a system call, most of them for nobody.
+    waiters: AtomicU32,
+}
 
 impl Condvar {
     pub(crate) const fn new() -> Self {
-        Self(sync::Condvar::new())
+        Self { condvar: sync::Condvar::new(), waiters: AtomicU32::new(0) }
     }
 
     pub(crate) fn wait<T>(&self, guard: &mut MutexGuard<'_, T>) {
-        guard.locked = guard
-            .locked
-            .take()
-            .map(|locked| self.0.wait(locked).unwrap_or_else(PoisonError::into_inner));
+        self.wait_for(guard, Duration::MAX);
     }
 
     pub(crate) fn wait_for<T>(
@@ -42,7 +45,9 @@ impl Condvar {
         timeout: Duration,
     ) -> WaitTimeoutResult {
         let locked = guard.locked.take().expect("it is unlocked only while it waits");
-        let waited = self.0.wait_timeout(locked, timeout);
+        self.waiters.fetch_add(1, Relaxed);
+        let waited = self.condvar.wait_timeout(locked, timeout);
+        self.waiters.fetch_sub(1, Relaxed);
         let (locked, result) = waited.unwrap_or_else(PoisonError::into_inner);
         guard.locked = Some(locked);
         result
@@ -57,11 +62,15 @@ impl Condvar {
     }
 
     pub(crate) fn notify_one(&self) {
-        self.0.notify_one();
+        if self.waiters.load(Relaxed) > 0 {
+            self.condvar.notify_one();
+        }
     }
 
     pub(crate) fn notify_all(&self) {
-        self.0.notify_all();
+        if self.waiters.load(Relaxed) > 0 {
+            self.condvar.notify_all();
+        }
     }
 }
 
