@@ -3,10 +3,9 @@
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::Arc;
 
-use parking_lot::Mutex;
-
 use super::token::FencingToken;
 use crate::base::error::{Error, ErrorKind, Result, invalid};
+use crate::os::Mutex;
 use crate::store::{FenceAnswer, UnknownOutcomes};
 use crate::wait::client_state::ClientState;
 

@@ -6,11 +6,10 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
-
 use super::requests::channel_of;
 use super::wire::{Frame, ListenReader, ListenWriter};
 use crate::base::error::Result;
+use crate::os::Mutex;
 use crate::signal::event::Interrupt;
 use crate::store::net::Waker;
 use crate::store::topics::{Progress, Topics};

@@ -4,13 +4,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use parking_lot::{Mutex, RwLock};
+use parking_lot::RwLock;
 
 use super::map::{Primary, Route, SlotMap};
 use super::records::{AwayPlaces, LastRead};
 use super::topology::{NodeAddress, SlotRange};
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::node_status::NodeStatus;
+use crate::os::Mutex;
 use crate::store::redis::keys::Slot;
 use crate::store::redis::server::Server;
 use crate::store::redis::wire::{Connector, Publishing, ask_all};

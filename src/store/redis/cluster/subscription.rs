@@ -9,13 +9,12 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
-
 use super::nodes::Cluster;
 use super::topology::NodeAddress;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::log;
 use crate::base::random::Backoff;
+use crate::os::Mutex;
 use crate::store::net::Waker;
 use crate::store::redis::keys::Slot;
 use crate::store::redis::subscription::{channel_name, is_about_channels, log_refusal};
