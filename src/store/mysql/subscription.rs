@@ -78,13 +78,6 @@ struct Looker {
     shared: Arc<Shared>,
 }
 
-impl Drop for Looker {
-    /// Otherwise the server counts an aborted client.
-    fn drop(&mut self) {
-        self.connection.goodbye();
-    }
-}
-
 impl Looker {
     /// Waits until a look is due. False: the time is over, or it was interrupted.
     fn await_turn(&self, timeout: Duration) -> Result<bool> {

@@ -70,25 +70,3 @@ fn a_list_reads_no_row_behind_its_prefix() {
     assert!(read() - before < 500, "{}", read() - before);
     guard.unlock().unwrap();
 }
-
-/// Otherwise the server counts it among its aborted clients, and logs that.
-#[test]
-fn the_connection_of_waiters_is_ended_in_order() {
-    let server = Mysql::start();
-    let (client, other) = (server.client(), server.client());
-    let guard = other.lock("job").unwrap();
-    let mut db = server.connect();
-    let mut aborted = || {
-        let rows = db.query("SHOW GLOBAL STATUS LIKE 'Aborted_clients'").unwrap();
-        rows[0][1].parse::<u32>().unwrap()
-    };
-    let before = aborted();
-    assert!(client.try_lock_for("job", Duration::from_millis(300)).unwrap().is_none());
-    drop((guard, client, other));
-    let mut db = server.connect();
-    wait_until("all connections have ended", || {
-        let others = "SELECT id FROM information_schema.processlist WHERE db=DATABASE()";
-        db.query(others).unwrap().len() == 2
-    });
-    assert_eq!(aborted(), before);
-}
