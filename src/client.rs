@@ -33,10 +33,10 @@ use crate::wait::client_state::ClientState;
 ///
 /// A client has no thread until it needs one. Then two stay, whatever the load: one renews leases,
 /// one receives release messages. Behind [sentinels][crate::Sentinel] and over ZooKeeper there is
-/// one more, and one more once `on_lost` or `lost` of a guard was called, plus up to 16 while
-/// callbacks run. Others live for [one task](crate::guide::operations#threads). A client for
-/// [Redlock][crate::Redlock] has the first of them from the start: it checks masters that are down
-/// or have no vote.
+/// one more, and one more once `on_lost` or `lost` of a guard was called, plus up to 16 (in a close
+/// 32) while callbacks run. Others live for [one task](crate::guide::operations#threads). A client
+/// for [Redlock][crate::Redlock] has the first of them from the start: it checks masters that are
+/// down or have no vote.
 ///
 /// # Forks
 /// In a child process made by `fork()` nothing of the client may be used: methods fail with

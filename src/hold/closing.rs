@@ -134,7 +134,7 @@ impl ClientState {
 
     /// Last of all: a listener or a tracer that blocks must neither keep a lock from others nor use
     /// up the time that the threads need to end. And on threads for callbacks: nor may it keep this
-    /// call beyond its deadline.
+    /// call beyond its deadline (only if no thread can be started, it may: they are called here).
     fn tell_ends(&self, mut closed: Vec<Hold>, deadline: Instant) {
         let observer = &self.seen.observer;
         closed.retain(|hold| observer.has_listener() || hold.tenure.has_span());

@@ -8,7 +8,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::base::error::Error;
+use crate::base::error::{Error, ErrorKind};
 use crate::base::lease::Moment;
 use crate::base::log;
 use crate::lease::announcer::Announcer;
@@ -207,10 +207,15 @@ impl Watchdog {
 
     /// Undoes an acquisition in the background, as soon as the server can be asked.
     pub(crate) fn undo(self: &Arc<Self>, undo: Undo) {
-        let name = undo.name.name.clone();
+        let own = undo.clone();
         let (oldest, runs) = self.remember(undo);
         log_dropped(oldest);
-        if let Err(e) = runs {
+        let Err(e) = runs else { return };
+        let name = &own.name.name;
+        if e.kind() == ErrorKind::Closed {
+            log::warn!("{name:?} is left as it is: {}", e.chain());
+            own.warn_of_a_leak();
+        } else {
             log::warn!("{name:?} stays as it is for now: {}", e.chain());
         }
     }
@@ -219,7 +224,8 @@ impl Watchdog {
     /// dropped because there were too many.
     ///
     /// # Errors
-    /// When the thread cannot be started: the next call that can start it does.
+    /// When the thread cannot be started: the next call that can start it does. `Closed` if it has
+    /// ended: nobody will undo it.
     pub(crate) fn remember(self: &Arc<Self>, undo: Undo) -> (Option<Undo>, Result<(), Error>) {
         let mut table = self.table.lock();
         let oldest = self.add_undo(&mut table, undo);

@@ -41,7 +41,7 @@ pub(crate) trait HeldLock {
 
     fn extend(&self, lease: Duration) -> Result<()>;
 
-    /// Gives up one level of `side`, in one round trip.
+    /// Gives up one level of `side`, in one round trip (parts with data apart).
     fn release_one(&self, side: Side) -> Result<()>;
 }
 

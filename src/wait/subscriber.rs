@@ -245,7 +245,16 @@ impl SubscriberThread {
             return self.read_in_turns(state);
         }
         drop(state);
-        while self.state.lock().phase == Phase::Running {
+        loop {
+            let state = self.state.lock();
+            if state.phase != Phase::Running {
+                break;
+            }
+            // Nobody could be subscribed for. Of several servers some may still send.
+            if state.sender.is_none() {
+                return Err(Error::new(ErrorKind::Unreachable, "the subscription was given up"));
+            }
+            drop(state);
             let received = subscriber.receive()?;
             // Stopping the thread ends this read, too.
             self.take_in(received);

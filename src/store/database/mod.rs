@@ -30,15 +30,16 @@ pub(crate) fn sorted<'n>(names: impl Iterator<Item = &'n str>) -> Vec<usize> {
     order
 }
 
-/// The part for which a call waits that has waited for a row in vain: the first whose row others
-/// have locked. `None`: that is one which the caller holds, and in whose queue it would wait for
-/// itself; or it holds all.
+/// The part for which a call waits that has waited for a row in vain: the first that it does not
+/// hold and whose row others have locked. `None`: they have locked only rows of what it holds, in
+/// whose queues it would wait for itself; or it holds all.
 pub(crate) fn waits_for(parts: &[Part<'_>], is_locked: impl Fn(&str) -> bool) -> Option<usize> {
     let is_locked = |part: &Part<'_>| is_locked(&part.name.key);
-    match parts.iter().position(is_locked) {
-        Some(at) => (parts[at].held == 0).then_some(at),
-        None => parts.iter().position(|part| part.held == 0),
-    }
+    let is_wanted = |part: &Part<'_>| part.held == 0;
+    parts.iter().position(|part| is_wanted(part) && is_locked(part)).or_else(|| {
+        let is_own = parts.iter().any(is_locked);
+        if is_own { None } else { parts.iter().position(is_wanted) }
+    })
 }
 
 #[cold]

@@ -12,7 +12,7 @@ use crate::base::log;
 use crate::store::database::end_sessions;
 use crate::store::net;
 use crate::store::resolve::Resolution;
-use crate::store::{Renewal, Renewed, Undo};
+use crate::store::{HoldCounts, Renewal, Renewed, Undo};
 
 /// Holds renewed by one statement: with more, others would wait longer, and nothing would be
 /// gained.
@@ -130,7 +130,10 @@ impl Background {
         let release =
             |undo: &Undo, told| requests::release(&undo.release(), place_of(undo), told, &[], now);
         let is_untold = |undo: &&Undo| {
-            are_untold(&undo.unknowns) || requests::is_told_apart(&undo.release(), now)
+            let release = undo.release();
+            // An earlier attempt may have kept the lock, told nobody, and its time may be over.
+            let kept = release.kept_until.is_some() && release.left == HoldCounts::NONE;
+            kept || are_untold(&undo.unknowns) || requests::is_told_apart(&release, now)
         };
         let tell = |undo: &Undo| requests::tell(std::iter::once(&*undo.name));
         let untold = is_ready().filter(is_untold).map(tell);

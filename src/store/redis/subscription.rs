@@ -77,8 +77,9 @@ pub(crate) trait Several: Send {
 
     fn received(&mut self, at: usize, frame: &Frame);
 
-    /// It is subscribed to no more. Returns its address.
-    fn lost(&mut self, at: usize) -> String;
+    /// It is subscribed to no more. Returns its address, and whether it has confirmed a
+    /// subscription.
+    fn lost(&mut self, at: usize) -> (String, bool);
 }
 
 /// The same at several servers. No lock of a Redlock has a queue in Redis, so the pattern for a
@@ -159,7 +160,8 @@ impl Subscriber for RedisSubscriber {
 }
 
 impl RedisSubscriber {
-    /// What ends one of the servers ends none of the others.
+    /// One that ends before it has confirmed anything ends none of the others. The end of another
+    /// one ends all: waiters rely on it, and have to look.
     #[cfg(feature = "redlock")]
     fn receive_from_several(&mut self) -> Result<Received> {
         let Some((several, timeout)) = &mut self.several else { return Ok(Received::Timeout) };
@@ -175,7 +177,8 @@ impl RedisSubscriber {
             self.writer.lock().join(writer);
             self.reader.join(reader);
         }
-        let mut received = None;
+        let mut received = self.reader.receive_from_any(timeout);
+        // Only when nothing is left to read: an answer may have come long ago.
         while received.is_none()
             && let Some((at, answers)) = several.silent()
         {
@@ -184,10 +187,7 @@ impl RedisSubscriber {
                 Err(error) => received = Some((at, Err(error))),
             }
         }
-        let Some((at, received)) = received.or_else(|| self.reader.receive_from_any(timeout))
-        else {
-            return Ok(Received::Timeout);
-        };
+        let Some((at, received)) = received else { return Ok(Received::Timeout) };
         if let Ok(frame) = &received {
             several.received(at, frame);
         }
@@ -195,9 +195,11 @@ impl RedisSubscriber {
         if let Err(error) = &taken
             && let Some((several, _)) = &mut self.several
         {
-            self.rights.log(&format!("from {}", several.lost(at)), error);
+            let (address, is_relied_on) = several.lost(at);
+            self.rights.log(&format!("from {address}"), error);
             self.writer.lock().leave(at);
-            if !self.reader.leave(at) {
+            let is_last = self.reader.leave(at);
+            if !is_last && !is_relied_on {
                 return Ok(Received::Alive);
             }
         }

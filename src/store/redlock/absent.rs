@@ -1,6 +1,6 @@
-//! Masters to which there is no subscription: they were down when it began, refused it, or have
-//! ended it. Each is subscribed to later, beside the others, which go on: a master that comes and
-//! goes must not make the waiters deaf to all.
+//! Masters to which there is no subscription: they were down when it began, or have ended it before
+//! they confirmed anything, because they refuse it. Each is subscribed to later, beside the others,
+//! which go on: a master that refuses must not make the waiters deaf to all.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -125,13 +125,10 @@ impl Several for Absent {
         one.is_proven |= matches!(frame, Frame::Subscribed { .. });
     }
 
-    fn lost(&mut self, at: usize) -> String {
+    fn lost(&mut self, at: usize) -> (String, bool) {
         let Present { index, is_proven, .. } = self.present.remove(at);
         self.indexes.push_back(index);
-        if is_proven {
-            self.pause.reset();
-        }
         self.rest();
-        format!("{:?}", self.nodes[index].connector.endpoint)
+        (format!("{:?}", self.nodes[index].connector.endpoint), is_proven)
     }
 }

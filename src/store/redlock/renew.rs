@@ -3,6 +3,7 @@
 
 use std::ops::Range;
 
+use super::node::error_of;
 use super::quorum::{NodeSet, is_final, majority};
 use super::scatter::{LateMaster, NodeOutcome, Round, ask_all};
 use super::store::{RedlockStore, text_of};
@@ -94,7 +95,17 @@ impl RedlockStore {
         let round = ask_all(&self.nodes, None, ask, asked, LateMaster::IfNeeded, |_| false);
         let mut refused = vec![Vec::new(); chunks.len()];
         for (index, outcome) in round.outcomes.iter().enumerate() {
-            let NodeOutcome::Replies(replies) = outcome else { continue };
+            let NodeOutcome::Replies(replies) = outcome else {
+                // What it refused before, as a whole, is not its answer for each of them.
+                let failed = match outcome {
+                    NodeOutcome::Failed(why) => Some(Renewed::Failed(error_of(why).clone())),
+                    _ => None,
+                };
+                for chunk in &chunks[index] {
+                    answers[index][chunk.clone()].fill(failed.clone());
+                }
+                continue;
+            };
             let node = &self.nodes[index];
             for (chunk, reply) in chunks[index].iter().zip(replies) {
                 match script::renew_on_node_answer(reply.clone(), round.sent_at) {

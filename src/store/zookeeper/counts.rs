@@ -143,12 +143,13 @@ impl ZooKeeperStore {
         count: i64,
         looked: Option<&Reply>,
     ) -> ZooKeeperResult<CountAnswer> {
-        let held = self.held_in(name, count, looked)?;
+        let unknown = |failure: ZooKeeperFailure| ZooKeeperFailure::Unknown {
+            error: failure.into_error(),
+            generation,
+        };
+        let held = self.held_in(name, count, looked).map_err(unknown)?;
         if change == Count::Delete && name.kind == Kind::Semaphore {
-            self.delete_permits(name).map_err(|failure| ZooKeeperFailure::Unknown {
-                error: failure.into_error(),
-                generation,
-            })?;
+            self.delete_permits(name).map_err(unknown)?;
         }
         // Only now: if anything fails before, the next repeat needs it.
         self.client.delete_later(generation, [mark.to_owned()]);

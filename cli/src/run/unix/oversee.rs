@@ -108,6 +108,10 @@ impl<'r> Oversight<'r> {
                     lost = never();
                     if self.kill_at.is_none() {
                         kill = at(self.end_for_loss());
+                    } else if self.args.ends_before_its_lease {
+                        // The lease is over, and the grace is not: this machine slept meanwhile.
+                        self.kill_at = Some(Instant::now());
+                        kill = at(Instant::now());
                     }
                 }
                 recv(kill) -> _ => self.child.signal(Signal::KILL),

@@ -286,7 +286,8 @@ impl SharedBranches {
                 let slot = Slot::new(slot)?;
                 self.cluster.note_moved(slot, &NodeAddress::parse(&address, &from.host)?);
                 if let Some(link) = state.links.get_mut(from) {
-                    link.writer(|writer| writer.refused(0));
+                    let is_it = |channel: &str| Slot::for_key(channel) == slot;
+                    link.writer(|writer| writer.redirected(0, is_it));
                 }
                 // They are not confirmed, so nobody relies on them.
                 let is_refused = |channel: &Channel| channel.slot == slot && !channel.confirmed;

@@ -343,6 +343,16 @@ impl PubSubWriter {
         Vec::new()
     }
 
+    /// The server at this position answers for one of these channels that it is at another one. It
+    /// may be the end of a subscription for which it says that, and then nothing was asked for.
+    pub(crate) fn redirected(&mut self, at: usize, is_it: impl Fn(&str) -> bool) {
+        let asked = &mut self.0[at].asked;
+        let is_one = |channels: &Vec<String>| channels.iter().any(|channel| is_it(channel));
+        if let Some(place) = asked.iter().position(is_one) {
+            asked.remove(place);
+        }
+    }
+
     /// Also ends the read of the other half.
     pub(crate) fn close(&self) {
         for send_half in &self.0 {

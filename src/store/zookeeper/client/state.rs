@@ -301,7 +301,10 @@ impl SessionState {
             why.clone()
         };
         for (place, pending) in link.pending.iter().enumerate() {
-            pending.then.fail(if place == 0 { why } else { &behind });
+            // Of what several wanted together, each is asked for by itself again.
+            let is_joint =
+                matches!(pending.then, Then::ChangedTogether(_) | Then::LookedTogether(_));
+            pending.then.fail(if place == 0 && !is_joint { why } else { &behind });
         }
         for change in &link.changes.queue {
             change.fail(&behind);

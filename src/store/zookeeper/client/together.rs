@@ -205,11 +205,15 @@ impl Link {
                 looks.map(|look| (look.request, Then::Answer(look.slot, look.place))).unzip();
             return self.send(requests.iter().zip(thens), now).map(|()| Vec::new());
         }
-        let replies = reply.split_looks(looks.len()).inspect_err(|why| {
+        let replies = reply.split_looks(looks.len()).map_err(|why| {
             self.changes.joint_looks.end_connections = true;
+            // Each is asked for by itself again, and so is what is behind them.
+            let text = "a reply to several looks could not be read";
+            let why = Error::new(ErrorKind::Unreachable, text).caused_by(why);
             for look in &looks {
-                look.slot.fail(why);
+                look.slot.fail(&why);
             }
+            why
         })?;
         self.changes.joint_looks.work = true;
         let all = looks.into_iter().zip(replies);
