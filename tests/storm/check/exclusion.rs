@@ -59,7 +59,7 @@ fn conflict(a: &Attempt, b: &Attempt) -> bool {
 /// A fault that breaks a documented limit: the first holder had the lock before the end of the
 /// fault, and stops believing within the time that the limit allows. The lock may have been granted
 /// before that, and the reply may have arrived after it.
-fn is_excused(history: &History, first: &Attempt, second: &Attempt) -> bool {
+pub(super) fn is_excused(history: &History, first: &Attempt, second: &Attempt) -> bool {
     let (Some((held_from, held_to)), Some((from, to))) = (first.belief(), second.belief()) else {
         return false;
     };
