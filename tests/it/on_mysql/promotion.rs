@@ -138,9 +138,9 @@ fn whoever_only_looks_leaves_a_demoted_primary() {
         ));
         promoted.query("SET GLOBAL read_only=0");
         guard.unlock().unwrap();
-        assert!(!looking.mutex("k").is_locked().unwrap());
         waits.join().unwrap().expect("it is free at the new primary").unwrap();
     });
+    assert!(!looking.mutex("k").is_locked().unwrap());
     assert_eq!((demoted.held(), promoted.held()), (vec!["k".to_owned()], Vec::new()));
     drop((holder, waiter, looking));
     promoted.assert_clean();
