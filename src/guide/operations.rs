@@ -37,7 +37,7 @@
 //! | releasing a lock failed | the server was down when a guard was dropped. The release is repeated in the background | nothing, if the server is back; the lock is free after a lease at most |
 //! | returning permits failed | the same, for permits without leases | nothing: this is repeated until the server answers |
 //! | permits of a counting semaphore could not be given back for certain | a reply was lost and the server could not be reached for half a minute, or it refused for ten minutes, or the client ended; this is not retried | compare the count with what you expect; `add_permits` with the number in the line, if it is too low |
-//! | a lock stays as it is for now | a thread that undoes something could not be started; the next lock call tries again | raise the limit of threads |
+//! | a lock stays as it is for now | a thread that undoes something could not be started; the next lock call tries again; `is left as it is`: the client was closed meanwhile, and nobody does | raise the limit of threads |
 //! | too many unknown outcomes | 10 000 are kept, and beyond that the oldest is dropped | nothing: the lease ends it (ZooKeeper: the session; permits without leases: see above) |
 //! | the end of an attempt could not be recorded | a [scheduled job](crate::guide::scheduled_jobs) has failed while the server was down | nothing: the next attempt begins when the lease is over |
 //! | an election cannot be stood for | no server can be reached; this is tried again | bring the server back |

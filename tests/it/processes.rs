@@ -67,9 +67,7 @@ pub(crate) fn assert_forks_own_nothing(url: &str) {
     let mut child = Child::spawn("processes::forking_while_others_are_busy", &env);
     child.expect("all came back");
     child.wait();
-    let mut child = Child::spawn("processes::forking_into_new_clients", &env);
-    assert_eq!(child.expect("worked: "), CHILDREN.to_string());
-    child.wait();
+    assert_children_work(url);
 }
 
 #[test]
@@ -236,10 +234,13 @@ const CHILDREN: usize = 40;
 #[test]
 fn a_forked_child_works_with_a_client_of_its_own() {
     let server = Server::start();
-    let mut child = Child::spawn(
-        "processes::forking_into_new_clients",
-        &[("LEASEHOLD_TEST_URL", &server.url())],
-    );
+    assert_children_work(&server.url());
+    server.assert_clean();
+}
+
+fn assert_children_work(url: &str) {
+    let env = [("LEASEHOLD_TEST_URL", url)];
+    let mut child = Child::spawn("processes::forking_into_new_clients", &env);
     assert_eq!(child.expect("worked: "), CHILDREN.to_string());
     child.wait();
 }

@@ -415,15 +415,17 @@ fn a_user_who_is_deleted_is_denied_until_it_is_back() {
     server.assert_clean();
 }
 
+/// The URL of a user who may do everything at first.
+fn url_of_app(server: &Server) -> String {
+    server.cmd::<()>(&["ACL", "SETUSER", "app", "on", ">pw", "~*", "&*", "+@all"]);
+    format!("{}?user=app&pass=pw", server.url())
+}
+
 /// The script finds the hold, but may not look at how long it still lasts: nothing is extended.
 #[test]
 fn a_renewal_that_is_refused_does_not_count() {
     let server = Server::start();
-    server.cmd::<()>(&["ACL", "SETUSER", "app", "on", ">pw", "~*", "&*", "+@all"]);
-    let client = settings(&format!("{}?user=app&pass=pw", server.url()))
-        .short_lease(ms(1500))
-        .build()
-        .unwrap();
+    let client = settings(&url_of_app(&server)).short_lease(ms(1500)).build().unwrap();
     let guard = client.lock("job").unwrap();
     server.cmd::<()>(&["ACL", "SETUSER", "app", "-pttl"]);
     assert!(!guard.wait_lost(CAP).is_still_held());
@@ -434,11 +436,7 @@ fn a_renewal_that_is_refused_does_not_count() {
 #[test]
 fn a_name_that_is_denied_costs_no_other_hold_its_lease() {
     let server = Server::start();
-    server.cmd::<()>(&["ACL", "SETUSER", "app", "on", ">pw", "~*", "&*", "+@all"]);
-    let client = settings(&format!("{}?user=app&pass=pw", server.url()))
-        .short_lease(ms(1500))
-        .build()
-        .unwrap();
+    let client = settings(&url_of_app(&server)).short_lease(ms(1500)).build().unwrap();
     let guards = ["app:a", "old:b", "app:c"].map(|name| client.lock(name).unwrap());
     let [a, denied, c] = &guards;
     server.cmd::<()>(&["ACL", "SETUSER", "app", "resetkeys", "~app:*"]);
@@ -452,8 +450,7 @@ fn a_name_that_is_denied_costs_no_other_hold_its_lease() {
 #[test]
 fn a_channel_that_is_denied_makes_no_other_waiter_deaf() {
     let server = Server::start();
-    server.cmd::<()>(&["ACL", "SETUSER", "app", "on", ">pw", "~*", "&*", "+@all"]);
-    let url = format!("{}?user=app&pass=pw", server.url());
+    let url = url_of_app(&server);
     let (holder, client) = (settings(&url).build().unwrap(), settings(&url).build().unwrap());
     let names = ["old:b", "app:a", "app:c"];
     let guards = names.map(|name| holder.lock(name).unwrap());
